@@ -1,0 +1,1 @@
+setup: ; @test -d .venv

@@ -1,0 +1,1 @@
+"""What Spark runs, and what plans it."""

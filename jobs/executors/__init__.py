@@ -1,0 +1,1 @@
+"""Executors: one operator a file; chunks in, chunks out, state in StateTables."""

@@ -1,0 +1,1 @@
+"""Kernels: typed expressions rendered to DuckDB over Arrow, equal to Spark node by node."""

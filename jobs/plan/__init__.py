@@ -1,0 +1,1 @@
+"""Logical plan -> stream plan (keys, state tables) -> fragments -> levels."""

@@ -1,0 +1,1 @@
+"""SQL text -> bound, typed statements and logical plans. Spark's own analyzer does the binding."""

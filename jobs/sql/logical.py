@@ -1,0 +1,142 @@
+"""The logical plan: what a query means, bound and typed, columns numbered by us.
+
+Produced by walking Catalyst's optimized plan, stored in the catalog as JSON, so that a running view never depends on how
+another Spark version would bind it. Types are Spark's catalog strings (statestore.types). A column reference is an index into the
+output of the node's input (for a join condition: left columns, then right columns).
+"""
+
+import msgspec
+
+
+class Field(msgspec.Struct, frozen=True):
+    """An output column: name and type."""
+
+    name: str
+    type: str
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where in the user's SQL text; both count from 1."""
+
+    line: int
+    column: int
+
+
+class Column(msgspec.Struct, frozen=True, tag=True):
+    """The input's column at `index`."""
+
+    index: int
+    type: str
+
+
+class Literal(msgspec.Struct, frozen=True, tag=True):
+    """A constant in physical form: NULL is None; booleans and integers as they are; dates as days and timestamps as microseconds
+    since 1970 (int); float and double as repr text (`nan`, `inf`, `0.1`); decimals as plain text; strings as they are; binary as base64."""
+
+    value: bool | int | str | None
+    type: str
+
+
+class Call(msgspec.Struct, frozen=True, tag=True):
+    """An expression node: `node` is Catalyst's class name (`Add`, `Cast`, `CaseWhen`, …), `mode` its eval mode (ANSI, TRY, LEGACY) where it
+    has one, `params` what else the class carries that changes its result (e.g. a Cast's time zone), as text."""
+
+    node: str
+    type: str
+    args: tuple["Expr", ...]
+    mode: str | None = None
+    params: tuple[tuple[str, str], ...] = ()
+    place: Place | None = None
+
+
+Expr = Column | Literal | Call
+
+
+class AggCall(msgspec.Struct, frozen=True):
+    """An aggregate: `function` is Catalyst's class name (`Count`, `Sum`, `Average`, `Min`, `Max`). Count without args counts rows."""
+
+    function: str
+    type: str
+    args: tuple[Expr, ...]
+    mode: str | None = None
+    distinct: bool = False
+    filter: Expr | None = None
+    place: Place | None = None
+
+
+class SortKey(msgspec.Struct, frozen=True):
+    """One ORDER BY item."""
+
+    expr: Expr
+    descending: bool
+    nulls_last: bool
+
+
+class Scan(msgspec.Struct, frozen=True, tag=True):
+    """All rows of a relation, `columns` of them, in that order."""
+
+    relation: str  # name in the catalog
+    columns: tuple[int, ...]  # indices into the relation's columns
+    fields: tuple[Field, ...]
+
+
+class Project(msgspec.Struct, frozen=True, tag=True):
+    """Computes one output column per expression."""
+
+    input: "Plan"
+    exprs: tuple[Expr, ...]
+    fields: tuple[Field, ...]
+
+
+class Filter(msgspec.Struct, frozen=True, tag=True):
+    """Keeps rows whose condition is true."""
+
+    input: "Plan"
+    condition: Expr
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.input.fields
+
+
+class Join(msgspec.Struct, frozen=True, tag=True):
+    """Equi-join: left_keys[i] = right_keys[i] (`<=>` where null_safe[i]), both already of one type; `condition` over left columns
+    then right columns holds too. Output: left columns, then right columns."""
+
+    left: "Plan"
+    right: "Plan"
+    kind: str  # "inner" so far
+    left_keys: tuple[Expr, ...]  # over left columns
+    right_keys: tuple[Expr, ...]  # over right columns
+    null_safe: tuple[bool, ...]
+    condition: Expr | None = None
+    place: Place | None = None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.left.fields + self.right.fields
+
+
+class Aggregate(msgspec.Struct, frozen=True, tag=True):
+    """Groups by `keys`; output: one column per key, then one per call. Without keys: one row, always. Without calls: DISTINCT."""
+
+    input: "Plan"
+    keys: tuple[Expr, ...]
+    calls: tuple[AggCall, ...]
+    fields: tuple[Field, ...]
+
+
+class TopN(msgspec.Struct, frozen=True, tag=True):
+    """The first `limit` rows after `offset` in the given order."""
+
+    input: "Plan"
+    order: tuple[SortKey, ...]
+    limit: int
+    offset: int = 0
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.input.fields
+
+
+Plan = Scan | Project | Filter | Join | Aggregate | TopN

@@ -1,0 +1,67 @@
+"""The catalog: relations (sources, tables, views) and state tables, as plain data.
+
+Definitions of relations are opaque here (`definition` is JSON that jobs/ writes and reads); the state store only needs to know
+which state tables exist, how their rows look and which relation owns them.
+"""
+
+import msgspec
+
+
+class ColumnSpec(msgspec.Struct, frozen=True):
+    """A column: its name and its type by Spark's name (see statestore.types)."""
+
+    name: str
+    type: str
+
+
+class KeyColumn(msgspec.Struct, frozen=True):
+    """One column of a primary key: its place in the row and its order. NULLs sort first unless `nulls_last`; DESC inverts all
+    but the place of NULL."""
+
+    column: int
+    descending: bool = False
+    nulls_last: bool = False
+
+
+class TableSchema(msgspec.Struct, frozen=True):
+    """A state table: `table_id | vnode | primary key -> row`.
+
+    `key` names the primary key's columns in key order; `distribution` the row columns hashed to the vnode, in hash order, all of
+    them part of the key (empty: vnode 0, a singleton).
+    """
+
+    table_id: int
+    name: str
+    columns: tuple[ColumnSpec, ...]
+    key: tuple[KeyColumn, ...]
+    distribution: tuple[int, ...]
+
+
+class Relation(msgspec.Struct, frozen=True):
+    """A source, a table or a view. `created` and `dropped` are epochs: a reader at epoch e sees it iff created <= e < dropped."""
+
+    id: int
+    name: str
+    kind: str  # "source" | "table" | "view"
+    columns: tuple[ColumnSpec, ...]  # what a reader sees, in order
+    definition: msgspec.Raw  # JSON, opaque here
+    state_tables: tuple[TableSchema, ...] = ()
+    depends_on: tuple[int, ...] = ()
+    created: int = 0
+    dropped: int | None = None
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    """All relations, those dropped but still readable included. Ids are allotted once and never reused."""
+
+    relations: tuple[Relation, ...] = ()
+    next_relation_id: int = 1
+    next_table_id: int = 1
+
+    def live(self) -> tuple[Relation, ...]:
+        """Relations that are not dropped, in order of creation."""
+        return tuple(r for r in self.relations if r.dropped is None)
+
+    def at(self, epoch: int) -> tuple[Relation, ...]:
+        """Relations a reader at `epoch` sees."""
+        return tuple(r for r in self.relations if r.created <= epoch and (r.dropped is None or epoch < r.dropped))

@@ -1,0 +1,47 @@
+"""HummockVersion: everything a reader at one moment needs, as plain data. Version n+1 is version n plus a delta."""
+
+import msgspec
+
+from statestore.meta.catalog import Catalog
+
+
+class SectionInfo(msgspec.Struct, frozen=True):
+    """One table's rows within an SST. Keys are full storage keys (table_id | vnode | primary key), inclusive."""
+
+    table_id: int
+    first_key: bytes
+    last_key: bytes
+    rows: int
+    bytes: int
+
+
+class SstInfo(msgspec.Struct, frozen=True):
+    """One immutable sorted object, enough to decide without opening it whether a read needs it."""
+
+    name: str  # object name, data/<epoch or task>/<hash of its bytes>.sst
+    size: int
+    footer_size: int  # bytes from the end that hold footer and index: one range read opens the SST
+    rows: int
+    min_epoch: int
+    max_epoch: int
+    sections: tuple[SectionInfo, ...]  # in table_id order
+
+
+class VnodeMapping(msgspec.Struct, frozen=True):
+    """vnode -> parallel unit; `units[v]` is the unit of vnode v."""
+
+    id: int
+    units: tuple[int, ...]
+
+
+class HummockVersion(msgspec.Struct, frozen=True):
+    """What a read sees. Epochs are u64: Unix ms << 16 | counter; 0 is the empty store before its first epoch."""
+
+    id: int
+    epoch: int  # committed epoch
+    published: int  # published epoch, <= epoch
+    min_readable_epoch: int  # the floor: no reader may start below it
+    log_end: int  # entries of the DML/DDL log taken so far (next position to read)
+    levels: tuple[tuple[SstInfo, ...], ...]  # levels[0] = L0 runs, newest first; levels[k>=1] sorted, not overlapping
+    catalog: Catalog
+    mapping: VnodeMapping

@@ -1,0 +1,1 @@
+"""Relational tables over Hummock: StateTable with its MemTable for actors, StorageTable for readers."""
