@@ -1,1 +1,45 @@
-setup: ; @test -d .venv
+# Tussock's commands. `make help` lists them; each sets up what it needs by itself.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The checkout's own tools first: Airflow finds spark-submit on PATH, and its jobs' Python through the same.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export AIRFLOW_HOME := $(CURDIR)
+
+.PHONY: help setup demo up test test-deep check bench clean lock
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make .venv from requirements.lock, find or install Java 17
+	@scripts/setup.sh
+
+demo: setup ## load the flights, run days of them through Airflow, compare every view with Spark
+	@python scripts/demo.py
+
+up: setup ## start Airflow (scheduler, API server, UI) on http://localhost:8080; the password is printed
+	@scripts/airflow.sh standalone
+
+test: setup ## all tests but the deep ones
+	@scripts/test.sh
+
+test-deep: setup ## the long ones: more seeds, more steps, clusters, real S3 servers
+	@python -m pytest -m deep --timeout=5400
+
+check: setup ## ruff and mypy
+	@ruff check .
+	@mypy
+
+bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/results/
+	@python -m benchmarks
+
+clean: ## remove what the commands above made, but not .venv
+	@rm -rf .airflow .tussock build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+lock: setup ## resolve pyproject.toml anew into requirements.lock
+	@uv pip compile pyproject.toml --group dev --group bench --group build --universal --python-version 3.11 \
+	    --generate-hashes --no-header --no-annotate --quiet --upgrade --output-file requirements.lock

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Makes .venv from requirements.lock and finds or installs Java. Does nothing when the stamp says that the lock is installed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+UV_VERSION=0.13.8
+VENV=.venv
+STAMP=$VENV/.tussock-stamp
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3 python3.11 python3.12 python3.13; do
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "no Python 3.11, 3.12 or 3.13 with its venv module found. Install one (Debian: apt-get install python3 python3-venv) or set PYTHON."
+}
+
+java_major() { # 17 for "17.0.15", 8 for "1.8.0"; 0 when $1 is no java
+    local version
+    version=$("$1" -version 2>&1 | sed -n 's/.* version "\([0-9.]*\).*/\1/p' | head -1) || true
+    version=${version#1.}
+    echo "${version%%.*}" | grep -E '^[0-9]+$' || echo 0
+}
+
+have_java() { # pyspark takes JAVA_HOME before PATH, so the same order counts here
+    local java=${JAVA_HOME:+$JAVA_HOME/bin/java}
+    [ "$(java_major "${java:-java}")" -ge 17 ]
+}
+
+ensure_java() {
+    if have_java; then return; fi
+    if [ -n "${JAVA_HOME:-}" ]; then
+        fail "JAVA_HOME ($JAVA_HOME) holds no Java 17 or later, which Spark 4 needs. Point it to one, or unset it."
+    fi
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+        fail "Java 17 or later is missing, and it cannot be installed from here (apt-get and root are needed)." \
+             "Install a JRE (Debian: openjdk-17-jre-headless; Fedora: java-17-openjdk-headless; macOS: openjdk@17) or set JAVA_HOME."
+    fi
+    say "installing Java"
+    apt-get update -qq >&2
+    local package
+    for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
+        if DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >&2; then break; fi
+    done
+    have_java || fail "apt-get did not bring a Java 17 or later; install one by hand and run this again."
+}
+
+# The Python and the folder count too: a copied or moved .venv has scripts that point to where it was made.
+wanted() { { cat requirements.lock scripts/setup.sh pyproject.toml; pwd; } | sha256sum | cut -d' ' -f1; }
+
+ensure_venv() {
+    if [ "$(cat $STAMP 2>/dev/null)" = "$(wanted)" ]; then return; fi
+    local python
+    if [ ! -x $VENV/bin/python ] || ! $VENV/bin/python -c pass 2>/dev/null; then
+        python=$(find_python)
+        say "making $VENV with $python"
+        "$python" -m venv --clear $VENV
+    fi
+    if [ "$($VENV/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != $UV_VERSION ]; then
+        $VENV/bin/python -m pip --version >/dev/null 2>&1 || $VENV/bin/python -m ensurepip >/dev/null
+        $VENV/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
+    fi
+    say "installing $(grep -c '^[a-zA-Z0-9]' requirements.lock) locked packages (a few minutes the first time)"
+    $VENV/bin/uv pip install --quiet --python $VENV/bin/python --require-hashes -r requirements.lock
+    $VENV/bin/uv pip install --quiet --python $VENV/bin/python --no-deps --no-build-isolation --editable .
+    wanted > $STAMP
+}
+
+ensure_java
+ensure_venv
