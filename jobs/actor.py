@@ -1,0 +1,325 @@
+"""Actors: one level of an epoch on one parallel unit, inside a Spark task.
+
+`level_function` is what `mapInArrow` runs: cells in, cells out. All input of the epoch is there before an actor starts, so barrier alignment is the shuffle's
+doing. An actor is a pure function, to the byte, of its cells, the pinned version and the barrier: cells are put in an order of their own before use, no
+clock and no attempt enters a cell, and its only side effect is the upload of SSTs named after their bytes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from jobs.chunk import empty_chunk, inserts, make_chunk
+from jobs.exchange import (
+    BACKFILL,
+    BACKFILL_ROWS,
+    ENTRIES,
+    FAILURE,
+    FLUSH,
+    REPORT,
+    ROWS,
+    SPLITS,
+    SST,
+    TICK,
+    cells,
+    decode,
+    dispatch,
+    encode,
+    select,
+)
+from jobs.executors.build import build
+from jobs.executors.table_replay import TableReplay
+from jobs.failure import ActorError, encode_failure
+from jobs.kernels import process_kernel
+from jobs.kernels.errors import RowError
+from jobs.plan import nodes
+from jobs.plan.schedule import Feed, Schedule, Scheduled
+from jobs.sources.parquet import Split, read_split
+from jobs.sql.statements import Delete, Insert, Update
+from statestore.errors import RetryableError, TussockError
+from statestore.hummock.cache import process_cache
+from statestore.hummock.shared_buffer import SealedBatch, batch_ingest
+from statestore.hummock.store import HummockStore
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectStore
+from statestore.objectstore.open import open_object_store
+from statestore.table.state_table import StateTable
+from statestore.table.storage_table import StorageTable
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTask:
+    """What every task of an epoch knows; broadcast once."""
+
+    store_uri: str
+    version: bytes  # the pinned HummockVersion, JSON
+    schedule: Schedule
+    epoch: int
+    units: tuple[int, ...]  # vnode -> parallel unit
+    target_bytes: int  # of an SST
+
+    @property
+    def data_prefix(self) -> str:
+        """Where this epoch's objects go: named after the epoch, so that vacuum can tell whose they are."""
+        return f"data/{self.epoch:016x}/"
+
+
+class FragmentReport(msgspec.Struct, frozen=True):
+    """What one actor did, for the driver's summary."""
+
+    relation_id: int
+    fragment: int
+    level: int
+    unit: int
+    rows_in: int
+    rows_out: int
+    last: bool  # the fragment that puts out the relation's changes
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One row change of the log, with its position there."""
+
+    position: int
+    statement: Insert | Update | Delete
+
+
+_entries = msgspec.json.Decoder(tuple[Entry, ...])
+_splits = msgspec.json.Decoder(tuple[Split, ...])
+_LEAF_INPUTS = (SPLITS, BACKFILL, ROWS, BACKFILL_ROWS, ENTRIES, TICK)
+
+
+@lru_cache(maxsize=4)
+def _objects(uri: str) -> ObjectStore:
+    return open_object_store(uri)
+
+
+@lru_cache(maxsize=2)
+def _version(data: bytes) -> HummockVersion:
+    return msgspec.json.decode(data, type=HummockVersion)
+
+
+def level_function(task: "Callable[[], EpochTask]", level: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that runs one level's actors over the cells of one or more units. `task` yields the broadcast value."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = task()
+        inboxes: dict[int, dict[tuple[int, int], list[bytes]]] = {}
+        kept = _addresses_read(known.schedule, level)
+        passing = _addresses_passing(known.schedule, level)
+        for batch in batches:
+            slots, fragments, inputs = (batch.column(i).to_numpy() for i in range(3))
+            addresses = list(zip(fragments.tolist(), inputs.tolist(), strict=True))  # cells are few and large
+            through = [i for i, (f, n) in enumerate(addresses) if f < 0 or (f, n) in passing]
+            if through:
+                yield batch.take(pa.array(through, pa.int64()))
+            for i, address in enumerate(addresses):
+                if address in kept:
+                    inboxes.setdefault(int(slots[i]), {}).setdefault(address, []).append(batch.column(3)[i].as_py())
+        for slot in sorted(inboxes):
+            yield from _Unit(known, level, slot, inboxes[slot]).run()
+
+    return run
+
+
+
+
+def _addresses_read(schedule: Schedule, level: int) -> frozenset[tuple[int, int]]:
+    read = {(f.producer, f.exchange) for s in schedule.levels[level] for f in s.feeds if f.exchange is not None}
+    leaves = {(s.id, n) for s in schedule.levels[level] for n in _LEAF_INPUTS}
+    return frozenset(read | leaves)
+
+
+def _addresses_passing(schedule: Schedule, level: int) -> frozenset[tuple[int, int]]:
+    deeper = {(s.id, x.index) for s in schedule.fragments() for x in s.exchanges if s.level < level < x.last_level}
+    later = {(s.id, n) for s in schedule.fragments() if s.level > level for n in _LEAF_INPUTS}
+    return frozenset(deeper | later)
+
+
+@dataclass(slots=True)
+class _Output:
+    """What a fragment put out on this unit."""
+
+    delta: pa.Table
+    full: pa.Table | None = None  # with the snapshot before it, where a reader wants that
+
+
+@dataclass(slots=True)
+class _Unit:
+    """One unit's actors of one level."""
+
+    task: EpochTask
+    level: int
+    slot: int
+    inbox: dict[tuple[int, int], list[bytes]]
+    outputs: dict[int, _Output] = field(default_factory=dict)
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        for scheduled in self.task.schedule.levels[self.level]:
+            try:
+                yield from self._fragment(scheduled)
+            except RetryableError:
+                raise  # Spark runs the task again
+            except TussockError as err:
+                yield cells(self.slot, FAILURE, 0, [encode_failure(err, scheduled.relation, self.level)])
+                return
+
+    # --- one fragment ------------------------------------------------------------------------------------------------------------
+
+    def _fragment(self, scheduled: Scheduled) -> Iterator[pa.RecordBatch]:
+        tables = {t.table_id: self._state_table(t) for t in scheduled.tables} if scheduled.fragment is not None else {}
+        if scheduled.source is not None:
+            output, rows_in = self._read_source(scheduled)
+        elif (computed := self._compute(scheduled, tables)) is not None:
+            output, rows_in = computed
+        else:
+            return
+        self.outputs[scheduled.id] = output
+        for table_id, table in tables.items():
+            if (sealed := table.seal()) is not None:
+                yield from self._flush(table_id, sealed)
+        for exchange in scheduled.exchanges:
+            chunk = select(self._of(output, exchange.full), exchange.columns)
+            for unit, piece in dispatch(chunk, exchange.keys, np.asarray(self.task.units)):
+                yield cells(unit, scheduled.id, exchange.index, encode(piece))
+        last = scheduled.source is not None or self._materializes(scheduled)
+        report = FragmentReport(scheduled.relation_id, scheduled.id, self.level, self.slot, rows_in, output.delta.num_rows, last)
+        yield cells(self.slot, REPORT, 0, [msgspec.json.encode(report)])
+
+    def _compute(self, scheduled: Scheduled, tables: dict[int, StateTable]) -> tuple[_Output, int] | None:
+        """Run the operators; None where there is nothing to do on this unit."""
+        assert scheduled.fragment is not None
+        fragment = scheduled.fragment
+        inputs = [self._input(feed) for feed in scheduled.feeds]
+        entries = self.inbox.get((scheduled.id, ENTRIES), [])
+        idle = not entries and not any(i.num_rows for i in inputs)
+        if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
+            return None
+        results: list[pa.Table] = []
+        for operator in fragment.operators:
+            states = [tables[t] for t in operator.tables]
+            node = operator.node
+            if isinstance(node, nodes.TableReplay):
+                replay = TableReplay(node, states[0], process_kernel(), self._vnodes(), len(self.task.units))
+                decoded = [e for chunk in entries for e in _entries.decode(chunk)]
+                results.append(replay.apply([e.statement for e in decoded], self._payload))
+                continue
+            chunks = [results[r] if r >= 0 else inputs[-1 - r] for r in operator.inputs]
+            try:
+                results.append(build(node, states, process_kernel()).apply(*chunks))
+            except RowError as err:
+                raise ActorError(scheduled.relation, f"{err} Row: {_shown(chunks[0], err.row)}") from err
+        delta = results[-1] if results else inputs[0]
+        full = None
+        if scheduled.snapshot_table is not None:
+            full = pa.concat_tables([*self._snapshot(scheduled.snapshot_table), delta])
+        return _Output(delta, full), sum(i.num_rows for i in inputs)
+
+    def _input(self, feed: Feed) -> pa.Table:
+        """One input's chunk; forward from this unit's own results, else from the cells, in an order that no attempt changes."""
+        if feed.exchange is None:
+            if (output := self.outputs.get(feed.producer)) is None:
+                return empty_chunk(feed.types)
+            return select(self._of(output, feed.full), feed.columns)
+        chunks = self.inbox.get((feed.producer, feed.exchange), [])
+        return decoded if (decoded := decode(sorted(chunks))) is not None else empty_chunk(feed.types)
+
+    @staticmethod
+    def _of(output: _Output, full: bool) -> pa.Table:
+        return output.full if full and output.full is not None else output.delta
+
+    @staticmethod
+    def _materializes(scheduled: Scheduled) -> bool:
+        assert scheduled.fragment is not None
+        return isinstance(scheduled.fragment.operators[-1].node, nodes.Materialize | nodes.TableReplay)
+
+    # --- leaves and snapshots ----------------------------------------------------------------------------------------------------
+
+    def _read_source(self, scheduled: Scheduled) -> tuple[_Output, int]:
+        """Read this unit's splits. A source has no rows of its own, so `full` is: the files taken before, then the new ones."""
+        source = scheduled.source
+        assert source is not None
+        types = (*(source.statement.fields[c].type for c in source.columns), "bigint")
+
+        def read(splits: int, rows: int) -> pa.Table:
+            parts = [empty_chunk(types)]
+            for chunk in sorted(self.inbox.get((scheduled.id, splits), [])):
+                for split in _splits.decode(chunk):
+                    parts.append(inserts(read_split(split, source.columns, source.statement.fields)))
+            if (made := decode(sorted(self.inbox.get((scheduled.id, rows), [])))) is not None:
+                parts.append(inserts(made))
+            return pa.concat_tables(parts)
+
+        delta = read(SPLITS, ROWS)
+        old = read(BACKFILL, BACKFILL_ROWS)
+        return _Output(delta, pa.concat_tables([old, delta])), delta.num_rows + old.num_rows
+
+    def _snapshot(self, schema: object) -> Iterator[pa.Table]:
+        version = _version(self.task.version)
+        stored = StorageTable(schema, self._store(), version.epoch, len(self.task.units))  # type: ignore[arg-type]
+        for rows in stored.scan(vnodes=self._vnodes()):
+            yield make_chunk(rows.columns, pa.array(np.ones(rows.num_rows, np.int64)))
+
+    def _payload(self, name: str) -> pa.Table:
+        return pa.ipc.open_stream(_objects(self.task.store_uri).get(name)).read_all()
+
+    # --- state -------------------------------------------------------------------------------------------------------------------
+
+    def _vnodes(self) -> Sequence[int]:
+        return [int(v) for v in np.flatnonzero(np.asarray(self.task.units) == self.slot)]
+
+    def _store(self) -> HummockStore:
+        return HummockStore(_objects(self.task.store_uri), _version(self.task.version), process_cache())
+
+    def _state_table(self, schema: object) -> StateTable:
+        return StateTable(schema, self._store(), _version(self.task.version).epoch, len(self.task.units))  # type: ignore[arg-type]
+
+    def _flush(self, table_id: int, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
+        """Hand a sealed MemTable to the shared buffer. Whole SSTs of it are uploaded here; only the rest travels."""
+        whole = (sealed.rows.nbytes // self.task.target_bytes) if self.task.target_bytes else 0
+        rest = sealed.rows
+        if whole:
+            rows = sealed.rows.num_rows * whole * self.task.target_bytes // sealed.rows.nbytes
+            infos = batch_ingest(
+                _objects(self.task.store_uri),
+                [SealedBatch(table_id, sealed.rows.slice(0, rows))],
+                self.task.epoch,
+                self.task.data_prefix,
+                self.task.target_bytes,
+            )
+            yield cells(self.slot, SST, 0, [msgspec.json.encode(i) for i in infos])
+            rest = sealed.rows.slice(rows)
+        if rest.num_rows:
+            yield cells(self.slot, FLUSH, table_id, encode(rest))
+
+
+def flush_function(task: "Callable[[], EpochTask]") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The flush level: the shared buffer's merge of what all actors sealed, into few SSTs of the target size."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = task()
+        sealed: dict[int, list[bytes]] = {}
+        for batch in batches:
+            for i, table_id in enumerate(batch.column(2).to_pylist()):
+                sealed.setdefault(table_id, []).append(batch.column(3)[i].as_py())
+        if not sealed:
+            return
+        merged = []
+        for table_id in sorted(sealed):
+            rows = decode(sorted(sealed[table_id]))
+            assert rows is not None
+            merged.append(SealedBatch(table_id, rows.sort_by("key")))
+        infos = batch_ingest(_objects(known.store_uri), merged, known.epoch, known.data_prefix, known.target_bytes)
+        yield cells(0, SST, 0, [msgspec.json.encode(i) for i in infos])
+
+    return run
+
+
+def _shown(chunk: pa.Table, row: int) -> str:
+    if not 0 <= row < chunk.num_rows:
+        return "unknown"
+    values = chunk.slice(row, 1).to_pylist()[0]
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())

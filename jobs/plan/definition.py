@@ -1,0 +1,206 @@
+"""What the catalog stores of each relation, and how statements of the log change the catalog.
+
+Pure functions of (catalog, statement, epoch): every driver that resumes a barrier, and every session that checks a statement before it
+appends it, comes to the same catalog with the same ids.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from jobs.executors.build import state_tables
+from jobs.plan.fragments import Fragment, Operator, Output
+from jobs.plan.nodes import TableReplay
+from jobs.plan.stream import Upstream, plan_view
+from jobs.sources.taken import taken_schema
+from jobs.sql.logical import Plan
+from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Statement, Update
+from statestore.errors import InputError
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation
+
+
+class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
+    """A source, and the state table of the files taken from it."""
+
+    statement: CreateSource
+    taken_table_id: int
+
+
+class TableDefinition(msgspec.Struct, frozen=True, tag=True):
+    """A table and the one fragment that replays its changes."""
+
+    statement: CreateTable
+    fragments: tuple[Fragment, ...]
+    output: Output
+
+
+class ViewDefinition(msgspec.Struct, frozen=True, tag=True):
+    """A view: its SELECT as written, as bound, and as fragments."""
+
+    sql: str
+    plan: Plan
+    fragments: tuple[Fragment, ...]
+    output: Output
+
+
+Definition = SourceDefinition | TableDefinition | ViewDefinition
+Dml = Insert | Update | Delete
+
+_decoder = msgspec.json.Decoder(Definition)
+
+
+class UnknownRelationError(InputError):
+    """No relation of this name (and kind)."""
+
+    def __init__(self, name: str, expected: str, existing: tuple[str, ...]) -> None:
+        super().__init__(name, expected, existing)
+        self.name, self.expected, self.existing = name, expected, existing
+
+    def __str__(self) -> str:
+        there = ", ".join(self.existing) or "none yet"
+        return f"there is no {self.expected} {self.name!r}; those that exist: {there}"
+
+
+class RelationExistsError(InputError):
+    """The name is taken."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        super().__init__(name, kind)
+        self.name, self.kind = name, kind
+
+    def __str__(self) -> str:
+        return (
+            f"a {self.kind} {self.name!r} exists already; drop it first, choose another name, or say IF NOT EXISTS. "
+            "A view's query can't be changed in place yet: drop it and create it again."
+        )
+
+
+class RelationInUseError(InputError):
+    """Something depends on the relation that is to be dropped."""
+
+    def __init__(self, name: str, kind: str, dependents: tuple[str, ...]) -> None:
+        super().__init__(name, kind, dependents)
+        self.name, self.kind, self.dependents = name, kind, dependents
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {self.name!r} can't be dropped: {', '.join(self.dependents)} reads it. "
+            f"Drop what reads it first, or say DROP … {self.name} CASCADE to drop all of it."
+        )
+
+
+def definition_of(relation: Relation) -> Definition:
+    """The relation's decoded definition."""
+    return _decoder.decode(relation.definition)
+
+
+def output_of(relation: Relation) -> Output | None:
+    """Where the relation's rows are stored; None for a source, which stores none."""
+    definition = definition_of(relation)
+    return None if isinstance(definition, SourceDefinition) else definition.output
+
+
+def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
+    """The live relation of this name, of one of the kinds (any when none is named). Raises UnknownRelationError."""
+    fitting = [r for r in catalog.live() if not kinds or r.kind in kinds]
+    for relation in fitting:
+        if relation.name == name.lower():
+            return relation
+    raise UnknownRelationError(name, " or ".join(kinds) or "relation", tuple(sorted(r.name for r in fitting)))
+
+
+def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> tuple[Catalog, dict[int, list[tuple[int, Dml]]]]:
+    """Replay a slice of the log.
+
+    Args:
+        statements: in log order.
+        epoch: the epoch whose commit makes the changes visible.
+
+    Returns: the catalog after it, and per table id of relation the row changes as (index in `statements`, statement), in order.
+    """
+    changes: dict[int, list[tuple[int, Dml]]] = {}
+    for index, statement in enumerate(statements):
+        if isinstance(statement, Insert | Update | Delete):
+            changes.setdefault(find(catalog, statement.table, "table").id, []).append((index, statement))
+        else:
+            catalog = apply_statement(catalog, statement, epoch)
+    live = {r.id for r in catalog.live()}
+    return catalog, {r: rows for r, rows in changes.items() if r in live}
+
+
+def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
+    """The catalog after one statement; row changes leave it as it is but check that their table exists. Raises InputError branches."""
+    match statement:
+        case Insert() | Update() | Delete():
+            find(catalog, statement.table, "table")
+            return catalog
+        case Drop():
+            return _drop(catalog, statement, epoch)
+        case _:
+            for relation in catalog.live():
+                if relation.name == statement.name.lower():
+                    if statement.if_not_exists:
+                        return catalog
+                    raise RelationExistsError(relation.name, relation.kind)
+            relation = _create(catalog, statement, epoch)
+            return msgspec.structs.replace(
+                catalog,
+                relations=(*catalog.relations, relation),
+                next_relation_id=catalog.next_relation_id + 1,
+                next_table_id=catalog.next_table_id + len(relation.state_tables),
+            )
+
+
+def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView, epoch: int) -> Relation:
+    relation_id, table_id = catalog.next_relation_id, catalog.next_table_id
+    depends_on: tuple[int, ...] = ()
+    definition: Definition
+    match statement:
+        case CreateSource():
+            fields = statement.fields
+            tables = (msgspec.structs.replace(taken_schema(statement.name.lower()), table_id=table_id),)
+            kind, definition = "source", SourceDefinition(statement, table_id)
+        case CreateTable():
+            fields = statement.fields
+            types = tuple(f.type for f in fields)
+            node = TableReplay(relation_id, statement.key, types)
+            tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(state_tables(node)))
+            fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
+            output = Output(types, statement.key, tables[0].distribution, False, table_id)
+            kind, definition = "table", TableDefinition(statement, (fragment,), output)
+        case CreateView():
+            fields = statement.plan.fields
+            planned = plan_view(statement.plan, relation_id, _upstream(catalog), table_id)
+            tables = planned.tables
+            kind, definition = "view", ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output)
+            inputs = (i.relation_id for f in planned.fragments for i in f.inputs)
+            depends_on = tuple(sorted({r for r in inputs if r is not None}))
+    columns = tuple(ColumnSpec(f.name, f.type) for f in fields)
+    raw = msgspec.Raw(msgspec.json.encode(definition))
+    return Relation(relation_id, statement.name.lower(), kind, columns, raw, tables, depends_on, created=epoch)
+
+
+def _upstream(catalog: Catalog) -> Callable[[str], Upstream]:
+    def known(name: str) -> Upstream:
+        relation = find(catalog, name)
+        return Upstream(relation.id, relation.kind, output_of(relation))
+
+    return known
+
+
+def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
+    try:
+        relation = find(catalog, statement.name, statement.kind)
+    except UnknownRelationError:
+        if statement.if_exists:
+            return catalog
+        raise
+    doomed = {relation.id}
+    for later in catalog.live():  # dependents always come after what they depend on
+        if doomed & set(later.depends_on):
+            doomed.add(later.id)
+    if len(doomed) > 1 and not statement.cascade:
+        dependents = tuple(r.name for r in catalog.live() if relation.id in r.depends_on)
+        raise RelationInUseError(relation.name, relation.kind, dependents)
+    relations = tuple(msgspec.structs.replace(r, dropped=epoch) if r.id in doomed else r for r in catalog.relations)
+    return msgspec.structs.replace(catalog, relations=tuple(r for r in relations if r.dropped != r.created))

@@ -1,0 +1,59 @@
+"""Fragments: chains of executors that share a distribution, as plain data stored with their view.
+
+A fragment reads *inputs* (other relations' changes, or other fragments of its own view), runs *operators* in order, and its last operator's
+output is the fragment's output. An operator names its inputs by reference: `r >= 0` is the output of operator r of the same fragment, `-1 - i` is
+the fragment's input i.
+"""
+
+import msgspec
+
+from jobs.plan.nodes import Node
+
+FORWARD, HASH, SINGLETON = "forward", "hash", "singleton"
+ROW_ID = -1  # as a column of an input from a source: the hidden `_row_id`
+
+
+class Input(msgspec.Struct, frozen=True):
+    """One input of a fragment: some columns of what a producer puts out, and how rows find their actor.
+
+    The producer is a relation (`relation_id`) or, when that is None, fragment `fragment` of the same view. Dispatch `forward` stays on the
+    producer's unit and level; `hash` goes by the vnode of `keys` (indices into `columns`); `singleton` goes to vnode 0.
+    """
+
+    relation_id: int | None
+    fragment: int | None
+    columns: tuple[int, ...]
+    types: tuple[str, ...]
+    dispatch: str
+    keys: tuple[int, ...] = ()
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """An executor: its node, where its chunks come from, and the ids of its state tables."""
+
+    node: Node
+    inputs: tuple[int, ...]
+    tables: tuple[int, ...] = ()
+
+
+class Fragment(msgspec.Struct, frozen=True):
+    """A chain of executors; one actor per unit runs it, or one in all when `singleton`."""
+
+    inputs: tuple[Input, ...]
+    operators: tuple[Operator, ...]
+    types: tuple[str, ...]  # of the output
+    singleton: bool
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What other views see of a relation's changes, and where its rows are kept.
+
+    `types` are all columns of the stored rows: the relation's own, then hidden key columns. `key` is the stream key, `distribution` what
+    its rows are hashed by (both indices into `types`; an empty distribution is a singleton).
+    """
+
+    types: tuple[str, ...]
+    key: tuple[int, ...]
+    distribution: tuple[int, ...]
+    append_only: bool
+    table_id: int

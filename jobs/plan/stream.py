@@ -1,0 +1,289 @@
+"""Logical plan -> stream plan: chooses keys, distributions and state tables, and cuts the plan into fragments where rows must move.
+
+Every stream has a *stream key* (columns that identify a row) and a *distribution* (columns whose vnode decides the unit; a subset of the key).
+An operator that needs rows of one key on one unit is content when the distribution is a subset of that key; otherwise an exchange starts a
+new fragment. Columns that no query asked for but a key needs are carried along hidden, behind the visible ones.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from jobs.executors.build import partial_types, state_tables
+from jobs.plan import nodes
+from jobs.plan.fragments import FORWARD, HASH, ROW_ID, SINGLETON, Fragment, Input, Operator, Output
+from jobs.sql import logical
+from statestore.meta.catalog import TableSchema
+
+ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What the planner knows of a relation that a view reads."""
+
+    relation_id: int
+    kind: str  # source | table | view
+    output: Output | None  # None: a source
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A fragment being written."""
+
+    inputs: list[Input]
+    operators: list[Operator] = field(default_factory=list)
+    singleton: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The output of reference `ref` in a draft fragment. `visible[i]` is where the logical plan's column i is."""
+
+    draft: _Draft
+    ref: int
+    types: tuple[str, ...]
+    visible: tuple[int, ...]
+    key: tuple[int, ...]
+    distribution: tuple[int, ...] | None
+    append_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """A planned view: its fragments in dependency order (the last one materializes), its state tables and its output."""
+
+    fragments: tuple[Fragment, ...]
+    tables: tuple[TableSchema, ...]
+    output: Output
+
+
+def plan_view(plan: logical.Plan, relation_id: int, upstream: Callable[[str], Upstream], first_table_id: int) -> ViewPlan:
+    """Plan a view.
+
+    Args:
+        plan: the bound query.
+        relation_id: the view's id.
+        upstream: a relation's name -> what is known of it.
+        first_table_id: its state tables are numbered from here on, densely.
+
+    Returns: the fragments, to be stored with the view. Equal arguments give equal plans, table ids included.
+    """
+    return _Planner(relation_id, upstream, first_table_id).view(plan)
+
+
+class _Planner:
+    def __init__(self, relation_id: int, upstream: Callable[[str], Upstream], first_table_id: int) -> None:
+        self.relation_id = relation_id
+        self.upstream = upstream
+        self.next_table_id = first_table_id
+        self.tables: list[TableSchema] = []
+        self.closed: list[Fragment] = []
+
+    def view(self, plan: logical.Plan) -> ViewPlan:
+        stream = self._visible_first(self.stream(plan), len(plan.fields))
+        if stream.distribution is ANYWHERE:
+            stream = self._exchange(stream, stream.key)
+        node = nodes.Materialize(self.relation_id, stream.key, stream.distribution or (), stream.types)
+        stream = self._add(stream, node, stream.types)
+        self._close(stream)
+        (table_id,) = stream.draft.operators[-1].tables
+        output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id)
+        return ViewPlan(tuple(self.closed), tuple(self.tables), output)
+
+    def stream(self, plan: logical.Plan) -> _Stream:
+        match plan:
+            case logical.Scan():
+                return self._scan(plan)
+            case logical.Filter(input, condition):
+                below = self.stream(input)
+                return self._add(below, nodes.Filter(_moved(condition, below.visible), below.types), below.types)
+            case logical.Project(input, exprs):
+                return self._project(self.stream(input), exprs)
+            case logical.Join():
+                return self._join(plan)
+            case logical.Aggregate():
+                return self._aggregate(plan)
+            case logical.TopN():
+                return self._top_n(plan)
+
+    # --- operators ---------------------------------------------------------------------------------------------------------------
+
+    def _scan(self, plan: logical.Scan) -> _Stream:
+        source = self.upstream(plan.relation)
+        types = tuple(f.type for f in plan.fields)
+        visible = tuple(range(len(types)))
+        if source.output is None:
+            columns, types = (*plan.columns, ROW_ID), (*types, "bigint")
+            draft = _Draft([Input(source.relation_id, None, columns, types, FORWARD)])
+            return _Stream(draft, -1, types, visible, (len(types) - 1,), ANYWHERE, True)
+        out = source.output
+        columns = (*plan.columns, *(c for c in out.key if c not in plan.columns))
+        types = tuple(out.types[c] for c in columns)
+        at = {c: i for i, c in reversed(list(enumerate(columns)))}
+        draft = _Draft([Input(source.relation_id, None, columns, types, FORWARD)], singleton=out.distribution == ())
+        return _Stream(draft, -1, types, visible, tuple(at[c] for c in out.key), tuple(at[c] for c in out.distribution), out.append_only)
+
+    def _project(self, below: _Stream, exprs: Sequence[logical.Expr]) -> _Stream:
+        """One column per expression, then the key columns that no expression passes through as they are."""
+        moved = [_moved(e, below.visible) for e in exprs]
+        at = {e.index: i for i, e in reversed(list(enumerate(moved))) if isinstance(e, logical.Column)}
+        for column in below.key:
+            if column not in at:
+                at[column] = len(moved)
+                moved.append(logical.Column(column, below.types[column]))
+        types = tuple(e.type for e in moved)
+        distribution = None if below.distribution is None else tuple(at[c] for c in below.distribution)
+        visible = tuple(range(len(exprs)))
+        if moved == [logical.Column(i, t) for i, t in enumerate(below.types)]:  # nothing changes
+            return _Stream(below.draft, below.ref, below.types, visible, below.key, below.distribution, below.append_only)
+        ref = self._operator(below.draft, nodes.Project(tuple(moved), types), (below.ref,))
+        return _Stream(below.draft, ref, types, visible, tuple(at[c] for c in below.key), distribution, below.append_only)
+
+    def _join(self, plan: logical.Join) -> _Stream:
+        left, left_keys = self._keyed(self.stream(plan.left), plan.left_keys)
+        right, right_keys = self._keyed(self.stream(plan.right), plan.right_keys)
+        left_width = len(left.types)
+        types = left.types + right.types
+        visible = left.visible + tuple(left_width + c for c in right.visible)
+        # A right key column that is joined on equals its left partner: the left one stands for both.
+        partner = {r: left_keys[i] for i, r in reversed(list(enumerate(right_keys)))}
+        key = tuple(dict.fromkeys((*left_keys, *left.key, *(partner.get(c, left_width + c) for c in right.key))))
+        condition = None if plan.condition is None else _moved(plan.condition, visible)
+        node = nodes.HashJoin(left.types, right.types, left_keys, right_keys, plan.null_safe, left.key, right.key, condition, types)
+        draft = _Draft([self._input(left, left_keys), self._input(right, right_keys)])
+        ref = self._operator(draft, node, (-1, -2))
+        return _Stream(draft, ref, types, visible, key, left_keys, left.append_only and right.append_only)
+
+    def _aggregate(self, plan: logical.Aggregate) -> _Stream:
+        below = self.stream(plan.input)
+        columns: list[logical.Expr] = [_moved(k, below.visible) for k in plan.keys]
+        calls: list[nodes.Agg] = []
+        for call in plan.calls:
+            argument = _argument(call, below.visible)
+            if argument is not None and argument not in columns[len(plan.keys) :]:
+                columns.append(argument)
+            place = None if argument is None else len(plan.keys) + columns[len(plan.keys) :].index(argument)
+            calls.append(nodes.Agg(call.function, place, None if argument is None else argument.type, call.type, call.mode))
+        extremes = not below.append_only and any(c.function in ("Min", "Max") for c in calls)
+        wide = len(columns)
+        distribution: tuple[int, ...] | None = None
+        columns += [logical.Column(c, below.types[c]) for c in below.key] if extremes else []
+        if below.distribution is not None:  # keep it only where the groups have it
+            at = {e.index: i for i, e in reversed(list(enumerate(columns[: len(plan.keys)]))) if isinstance(e, logical.Column)}
+            distribution = tuple(at[c] for c in below.distribution) if all(c in at for c in below.distribution) else None
+        types = tuple(e.type for e in columns)
+        stream_key = tuple(range(wide, len(columns)))
+        keys = tuple(range(len(plan.keys)))
+        ref = self._operator(below.draft, nodes.Project(tuple(columns), types), (below.ref,))
+        raw = _Stream(below.draft, ref, types, keys, stream_key, distribution, below.append_only)
+        out_types = tuple(types[k] for k in keys) + tuple(c.type for c in calls)
+        partial = distribution is None and not extremes
+        node = nodes.HashAgg(types, keys, tuple(calls), stream_key, below.append_only, partial, out_types)
+        if partial:
+            sender = nodes.PartialAgg(types, keys, tuple(calls), below.append_only, ())
+            sender = msgspec.structs.replace(sender, types=partial_types(sender))
+            ref = self._operator(raw.draft, sender, (raw.ref,))
+            raw = _Stream(raw.draft, ref, sender.types, keys, keys, None, False)
+        if distribution is None:
+            raw = self._exchange(raw, keys)
+            distribution = keys
+        ref = self._operator(raw.draft, node, (raw.ref,), distribution)
+        return _Stream(raw.draft, ref, out_types, tuple(range(len(out_types))), keys, distribution, False)
+
+    def _top_n(self, plan: logical.TopN) -> _Stream:
+        below = self.stream(plan.input)
+        width = len(plan.fields)
+        fields = [logical.Column(i, f.type) for i, f in enumerate(plan.fields)]
+        below = self._project(below, (*fields, *(k.expr for k in plan.order)))
+        if below.distribution != ():
+            below = self._exchange(below, ())
+        order = tuple(nodes.Order(below.visible[width + i], k.descending, k.nulls_last) for i, k in enumerate(plan.order))
+        node = nodes.TopN(order, plan.limit, plan.offset, below.key, below.types)
+        ref = self._operator(below.draft, node, (below.ref,))
+        return _Stream(below.draft, ref, below.types, below.visible[:width], below.key, (), False)
+
+    # --- helpers -----------------------------------------------------------------------------------------------------------------
+
+    def _keyed(self, stream: _Stream, keys: Sequence[logical.Expr]) -> tuple[_Stream, tuple[int, ...]]:
+        """The stream with every key expression as a column, and where they are."""
+        moved = [_moved(k, stream.visible) for k in keys]
+        computed = [k for k in dict.fromkeys(moved) if not isinstance(k, logical.Column)]
+        if computed:
+            columns: list[logical.Expr] = [logical.Column(i, t) for i, t in enumerate(stream.types)]
+            types = (*stream.types, *(k.type for k in computed))
+            ref = self._operator(stream.draft, nodes.Project((*columns, *computed), types), (stream.ref,))
+            width = len(stream.types)
+            stream = _Stream(stream.draft, ref, types, stream.visible, stream.key, stream.distribution, stream.append_only)
+            places = {k: width + i for i, k in enumerate(computed)}
+            return stream, tuple(k.index if isinstance(k, logical.Column) else places[k] for k in moved)
+        return stream, tuple(k.index for k in moved if isinstance(k, logical.Column))
+
+    def _visible_first(self, stream: _Stream, width: int) -> _Stream:
+        if stream.visible == tuple(range(width)) and len(stream.types) == width + sum(c >= width for c in stream.key):
+            return stream
+        return self._project(stream, [logical.Column(i, stream.types[c]) for i, c in enumerate(stream.visible)])
+
+    def _operator(self, draft: _Draft, node: nodes.Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
+        schemas = []
+        for schema in state_tables(node):
+            keep = schema.distribution if distribution is None else distribution
+            schemas.append(msgspec.structs.replace(schema, table_id=self.next_table_id, distribution=keep))
+            self.next_table_id += 1
+        self.tables += schemas
+        draft.operators.append(Operator(node, inputs, tuple(s.table_id for s in schemas)))
+        return len(draft.operators) - 1
+
+    def _add(self, stream: _Stream, node: nodes.Node, types: tuple[str, ...]) -> _Stream:
+        """A unary operator that keeps columns, key and distribution."""
+        ref = self._operator(stream.draft, node, (stream.ref,))
+        return _Stream(stream.draft, ref, types, stream.visible, stream.key, stream.distribution, stream.append_only)
+
+    def _close(self, stream: _Stream) -> int:
+        draft = stream.draft
+        self.closed.append(Fragment(tuple(draft.inputs), tuple(draft.operators), stream.types, draft.singleton))
+        return len(self.closed) - 1
+
+    def _input(self, stream: _Stream, keys: tuple[int, ...]) -> Input:
+        """Close the stream's fragment and read it by hash of `keys` (none: singleton). One without operators is not worth a fragment."""
+        dispatch = HASH if keys else SINGLETON
+        draft = stream.draft
+        if not draft.operators:
+            (only,) = draft.inputs
+            if only.dispatch == FORWARD:
+                return msgspec.structs.replace(only, dispatch=dispatch, keys=keys)
+        return Input(None, self._close(stream), tuple(range(len(stream.types))), stream.types, dispatch, keys)
+
+    def _exchange(self, stream: _Stream, keys: tuple[int, ...]) -> _Stream:
+        draft = _Draft([self._input(stream, keys)], singleton=keys == ())
+        return _Stream(draft, -1, stream.types, stream.visible, stream.key, keys, stream.append_only)
+
+
+def _argument(call: logical.AggCall, visible: tuple[int, ...]) -> logical.Expr | None:
+    """The one column an aggregate reads; a FILTER becomes NULL where it does not hold, which every aggregate ignores."""
+    argument = _moved(call.args[0], visible) if call.args else None
+    if len(call.args) > 1:  # count(a, b): rows where all are there
+        missing: logical.Expr = logical.Call("IsNotNull", "boolean", (argument,))  # type: ignore[arg-type]
+        for other in call.args[1:]:
+            there = logical.Call("IsNotNull", "boolean", (_moved(other, visible),))
+            missing = logical.Call("And", "boolean", (missing, there))
+        argument = logical.Call("If", "int", (missing, logical.Literal(1, "int"), logical.Literal(None, "int")))
+    if call.function == "Count" and isinstance(argument, logical.Literal) and argument.value is not None:
+        argument = None
+    if call.filter is None:
+        return argument
+    argument = logical.Literal(1, "int") if argument is None else argument
+    condition = _moved(call.filter, visible)
+    return logical.Call("If", argument.type, (condition, argument, logical.Literal(None, argument.type)))
+
+
+def _moved(expr: logical.Expr, columns: Sequence[int]) -> logical.Expr:
+    """The expression over other column places: column i becomes columns[i]."""
+    match expr:
+        case logical.Column(index, type):
+            return logical.Column(columns[index], type)
+        case logical.Call(args=args):
+            return msgspec.structs.replace(expr, args=tuple(_moved(a, columns) for a in args))
+        case _:
+            return expr
