@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from statestore.errors import InputError, RetryableError
+from statestore.errors import DamagedError, InputError, RetryableError
+
+MAX_NAME_PART_BYTES = 255  # what file systems take; S3 takes more
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,91 @@ class ObjectStoreUnavailableError(RetryableError):
         self.uri, self.operation, self.reason = uri, operation, reason
 
     def __str__(self) -> str:
-        return f"{self.operation} failed at {self.uri}: {self.reason}. Nothing was committed; check the endpoint, the disk and the credentials, then run again."
+        return (
+            f"{self.operation} failed at {self.uri}: {self.reason}. Check the endpoint, the disk and the network, then run again: a commit "
+            "whose answer was lost is recognised, and nothing is done twice."
+        )
+
+
+class ObjectStoreFullError(RetryableError):
+    """The disk or quota under the store has no room left."""
+
+    def __init__(self, uri: str, operation: str, size: int) -> None:
+        super().__init__(uri, operation, size)
+        self.uri, self.operation, self.size = uri, operation, size
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operation} of {self.size} bytes failed at {self.uri}: no space left. "
+            "Nothing of it was committed; free space there, then run again."
+        )
+
+
+class AccessDeniedError(InputError):
+    """The store is there and refuses us: missing or wrong credentials, or no permission."""
+
+    def __init__(self, uri: str, operation: str, reason: str) -> None:
+        super().__init__(uri, operation, reason)
+        self.uri, self.operation, self.reason = uri, operation, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operation} is not allowed at {self.uri}: {self.reason}. Give the process permission; for S3, credentials come from "
+            "boto3's standard chain (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the machine's role)."
+        )
+
+
+class BadStoreError(InputError):
+    """A store that cannot be used as it is named or set up: a URI that is not understood, a bucket that does not exist."""
+
+    def __init__(self, uri: str, reason: str) -> None:
+        super().__init__(uri, reason)
+        self.uri, self.reason = uri, reason
+
+    def __str__(self) -> str:
+        return f"object store {self.uri}: {self.reason}"
+
+
+class BadObjectNameError(InputError):
+    """A name that could leave the store or that not every store can hold."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name!r} cannot name an object: {self.reason}. "
+            "Names are relative and `/`-separated, without empty, `.` or `..` parts."
+        )
+
+
+class ShortReadError(DamagedError):
+    """The object ends before the bytes that were asked for: it was truncated, or the caller's index of it is wrong."""
+
+    def __init__(self, uri: str, name: str, offset: int, length: int, found: int) -> None:
+        super().__init__(uri, name, offset, length, found)
+        self.uri, self.name, self.offset, self.length, self.found = uri, name, offset, length, found
+
+    def __str__(self) -> str:
+        return (
+            f"object {self.name!r} in {self.uri}: {self.length} bytes were asked for at offset {self.offset}, {self.found} are there. "
+            "It is truncated or not the object its index describes; restore it from a copy of the bucket."
+        )
+
+
+def checked_name(name: str) -> str:
+    """`name` itself if it can name an object. Raises BadObjectNameError."""
+    if not name:
+        raise BadObjectNameError(name, "it is empty")
+    if "\0" in name:
+        raise BadObjectNameError(name, "it holds a NUL")
+    for part in name.split("/"):
+        if part in ("", ".", ".."):
+            raise BadObjectNameError(name, f"it has the part {part!r}")
+        if len(part.encode("utf-8", "surrogatepass")) > MAX_NAME_PART_BYTES:
+            raise BadObjectNameError(name, f"a part is longer than {MAX_NAME_PART_BYTES} bytes")
+    return name
 
 
 class ObjectStore(Protocol):
@@ -49,7 +135,8 @@ class ObjectStore(Protocol):
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes at each (offset, length), in the order asked; fetched in parallel, neighbours coalesced. A negative offset
-        counts from the end. Raises ObjectNotFoundError, and ShortReadError when fewer bytes exist than asked."""
+        counts from the end, so (-8, 8) is the last 8 bytes. Raises ObjectNotFoundError, and ShortReadError when fewer bytes exist
+        than asked."""
         ...
 
     def head(self, name: str) -> ObjectInfo:
@@ -66,7 +153,8 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Objects whose name starts with `prefix`, in name order, after `start_after`."""
+        """Objects whose name starts with `prefix`, in name order (of UTF-8 bytes), after `start_after`. Names that end in `/`, which
+        some tools write as folders, are left out. What is written or deleted meanwhile may or may not be seen."""
         ...
 
     def delete(self, names: Iterable[str]) -> None:

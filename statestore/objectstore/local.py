@@ -1,0 +1,226 @@
+"""A directory as an object store: `name` is the file `root/name`.
+
+A write goes to a temporary file in `root/.tmp`, is synced, and enters its place in one step: `rename(2)` to replace, `link(2)` to
+create. A process that is killed leaves the old object or the new one, and at worst a file in `.tmp`.
+"""
+
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from statestore.errors import TussockError
+from statestore.objectstore.base import (
+    AccessDeniedError,
+    BadObjectNameError,
+    BadStoreError,
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStoreFullError,
+    ObjectStoreUnavailableError,
+    ShortReadError,
+    checked_name,
+)
+from statestore.objectstore.ranges import Read, plan_reads, slice_of
+
+_TEMPORARY = ".tmp"
+_serial = itertools.count()
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EXDEV, errno.EMLINK)
+
+
+class LocalObjectStore:
+    """Objects as files under one directory, which is created by the first write. Safe for many threads and processes at once.
+
+    The file system has to know hard links and atomic renames. Cost of a write: the bytes, and one fsync of the file and of each
+    directory that changed.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow links and change the user's path
+        self.uri = self._root.as_uri()
+
+    def __reduce__(self) -> tuple[type["LocalObjectStore"], tuple[Path]]:
+        return LocalObjectStore, (self._root,)
+
+    def get(self, name: str) -> bytes:
+        path = self._path(name)
+        with self._translated("get", name):
+            return path.read_bytes()
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        path = self._path(name)
+        found = [b""] * len(ranges)
+        with self._translated("get_ranges", name), path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            reads = plan_reads(ranges)
+            if len(reads) > 1:  # the disk then works on all of them at once, without a thread each
+                for read in reads:
+                    os.posix_fadvise(file.fileno(), _start(read, size), read.length, os.POSIX_FADV_WILLNEED)
+            for read in reads:
+                data = _pread(file.fileno(), read.length, _start(read, size))
+                for i in read.parts:
+                    offset, length = ranges[i]
+                    found[i] = slice_of(read, data, offset, length)
+                    if len(found[i]) < length:
+                        raise ShortReadError(self.uri, name, offset, length, len(found[i]))
+        return found
+
+    def head(self, name: str) -> ObjectInfo:
+        path = self._path(name)
+        with self._translated("head", name):
+            stat = path.stat()
+            if not path.is_file():
+                raise ObjectNotFoundError(self.uri, name)
+            return _info(name, stat)
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        with self._translated("put", name, len(data)), self._temporary(data) as temporary:
+            self._make_folder(path.parent)
+            temporary.replace(path)
+            _sync_folder(path.parent)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        with self._translated("put_if_absent", name, len(data)):
+            try:
+                with self._temporary(data) as temporary:
+                    self._make_folder(path.parent)
+                    path.hardlink_to(temporary)
+            except FileExistsError:
+                # Ours if an earlier call wrote it and its answer was lost, e.g. because the process was killed.
+                won = path.is_file() and path.read_bytes() == data
+            except OSError as err:
+                if err.errno in _NO_LINKS and self._root.is_dir() and os.access(self._root, os.W_OK):
+                    reason = f"its file system refused a hard link ({os.strerror(err.errno)}), which commits need; use another one"
+                    raise BadStoreError(self.uri, reason) from err
+                raise
+            else:
+                won = True
+            # Also for the loser: what it is about to read must survive a power failure as well.
+            _sync_folder(path.parent)
+            return won
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            self._path(folder)
+        with self._translated("list", prefix):
+            yield from self._walk(folder + "/" if folder else "", prefix, start_after)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            path = self._path(name)
+            try:
+                with self._translated("delete", name):
+                    path.unlink()
+            except ObjectNotFoundError:
+                continue
+
+    def _path(self, name: str) -> Path:
+        if checked_name(name).partition("/")[0] == _TEMPORARY:
+            raise BadObjectNameError(name, f"{_TEMPORARY} is the local store's own folder")
+        return self._root / name
+
+    @contextmanager
+    def _temporary(self, data: bytes) -> Iterator[Path]:
+        """A synced file that holds `data`; gone at the end unless it was renamed."""
+        folder = self._root / _TEMPORARY
+        self._make_folder(folder)
+        path, handle = self._new_file(folder)
+        try:
+            with os.fdopen(handle, "wb", buffering=0) as file:
+                written = 0
+                while written < len(data):
+                    written += file.write(data[written:] if written else data) or 0
+                os.fsync(file.fileno())
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _new_file(self, folder: Path) -> tuple[Path, int]:
+        """A file nobody else has. Not tempfile's: that one is readable by its owner only, whatever the umask says."""
+        while True:
+            path = folder / f"{os.getpid()}-{threading.get_ident()}-{next(_serial)}"
+            try:
+                return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            except FileExistsError:  # left by a killed process with our id, or another host's on a shared disk
+                continue
+
+    def _make_folder(self, folder: Path) -> None:
+        """Create `folder` and what is missing above it; each new one is synced into its parent."""
+        if folder.is_dir():
+            return
+        if folder != self._root:
+            self._make_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+        _sync_folder(folder.parent)
+
+    def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Objects below `folder` ("" or ending in `/`). A folder sorts as its name with `/`, which makes the walk follow name order."""
+        try:
+            with os.scandir(self._root / folder) as entries:
+                names = sorted((folder + entry.name + ("/" if entry.is_dir() else ""), entry) for entry in entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name, entry in names:
+            if name == _TEMPORARY + "/":
+                continue
+            if name.endswith("/"):
+                wanted = name.startswith(prefix) or prefix.startswith(name)
+                if wanted and (name > start_after or start_after.startswith(name)):
+                    yield from self._walk(name, prefix, start_after)
+            elif name.startswith(prefix) and name > start_after:
+                try:
+                    yield _info(name, entry.stat())
+                except FileNotFoundError:  # deleted since the folder was read
+                    continue
+
+    @contextmanager
+    def _translated(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
+        """Turns what the operating system raises into the errors of base.py."""
+        try:
+            yield
+        except TussockError:
+            raise
+        except OSError as err:
+            if err.errno in _ABSENT and operation in ("get", "get_ranges", "head", "delete"):
+                raise ObjectNotFoundError(self.uri, name) from err
+            if err.errno in _FULL:
+                raise ObjectStoreFullError(self.uri, f"{operation} {name!r}", size) from err
+            if err.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise AccessDeniedError(self.uri, f"{operation} {name!r}", os.strerror(err.errno)) from err
+            if err.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+                raise BadObjectNameError(name, "in a local store, it or a part of it is already a folder or an object") from err
+            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", os.strerror(err.errno) if err.errno else str(err)) from err
+
+
+def _info(name: str, stat: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}")
+
+
+def _pread(file: int, length: int, offset: int) -> bytes:
+    """`length` bytes at `offset`, fewer only at the end of the file; one call moves at most 2 GB."""
+    data = os.pread(file, length, offset)
+    if len(data) == length or not data:
+        return data
+    return data + _pread(file, length - len(data), offset + len(data))
+
+
+def _start(read: Read, size: int) -> int:
+    return read.offset if read.offset >= 0 else max(0, size + read.offset)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

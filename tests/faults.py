@@ -1,0 +1,115 @@
+"""An object store that fails on purpose, at chosen calls: the way to ask "and if it breaks right here?" of every protocol.
+
+    store = FaultyObjectStore(inner)
+    store.fail(n, Fault.LOST_ANSWER)      # the n-th call from now, counted from 0
+    ...
+    store.calls                           # what was asked: (operation, name)
+
+Typical use: run once undisturbed and count `calls`; then run once per call with a fault there.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar
+
+from statestore.objectstore.base import ObjectInfo, ObjectStore, ObjectStoreUnavailableError
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """What goes wrong with one call."""
+
+    REFUSED = "fails, nothing happened"
+    LOST_ANSWER = "happened, but the caller gets an error"
+    SHORT_BODY = "a read returns only the first half of the bytes"
+    FLIPPED_BIT = "a read returns bytes with one bit changed in the middle"
+
+
+class Killed(BaseException):
+    """Stands for the death of the process at a call. Not an Exception: no code that handles errors may catch it."""
+
+
+@dataclass
+class FaultyObjectStore:
+    """Passes every call on to `inner`, after noting it in `calls`, and disturbs those that `fail`, `kill` or `before` name."""
+
+    inner: ObjectStore
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    _faults: dict[int, Fault | type[Killed]] = field(default_factory=dict)
+    _hooks: dict[int, Callable[[], None]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def uri(self) -> str:
+        return self.inner.uri
+
+    def fail(self, nth: int, fault: Fault = Fault.REFUSED) -> None:
+        """Disturb the call that comes `nth` from now (0 is the next)."""
+        self._faults[len(self.calls) + nth] = fault
+
+    def kill(self, nth: int) -> None:
+        """Raise Killed instead of the call that comes `nth` from now."""
+        self._faults[len(self.calls) + nth] = Killed
+
+    def before(self, nth: int, action: Callable[[], None]) -> None:
+        """Run `action` before the call that comes `nth` from now: wait on an event there, or let a competitor act in between."""
+        self._hooks[len(self.calls) + nth] = action
+
+    def heal(self) -> None:
+        """Forget faults and actions that have not happened yet."""
+        self._faults.clear()
+        self._hooks.clear()
+
+    def get(self, name: str) -> bytes:
+        return self._call("get", name, lambda: self.inner.get(name))
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        return self._call("get_ranges", name, lambda: self.inner.get_ranges(name, ranges))
+
+    def head(self, name: str) -> ObjectInfo:
+        return self._call("head", name, lambda: self.inner.head(name))
+
+    def put(self, name: str, data: bytes) -> None:
+        return self._call("put", name, lambda: self.inner.put(name, data))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._call("put_if_absent", name, lambda: self.inner.put_if_absent(name, data))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        return self._call("list", prefix, lambda: iter(list(self.inner.list(prefix, start_after))))
+
+    def delete(self, names: Iterable[str]) -> None:
+        batch = list(names)
+        return self._call("delete", " ".join(batch), lambda: self.inner.delete(batch))
+
+    def _call(self, operation: str, name: str, act: Callable[[], T]) -> T:
+        with self._lock:
+            number = len(self.calls)
+            self.calls.append((operation, name))
+        if (hook := self._hooks.pop(number, None)) is not None:
+            hook()
+        fault = self._faults.pop(number, None)
+        if fault is Killed:
+            raise Killed(operation, name)
+        if fault is Fault.REFUSED:
+            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", "refused on purpose")
+        answer = act()
+        if fault is Fault.LOST_ANSWER:
+            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", "answer lost on purpose")
+        if fault is Fault.SHORT_BODY:
+            return _on_bytes(answer, lambda data: data[: len(data) // 2])
+        if fault is Fault.FLIPPED_BIT:
+            return _on_bytes(answer, lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
+        return answer
+
+
+def _on_bytes(answer: T, change: Callable[[bytes], bytes]) -> T:
+    """`change` applied to the bytes of a get's or get_ranges' answer; other answers have no body to disturb."""
+    if isinstance(answer, bytes):
+        return change(answer)  # type: ignore[return-value]
+    if isinstance(answer, list):
+        return [change(data) for data in answer]  # type: ignore[return-value]
+    return answer

@@ -1,0 +1,82 @@
+"""S3 servers for tests: moto's in this process, and versitygw as a process of its own where it has been built."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+KEY, SECRET = "testing", "testing-secret"
+BUCKET = "tussock-test"
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@contextmanager
+def credentials() -> Iterator[None]:
+    """The test servers' credentials in the environment, where boto3's chain finds them."""
+    wanted = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def create_bucket(endpoint: str, bucket: str = BUCKET) -> None:
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=bucket)
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """The endpoint of a moto server with an empty bucket BUCKET."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        with credentials():
+            create_bucket(f"http://{host}:{port}")
+            yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+def versitygw_binary() -> str | None:
+    """Where versitygw is, if it has been built: $VERSITYGW, `.tools/bin` of the repository, or the PATH."""
+    candidates = (os.environ.get("VERSITYGW", ""), str(ROOT / ".tools" / "bin" / "versitygw"), "versitygw")
+    return next((found for c in candidates if c and (found := shutil.which(c))), None)
+
+
+@contextmanager
+def versitygw_server(binary: str, folder: Path) -> Iterator[str]:
+    """The endpoint of a versitygw over `folder` with an empty bucket BUCKET."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "sidecar").mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # Metadata in a sidecar folder: not every file system a test runs on has extended attributes.
+    command = [binary, "--access", KEY, "--secret", SECRET, "--port", f"127.0.0.1:{port}", "--quiet", "posix"]
+    process = subprocess.Popen([*command, "--sidecar", str(folder / "sidecar"), str(folder / "data")])
+    try:
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        with credentials():
+            create_bucket(f"http://127.0.0.1:{port}")
+            yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
