@@ -1,0 +1,146 @@
+"""Paths, globs and interval templates against plain files, and globs against Python's own."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from jobs.sources.errors import BadPathError, MissingPathError
+from jobs.sources.listing import Interval, absolute_path, has_interval, list_files
+
+JAN_2 = Interval(datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in (
+        "flights/2013-01-01.parquet",
+        "flights/2013-01-02.parquet",
+        "flights/2013-02-01.parquet",
+        "flights/_SUCCESS",
+        "flights/.2013-01-01.parquet.crc",
+        "flights/deep/2013-01-03.parquet",
+        "flights/_tmp/2013-01-04.parquet",
+        "by/2013/01/02/a.csv",
+        "by/2013/01/02/b.csv",
+        "by/2013/01/03/a.csv",
+        "odd/a b%20[1].csv",
+        "odd/x_1.csv",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "nothing").mkdir()
+    return tmp_path
+
+
+def names(tree: Path, path: str, interval: Interval | None = None, **options: str) -> list[str]:
+    return [f.path.removeprefix(f"{tree}/") for f in list_files(f"{tree}/{path}", options, interval)]
+
+
+def test_a_file_is_itself_with_size_and_etag(tree: Path) -> None:
+    (found,) = list_files(f"{tree}/by/2013/01/02/a.csv", {})
+    assert (found.path, found.size) == (f"{tree}/by/2013/01/02/a.csv", len("by/2013/01/02/a.csv"))
+    (tree / "by/2013/01/02/a.csv").write_text("other text of another size")
+    assert list_files(f"{tree}/by/2013/01/02/a.csv", {})[0].etag != found.etag
+
+
+def test_a_directory_is_its_visible_files_and_below_them_only_when_asked(tree: Path) -> None:
+    direct = [f"flights/2013-{d}.parquet" for d in ("01-01", "01-02", "02-01")]
+    assert names(tree, "flights") == direct == names(tree, "flights/")
+    assert names(tree, "flights", recursiveFileLookup="true") == [*direct, "flights/deep/2013-01-03.parquet"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["flights/*.parquet", "flights/2013-0?-01.parquet", "flights/2013-0[2-9]-*", "**/a.csv", "by/**/*.csv", "odd/[!x]*", "odd/*[[]1]*"]
+)
+def test_a_glob_finds_what_pythons_glob_finds_of_visible_files(tree: Path, pattern: str) -> None:
+    visible = lambda p: not any(part.startswith(("_", ".")) for part in p.relative_to(tree).parts)  # noqa: E731
+    expected = sorted(str(p.relative_to(tree)) for p in tree.glob(pattern) if p.is_file() and visible(p))
+    assert names(tree, pattern) == expected != []
+
+
+def test_a_directory_that_matches_a_glob_stands_for_its_files(tree: Path) -> None:
+    assert names(tree, "by/2013/01/*") == ["by/2013/01/02/a.csv", "by/2013/01/02/b.csv", "by/2013/01/03/a.csv"]
+
+
+def test_a_template_takes_its_own_interval_and_everything_without_one(tree: Path) -> None:
+    assert names(tree, "flights/{start:%Y-%m-%d}.parquet", JAN_2) == ["flights/2013-01-02.parquet"]
+    assert names(tree, "by/{start:%Y/%m/%d}", JAN_2) == ["by/2013/01/02/a.csv", "by/2013/01/02/b.csv"]
+    assert names(tree, "by/{end:%Y/%m/%d}/*.csv", JAN_2) == ["by/2013/01/03/a.csv"]
+    assert names(tree, "flights/{start:%Y-%m-%d}.parquet") == [f"flights/2013-{d}.parquet" for d in ("01-01", "01-02", "02-01")]
+    assert names(tree, "by/{start:%Y/%m/%d}") == ["by/2013/01/02/a.csv", "by/2013/01/02/b.csv", "by/2013/01/03/a.csv"]
+    assert has_interval("a/{start:%Y}") and not has_interval("a/*")
+
+
+def test_file_uris_and_odd_names_are_taken_as_they_are(tree: Path) -> None:
+    assert [f.path for f in list_files((tree / "odd" / "x_1.csv").as_uri(), {})] == [f"{tree}/odd/x_1.csv"]
+    assert names(tree, "odd") == ["odd/a b%20[1].csv", "odd/x_1.csv"]
+
+
+def test_an_empty_directory_is_no_error(tree: Path) -> None:
+    assert names(tree, "nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("flight", "flights"),
+        ("flights/2013-01-05.parquet", "flights/2013-01-01.parquet"),
+        ("flihts/*.parquet", "flights"),
+        ("flights/_SUCCESS", "do not count"),
+        ("flights/{start:%Y}-03-*.parquet", "flights/2013-01-01.parquet"),
+    ],
+)
+def test_a_missing_path_says_what_was_asked_and_what_is_near(tree: Path, path: str, near: str) -> None:
+    with pytest.raises(MissingPathError) as raised:
+        list_files(f"{tree}/{path}", {}, JAN_2)
+    assert near in str(raised.value)
+    assert path.split("{")[0] in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/a/{start}", "placeholder {start}"),
+        ("/a/{start.__class__:%Y}", "placeholder"),
+        ("/a/{epoch:%Y}", "placeholder"),
+        ("/a/{x,y}.csv", "placeholder"),
+        ("/a/../b", "`..`"),
+        ("/a/{start:../%Y}", "no part of a path"),
+        ("a/b", "relative"),
+        ("gs://bucket/a", "scheme"),
+        ("s3://buck*/a", "bucket"),
+        ("/a/\0", "NUL"),
+    ],
+)
+def test_what_is_no_path_is_refused_with_the_reason(path: str, reason: str) -> None:
+    with pytest.raises(BadPathError, match="source path") as raised:
+        list_files(path, {}, JAN_2)
+    assert reason in str(raised.value)
+
+
+def test_a_relative_path_is_placed_once_when_the_source_is_created(tmp_path: Path) -> None:
+    assert absolute_path("data/*.csv", tmp_path) == f"{tmp_path}/data/*.csv"
+    assert absolute_path("s3://b/c", tmp_path) == "s3://b/c"
+
+
+def test_s3_lists_like_a_directory(s3_bucket: tuple[str, Callable[[str, bytes], None]]) -> None:
+    uri, put = s3_bucket
+    root, _, query = uri.partition("?")
+    bucket = root.removeprefix("s3://").strip("/")
+    for name in ("data/2013-01-01.parquet", "data/2013-01-02.parquet", "data/_SUCCESS", "data/deep/x.parquet", "other/y.parquet"):
+        put(name, name.encode())
+    options = dict(pair.split("=", 1) for pair in query.split("&"))
+
+    def listed(path: str, given: dict[str, str], interval: Interval | None = None) -> Sequence[str]:
+        return [f.path for f in list_files(path, given, interval)]
+
+    days = [f"s3://{bucket}/data/2013-01-0{d}.parquet" for d in (1, 2)]
+    assert listed(f"s3://{bucket}/data", options) == days
+    assert listed(f"s3://{bucket}/data/*.parquet?{query}", {}) == days
+    assert listed(f"s3://{bucket}/data/{{start:%Y-%m-%d}}.parquet", options, JAN_2) == days[1:]
+    assert listed(f"s3://{bucket}/data/2013-01-0?.parquet?{query}", {}) == days
+    with pytest.raises(MissingPathError, match="data/2013-01-01.parquet"):
+        listed(f"s3://{bucket}/data/2014.parquet", options)
