@@ -1,0 +1,187 @@
+"""Storage keys: `table_id | vnode | primary key`, encoded so that comparing bytes compares keys.
+
+    table_id u32 BE | vnode u16 BE | column 1 | column 2 | ...
+
+    column   = marker u8 | payload
+    marker   : 0 NULL that sorts first, 1 a value, 2 NULL that sorts last
+    payload  : after NULL all zeros (fixed width) or only the terminator (string, binary); inverted bit by bit when the column descends
+
+    boolean                          1 byte, 0 or 1
+    tinyint, smallint, int, bigint   1, 2, 4, 8 bytes, big-endian, sign bit flipped
+    date, timestamp, timestamp_ntz   as int, bigint, bigint
+    decimal(p<=18), decimal(p<=38)   8, 16 bytes: the unscaled value, big-endian, sign bit flipped
+    float, double                    4, 8 bytes, big-endian, normalised: sign bit flipped if clear, all bits if set; NaN is the largest
+    string, binary                   the bytes with 00 -> 01 01 and 01 -> 01 02, then the terminator 00
+
+Every column says by itself where it ends. So no key of a table is a prefix of another, a key of the first k columns is a prefix of just the
+keys that start with these values, and one key can't be read as another. The escapes keep the order: 00 (end) < 01 01 < 01 02 < 02 < ...
+A key column's type never changes, so widths and markers mean the same in every key of a table.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.errors import InputError
+from statestore.meta.catalog import KeyColumn
+from statestore.types import UnsupportedTypeError
+from statestore.vnode import byte_spans, fixed_values, normalised_floats, null_mask, one_array, unscaled_decimals
+
+HEADER_BYTES = 6  # table_id and vnode
+MAX_TABLE_ID = 2**32 - 2  # one less than fits, so that every table has a key after its last
+_NULL_FIRST, _VALUE, _NULL_LAST = 0, 1, 2
+_TERMINATOR, _ESCAPE = 0, 1
+
+_Field = tuple[str, npt.NDArray[np.generic] | int]  # big-endian NumPy type, the rows' values
+
+
+class KeyRangeError(InputError):
+    """A table id or vnode that no key can hold."""
+
+    def __init__(self, what: str, found: int, largest: int) -> None:
+        super().__init__(what, found, largest)
+        self.what, self.found, self.largest = what, found, largest
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.found} does not fit a storage key: 0 to {self.largest} do"
+
+
+def encode_keys(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]) -> pa.BinaryArray:
+    """The storage keys of n rows of one table.
+
+    Args:
+        table_id: 0 to MAX_TABLE_ID.
+        vnodes: (n,) uint16; see statestore.vnode.
+        columns: the key's columns in key order, arrays (or chunked arrays) of n values; floats need not be normalised.
+        key: the order of each column, aligned with `columns`.
+
+    Returns: binary, (n,), no NULLs.
+    Raises: KeyRangeError; UnsupportedTypeError for a column type without an order; ArrowCapacityError past 2 GB of keys in one call.
+    Cost: one pass per column; a million bigint keys take some 40 ms, a million short strings 80 ms.
+    """
+    if not 0 <= table_id <= MAX_TABLE_ID:
+        raise KeyRangeError("table id", table_id, MAX_TABLE_ID)
+    # Fixed-width columns next to each other become one NumPy record per row. Strings split the key into pieces that Arrow joins.
+    pieces: list[pa.Array] = []
+    fields: list[_Field] = [(">u4", table_id), (">u2", vnodes)]
+    for column, order in zip(columns, key, strict=True):
+        array = one_array(column)
+        fields.append(("u1", _markers(array, order)))
+        if _is_varying(array.type):
+            pieces += [_join_fields(len(vnodes), fields), _escaped(array, order.descending)]
+            fields = [("u1", 0xFF - _TERMINATOR if order.descending else _TERMINATOR)]
+        else:
+            fields += _payload(array, order.descending)
+    pieces.append(_join_fields(len(vnodes), fields))
+    return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+
+
+def encode_prefixes(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]) -> pa.BinaryArray:
+    """The prefixes that the first len(columns) columns of `key` give: a stored key has these values iff it starts with the prefix.
+
+    As `encode_keys`, but `key` may be longer than `columns`.
+    """
+    return encode_keys(table_id, vnodes, columns, key[: len(columns)])
+
+
+def prefix_ends(prefixes: pa.BinaryArray) -> pa.BinaryArray:
+    """For each prefix an upper bound, exclusive: above every key that starts with it, below every greater key that does not."""
+    # What follows a prefix in a key is a marker, at most 2; a key that does not start with the prefix differs before its end.
+    return pc.binary_join_element_wise(prefixes, pa.scalar(b"\xff", pa.binary()), pa.scalar(b"", pa.binary()))
+
+
+def table_range(table_id: int) -> tuple[bytes, bytes]:
+    """First (inclusive) and last (exclusive) key of a table. Raises KeyRangeError."""
+    if not 0 <= table_id <= MAX_TABLE_ID:
+        raise KeyRangeError("table id", table_id, MAX_TABLE_ID)
+    return table_id.to_bytes(4, "big"), (table_id + 1).to_bytes(4, "big")
+
+
+def vnode_range(table_id: int, vnode: int, end: int | None = None) -> tuple[bytes, bytes]:
+    """First (inclusive) and last (exclusive) key of a table's vnodes from `vnode` up to, not with, `end` (one vnode unless given)."""
+    after = vnode + 1 if end is None else end
+    head = table_range(table_id)[0]
+    if not 0 <= vnode < after <= 0xFFFF:
+        raise KeyRangeError("vnode", vnode if vnode < 0 or vnode > 0xFFFE else after - 1, 0xFFFE)
+    return head + vnode.to_bytes(2, "big"), head + after.to_bytes(2, "big")
+
+
+def _markers(array: pa.Array, order: KeyColumn) -> npt.NDArray[np.uint8] | int:
+    if not array.null_count:
+        return _VALUE
+    return np.where(null_mask(array), np.uint8(_NULL_LAST if order.nulls_last else _NULL_FIRST), np.uint8(_VALUE))
+
+
+def _is_varying(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+
+
+def _payload(array: pa.Array, descending: bool) -> list[_Field]:
+    """The fields of a fixed-width column: unsigned numbers whose order is the column's."""
+    fields: list[_Field] = []
+    for values in _ordered(array):
+        directed = ~values if descending else values
+        if array.null_count:
+            directed = np.where(null_mask(array), directed.dtype.type(0), directed)  # a NULL slot may hold anything
+        fields.append((f">u{values.dtype.itemsize}", directed))
+    return fields
+
+
+def _ordered(array: pa.Array) -> list[npt.NDArray[np.unsignedinteger]]:
+    kind = array.type
+    if pa.types.is_boolean(kind):
+        return [pc.cast(array, pa.uint8()).fill_null(0).to_numpy()]
+    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        return [_flip_sign(fixed_values(array, np.dtype(f"u{kind.bit_width // 8}")))]
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        bits = normalised_floats(array).view(np.dtype(f"u{kind.bit_width // 8}"))
+        return [np.where(bits >> (kind.bit_width - 1) != 0, ~bits, _flip_sign(bits))]
+    if pa.types.is_decimal128(kind):
+        unscaled = unscaled_decimals(array)
+        if kind.precision <= 18:
+            return [_flip_sign(unscaled["low"])]
+        return [_flip_sign(unscaled["high"].view(np.uint64)), unscaled["low"]]
+    raise UnsupportedTypeError(str(kind))
+
+
+def _flip_sign(values: npt.NDArray[np.generic]) -> npt.NDArray[np.unsignedinteger]:
+    unsigned: npt.NDArray[np.unsignedinteger] = values  # type: ignore[assignment]
+    return unsigned ^ unsigned.dtype.type(1 << (unsigned.dtype.itemsize * 8 - 1))
+
+
+def _join_fields(n: int, fields: Sequence[_Field]) -> pa.BinaryArray:
+    """One byte string per row: its fields, big-endian, next to each other."""
+    records = np.empty(n, np.dtype([(f"f{i}", kind) for i, (kind, _) in enumerate(fields)]))
+    for i, (_, values) in enumerate(fields):
+        records[f"f{i}"] = values
+    width = records.dtype.itemsize
+    if n * width > 2**31 - 1:
+        raise pa.ArrowCapacityError(f"{n} keys of {width} bytes exceed 2 GB; encode fewer rows at a time")
+    ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(records)])
+
+
+def _escaped(array: pa.Array, descending: bool) -> pa.BinaryArray:
+    """A string or binary column as escaped bytes without terminator; NULL as no bytes."""
+    if array.null_count:
+        array = array.fill_null(b"" if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type) else "")
+    data, starts, lengths = byte_spans(array)
+    first, last = (int(starts[0]), int(starts[-1] + lengths[-1])) if len(starts) else (0, 0)
+    data = data[first:last]
+    ends = np.concatenate([starts, starts[-1:] + lengths[-1:]]) - first if len(starts) else np.zeros(1, np.int64)
+    special = data <= _ESCAPE
+    if special.any():  # rare: text holds neither byte
+        copies = special.astype(np.int64) + 1
+        where = np.concatenate([np.zeros(1, np.int64), np.cumsum(copies)])  # old place -> new place
+        grown = np.repeat(data, copies)
+        escapes = where[:-1][special]
+        grown[escapes + 1] += 1
+        grown[escapes] = _ESCAPE
+        data, ends = grown, where[ends]
+    if ends[-1] > 2**31 - 1:
+        raise pa.ArrowCapacityError(f"{len(array)} keys of {ends[-1]} bytes exceed 2 GB; encode fewer rows at a time")
+    payload = ~data if descending else np.ascontiguousarray(data)
+    return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(payload)])

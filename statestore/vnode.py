@@ -1,0 +1,251 @@
+"""Virtual nodes: which of V equal shares of a table a row belongs to.
+
+    vnode = xxhash64(distribution columns) mod V        V a power of two, at most 32768
+
+The hash is bit-equal with Spark's `xxhash64()` on normalised values, so that rows can be routed by either side. Every column's bytes
+are hashed with the hash so far as seed, the first with 42; NULL leaves the hash as it is. What is hashed, little-endian:
+
+    boolean (0 or 1), tinyint, smallint, int, date      4 bytes, sign extended
+    bigint, timestamp, timestamp_ntz                    8 bytes
+    float, double                                       the 4 or 8 bytes of its bits
+    decimal(p<=18)                                      8 bytes: the unscaled value
+    decimal(p>18)                                       the unscaled value's shortest two's complement, big-endian
+    string, binary                                      its bytes
+
+xxHash64 (specification: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md) runs here as NumPy passes over whole columns: it
+needs no session and no threads, so it survives a fork, and a batch of ten rows costs microseconds.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.errors import InputError
+from statestore.types import UnsupportedTypeError
+
+MAX_VNODE_COUNT = 32768
+SPARK_SEED = 42
+
+U64 = npt.NDArray[np.uint64]
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+_P5_4, _P5_8 = np.uint64(0x27D4EB2F165667C9), np.uint64(0x27D4EB2F165667CD)  # _P5 + 4 and + 8: the length of what is hashed
+_UNSCALED = np.dtype([("low", "<u8"), ("high", "<i8")])  # a decimal128 in memory
+
+
+class VnodeCountError(InputError):
+    """A vnode count that no pipeline can have."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"vnode count {self.found}: must be a power of two from 1 to {MAX_VNODE_COUNT}; it is fixed when the store is made"
+
+
+def vnodes_of(columns: Sequence[pa.Array], vnode_count: int, rows: int | None = None) -> npt.NDArray[np.uint16]:
+    """The vnode of every row.
+
+    Args:
+        columns: the distribution columns in hash order, arrays (or chunked arrays) of one length; values need not be normalised.
+        vnode_count: V, a power of two up to 32768.
+        rows: how many rows there are; needed only when `columns` is empty (a singleton: every row is in vnode 0).
+
+    Returns: (rows,) uint16.
+    Raises: VnodeCountError; UnsupportedTypeError for a column type that has no hash.
+    Cost: about 15 ns a value for numbers, 100 ns for short strings.
+    """
+    if not 1 <= vnode_count <= MAX_VNODE_COUNT or vnode_count & (vnode_count - 1):
+        raise VnodeCountError(vnode_count)
+    if not columns:
+        if rows is None:
+            raise ValueError("vnodes_of: without columns the number of rows must be given")
+        return np.zeros(rows, np.uint16)
+    # For a power of two, pmod of the signed hash is its low bits.
+    return (xxhash64(columns) & np.uint64(vnode_count - 1)).astype(np.uint16)
+
+
+def xxhash64(columns: Sequence[pa.Array]) -> U64:
+    """Spark's `xxhash64(columns...)` of every row, as unsigned bits; floats are normalised first.
+
+    Requires: at least one column. Raises UnsupportedTypeError.
+    """
+    hashes = np.full(len(columns[0]), SPARK_SEED, np.uint64)
+    for column in columns:
+        array = one_array(column)
+        hashed = _hash_column(array, hashes)
+        hashes = np.where(null_mask(array), hashes, hashed) if array.null_count else hashed
+    return hashes
+
+
+def normalise(column: pa.Array) -> pa.Array:
+    """The column as keys see it: -0.0 becomes 0.0 and every NaN the same NaN; other types come back as they are."""
+    array = one_array(column)
+    if not pa.types.is_floating(array.type):
+        return array
+    values = normalised_floats(array)
+    nulls = pa.py_buffer(np.packbits(~null_mask(array), bitorder="little")) if array.null_count else None
+    return pa.Array.from_buffers(array.type, len(array), [nulls, pa.py_buffer(values)])
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column as one contiguous array; copies only when it has several chunks."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def null_mask(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """(n,) True where NULL."""
+    return np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def fixed_values(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+    """The array's value buffer as NumPy sees it, without a copy; what stands in NULL slots is arbitrary.
+
+    Requires: a fixed-width type that is not boolean, and `dtype` of the same width.
+    """
+    if len(array) == 0:  # may come without a buffer
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+
+
+def normalised_floats(array: pa.Array) -> npt.NDArray[np.floating]:
+    """(n,) float32 or float64: the values with one zero and one NaN."""
+    kind = np.float32 if pa.types.is_float32(array.type) else np.float64
+    values: npt.NDArray[np.floating] = fixed_values(array, kind) + kind(0)  # type: ignore[operator]  # -0.0 + 0.0 is 0.0
+    values[np.isnan(values)] = np.nan  # Java's NaN too: sign clear, only the highest mantissa bit
+    return values
+
+
+def unscaled_decimals(array: pa.Array) -> npt.NDArray[np.void]:
+    """(n,) of (low u64, high i64): the unscaled 128-bit values of a decimal128 array."""
+    return fixed_values(array, _UNSCALED)  # type: ignore[return-value]
+
+
+def byte_spans(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(bytes, offsets, lengths) of a string or binary array: value i is bytes[offsets[i] : offsets[i] + lengths[i]], empty for NULL."""
+    buffers = array.buffers()
+    if len(array) == 0 or buffers[1] is None:
+        empty = np.zeros(len(array), np.int64)
+        return np.empty(0, np.uint8), empty, empty
+    offset_type = np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
+    ends = np.frombuffer(buffers[1], offset_type)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    lengths = np.diff(ends)
+    if array.null_count:
+        lengths[null_mask(array)] = 0  # Arrow lets a NULL slot hold bytes
+    data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
+    return data, ends[:-1], lengths
+
+
+def _hash_column(array: pa.Array, seeds: U64) -> U64:
+    kind = array.type
+    if pa.types.is_boolean(kind):
+        return _hash_u32(one_array(pc.cast(array, pa.uint8())).fill_null(0).to_numpy().astype(np.uint64), seeds)
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_int32(kind) or pa.types.is_date32(kind):
+        signed = fixed_values(array, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int32)
+        return _hash_u32(signed.view(np.uint32).astype(np.uint64), seeds)
+    if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):
+        return _hash_u64(fixed_values(array, np.uint64), seeds)  # type: ignore[arg-type]
+    if pa.types.is_float32(kind):
+        return _hash_u32(normalised_floats(array).view(np.uint32).astype(np.uint64), seeds)
+    if pa.types.is_float64(kind):
+        return _hash_u64(normalised_floats(array).view(np.uint64), seeds)
+    if pa.types.is_decimal128(kind):
+        unscaled = unscaled_decimals(array)
+        return _hash_u64(unscaled["low"], seeds) if kind.precision <= 18 else _hash_bytes(*_shortest_big_endian(unscaled), seeds)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return _hash_bytes(*byte_spans(array), seeds)
+    raise UnsupportedTypeError(str(kind))
+
+
+def _shortest_big_endian(unscaled: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Byte spans of Java's `BigInteger.toByteArray()`: as many bytes as the value and its sign bit need, at least one."""
+    n = len(unscaled)
+    wide = np.empty(n, np.dtype([("high", ">i8"), ("low", ">u8")]))
+    wide["high"], wide["low"] = unscaled["high"], unscaled["low"]
+    bytes_ = wide.view(np.uint8).reshape(n, 16)
+    magnitude = np.where((unscaled["high"] < 0)[:, None], ~bytes_, bytes_)  # leading zeros are bytes the sign already says
+    first = np.where(magnitude.any(axis=1), (magnitude != 0).argmax(axis=1), 15)
+    # One byte more where the first significant one already uses the sign's bit.
+    first -= np.take_along_axis(magnitude, first[:, None], axis=1)[:, 0] >> 7
+    return bytes_.reshape(-1), np.arange(n, dtype=np.int64) * 16 + first, 16 - first
+
+
+def _rotate(x: U64, bits: int) -> U64:
+    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+
+def _avalanche(h: U64) -> U64:
+    h = (h ^ (h >> np.uint64(33))) * _P2
+    h = (h ^ (h >> np.uint64(29))) * _P3
+    return h ^ (h >> np.uint64(32))
+
+
+def _mix_u64(h: U64, word: U64) -> U64:
+    return _rotate(h ^ (_rotate(word * _P2, 31) * _P1), 27) * _P1 + _P4
+
+
+def _mix_u32(h: U64, word: U64) -> U64:
+    return _rotate(h ^ (word * _P1), 23) * _P2 + _P3
+
+
+def _hash_u64(words: U64, seeds: U64) -> U64:
+    return _avalanche(_mix_u64(seeds + _P5_8, words))
+
+
+def _hash_u32(words: U64, seeds: U64) -> U64:
+    return _avalanche(_mix_u32(seeds + _P5_4, words))
+
+
+def _hash_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seeds: U64) -> U64:
+    """xxHash64 of every span. One pass per 32-byte stripe of the longest span, each over the spans that reach so far."""
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])  # so that a word may be read at any offset
+    words64: U64 = np.ndarray((len(data) + 1,), np.dtype("<u8"), padded, strides=(1,))
+    words32: npt.NDArray[np.uint32] = np.ndarray((len(data) + 5,), np.dtype("<u4"), padded, strides=(1,))
+
+    hashes = seeds + _P5
+    at = offsets.copy()
+    long = np.flatnonzero(lengths >= 32)
+    if len(long):
+        hashes[long] = _hash_stripes(words64, offsets[long], lengths[long] // 32, seeds[long])
+        at[long] += lengths[long] // 32 * 32
+    hashes += lengths.astype(np.uint64)
+    rest = lengths % 32
+    for word in range(3):
+        some = np.flatnonzero(rest >= 8 * (word + 1))
+        hashes[some] = _mix_u64(hashes[some], words64[at[some]])
+        at[some] += 8
+    some = np.flatnonzero(rest % 8 >= 4)
+    hashes[some] = _mix_u32(hashes[some], words32[at[some]].astype(np.uint64))
+    at[some] += 4
+    for byte in range(3):
+        some = np.flatnonzero(rest % 4 > byte)
+        hashes[some] = _rotate(hashes[some] ^ (padded[at[some] + byte].astype(np.uint64) * _P5), 11) * _P1
+    return _avalanche(hashes)
+
+
+def _hash_stripes(words64: U64, offsets: npt.NDArray[np.int64], stripes: npt.NDArray[np.int64], seeds: U64) -> U64:
+    """The state after all whole 32-byte stripes of spans that have at least one."""
+    order = np.argsort(-stripes, kind="stable")  # longest first: the spans still running are always the first ones
+    running = np.searchsorted(-stripes[order], -np.arange(stripes.max()), side="left")
+    at, seeds = offsets[order], seeds[order]
+    lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
+    for stripe, count in enumerate(running):
+        for lane in range(4):
+            word = words64[at[:count] + (32 * stripe + 8 * lane)]
+            lanes[lane][:count] = _rotate(lanes[lane][:count] + word * _P2, 31) * _P1
+    hashes = _rotate(lanes[0], 1) + _rotate(lanes[1], 7) + _rotate(lanes[2], 12) + _rotate(lanes[3], 18)
+    for lane in range(4):
+        hashes = (hashes ^ (_rotate(lanes[lane] * _P2, 31) * _P1)) * _P1 + _P4
+    unsorted = np.empty_like(hashes)
+    unsorted[order] = hashes
+    return unsorted

@@ -1,0 +1,143 @@
+"""Vnodes against the xxhash package, Java's rules worked out in plain Python, and Spark itself."""
+
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statestore.types import UnsupportedTypeError, arrow_type
+from statestore.vnode import VnodeCountError, normalise, vnodes_of, xxhash64
+
+LONGS = [0, 1, -1, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63)]
+FLOATS = [0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"), float("-inf"), 1e-40, -3.4e38]
+TEXTS = ["", "abc", "abcd", "1234567", "12345678", "a\x00b", "ß中🙂", *("xyz" * n for n in (10, 11, 21, 22, 33, 400)), "x" * 32, "y" * 64]
+WIDE = [Decimal(0), *(Decimal(s * (2**b + d)) for s in (1, -1) for b in (7, 8, 15, 63, 64, 71, 119) for d in (-1, 0, 1))]
+EDGES: dict[str, list[Any]] = {
+    "boolean": [True, False, None],
+    "tinyint": [0, 1, -1, 127, -128, None],
+    "smallint": [0, 1, -1, 2**15 - 1, -(2**15), None],
+    "int": [0, 1, -1, 2**31 - 1, -(2**31), None],
+    "bigint": [*LONGS, None],
+    "float": [*FLOATS, None],
+    "double": [*FLOATS, 5e-324, -1.7e308, None],
+    "decimal(9,2)": [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999.99"), None],
+    "decimal(18,4)": [Decimal("0"), Decimal("-1.2500"), Decimal("99999999999999.9999"), None],
+    "decimal(19,0)": [Decimal(0), Decimal(-1), Decimal(127), Decimal(128), Decimal(-128), Decimal(-129), Decimal(10**19 - 1), None],
+    "decimal(38,0)": [*WIDE, Decimal(10**38 - 1), Decimal(1 - 10**38), None],
+    "string": [*TEXTS, None],
+    "binary": [*(t.encode() for t in TEXTS), b"\xff\x00\x80", None],
+    "date": [0, 1, -1, 19000, -719162, None],
+    "timestamp": [0, 1, -1, 10**15, -(10**14), None],
+    "timestamp_ntz": [0, 1, -1, 10**15, -(10**14), None],
+}
+
+
+def column(name: str) -> pa.Array:
+    physical = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}.get(name, arrow_type(name))
+    return pa.array(EDGES[name], physical).cast(arrow_type(name))
+
+
+def packed(fmt: str) -> Callable[[Any], bytes]:
+    return lambda value: struct.pack(fmt, value)
+
+
+def java_big_integer(value: Decimal) -> bytes:
+    unscaled = int(value)
+    return unscaled.to_bytes((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1, "big", signed=True)
+
+
+# What Spark hashes, by type; independent of the code under test.
+PLAIN: dict[str, Callable[[Any], bytes]] = {
+    "boolean": packed("<i"),
+    "tinyint": packed("<i"),
+    "int": packed("<i"),
+    "bigint": packed("<q"),
+    "decimal(38,0)": java_big_integer,
+    "string": lambda value: value.encode(),
+    "binary": bytes,
+}
+
+
+def expected(names: list[str], row: tuple[Any, ...]) -> int:
+    seed = 42
+    for name, value in zip(names, row, strict=True):
+        if value is not None:
+            seed = xxhash.xxh64_intdigest(PLAIN[name](value), seed)
+    return seed
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_hash_equals_the_xxhash_package(name: str) -> None:
+    assert xxhash64([column(name)]).tolist() == [expected([name], (value,)) for value in EDGES[name]]
+
+
+ROWS = st.tuples(st.none() | st.integers(-(2**63), 2**63 - 1), st.none() | st.text(max_size=80), st.none() | st.binary(max_size=80))
+
+
+@given(st.lists(ROWS))
+@settings(deadline=None)
+def test_columns_are_chained_by_seed_and_null_leaves_it(rows: list[tuple[Any, ...]]) -> None:
+    names = ["bigint", "string", "binary"]
+    columns = [pa.array([row[i] for row in rows], arrow_type(name)) for i, name in enumerate(names)]
+    assert xxhash64(columns).tolist() == [expected(names, row) for row in rows]
+
+
+def test_a_sliced_array_hashes_as_its_values() -> None:
+    for name in EDGES:
+        whole = column(name)
+        assert xxhash64([whole.slice(2)]).tolist() == xxhash64([whole]).tolist()[2:], name
+
+
+def test_the_vnode_is_the_hash_modulo_the_count() -> None:
+    values = pa.array(range(-5000, 5000), pa.int64())
+    signed = xxhash64([values]).astype(np.int64).tolist()
+    for count in (1, 2, 256, 32768):
+        assert vnodes_of([values], count).tolist() == [h % count for h in signed]  # Python's % is pmod
+    assert set(vnodes_of([values], 256).tolist()) == set(range(256))
+
+
+def test_the_empty_distribution_is_vnode_0() -> None:
+    assert vnodes_of([], 256, rows=3).tolist() == [0, 0, 0]
+
+
+def test_equal_floats_hash_alike_and_normalise_keeps_the_rest() -> None:
+    odd_nan = np.array([0x7FF8000000000001, 0xFFF8000000000000], np.uint64).view(np.float64)
+    zeros = pa.array([0.0, -0.0], pa.float64())
+    nans = pa.array(odd_nan)
+    assert len(set(xxhash64([zeros]).tolist())) == 1
+    assert len(set(xxhash64([nans]).tolist())) == 1
+    bits = np.asarray(normalise(pa.chunked_array([zeros, nans]))).view(np.uint64).tolist()
+    assert bits == [0, 0, 0x7FF8000000000000, 0x7FF8000000000000]
+    assert normalise(pa.array([1.5, None, -0.0], pa.float32())).to_pylist() == [1.5, None, 0.0]
+    assert normalise(pa.array(["a"])).to_pylist() == ["a"]
+
+
+def test_a_bad_vnode_count_or_type_is_refused() -> None:
+    for count in (0, 3, 65536):
+        with pytest.raises(VnodeCountError, match=f"vnode count {count}"):
+            vnodes_of([pa.array([1])], count)
+    with pytest.raises(UnsupportedTypeError, match=r"list<item: int64>"):
+        vnodes_of([pa.array([[1]])], 256)
+
+
+@pytest.mark.spark
+def test_the_hash_equals_sparks_for_every_type_and_composites(spark: Any) -> None:
+    groups = [[name] for name in EDGES]
+    groups += [["bigint", "string"], ["string", "double", "decimal(38,0)"], ["int", "binary", "boolean", "date", "float"]]
+    for names in groups:
+        places = np.arange(max(len(EDGES[name]) for name in names))
+        columns = [column(name).take(pa.array(places % len(EDGES[name]))) for name in names]
+        table = pa.table(columns, [f"c{i}" for i in range(len(names))])
+        typed = spark.createDataFrame(table).selectExpr(*(f"CAST(c{i} AS {name}) AS c{i}" for i, name in enumerate(names)))
+        rows = typed.selectExpr("*", "xxhash64(*) AS h").toArrow()
+        # Hash the rows that came back: their order need not be ours.
+        ours = xxhash64([rows[name] for name in table.column_names]).astype(np.int64)
+        assert rows.schema.field(0).type == table.schema.field(0).type
+        assert ours.tolist() == rows["h"].to_pylist(), names
