@@ -22,14 +22,14 @@ class Place(msgspec.Struct, frozen=True):
     column: int
 
 
-class Column(msgspec.Struct, frozen=True, tag=True):
+class Column(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
     """The input's column at `index`."""
 
     index: int
     type: str
 
 
-class Literal(msgspec.Struct, frozen=True, tag=True):
+class Literal(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
     """A constant in physical form: NULL is None; booleans and integers as they are; dates as days and timestamps as microseconds
     since 1970 (int); float and double as repr text (`nan`, `inf`, `0.1`); decimals as plain text; strings as they are; binary as base64."""
 
@@ -37,7 +37,7 @@ class Literal(msgspec.Struct, frozen=True, tag=True):
     type: str
 
 
-class Call(msgspec.Struct, frozen=True, tag=True):
+class Call(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
     """An expression node: `node` is Catalyst's class name (`Add`, `Cast`, `CaseWhen`, …), `mode` its eval mode (ANSI, TRY, LEGACY) where it
     has one, `params` what else the class carries that changes its result (e.g. a Cast's time zone), as text."""
 
