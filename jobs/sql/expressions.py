@@ -1,0 +1,233 @@
+"""Catalyst expressions -> `logical.Expr`.
+
+A node keeps its Catalyst class name, its type, its arguments (Catalyst's children, in order), its eval mode and what else its class carries
+as plain values (`params`): the time zone of a timestamp function, the escape character of LIKE, `failOnError`, the unit of TIMESTAMPADD.
+Typical results (see `python -m jobs.sql.show --help` for a live view):
+
+    a + 1                 Add(a, 1) mode=ANSI            try_add(a, 1)            Add(a, 1) mode=TRY
+    cast(b as int)        Cast(b): int mode=ANSI         try_cast(b as int)       Cast(b): int mode=TRY
+    cast(ts as date)      Cast(ts): date mode=ANSI timeZoneId=UTC (only casts between timestamp and string, date or timestamp_ntz have it)
+    a BETWEEN 1 AND 2     And(GreaterThanOrEqual(a, 1), LessThanOrEqual(a, 2))
+    a <> 1                Not(EqualTo(a, 1))             a IN (1, 2)              In(a, 1, 2)
+    CASE … ELSE …         CaseWhen(when, then, …, else)  IF(p, x, y)              If(p, x, y)
+    nvl, coalesce         Coalesce(…)                    nullif(a, b)             If(EqualTo(a, b), NULL, a)
+    b LIKE 'a%'           StartsWith(b, 'a'); EndsWith, Contains, Length tests likewise; else Like(b, p) escapeChar=\\
+    trim(b)               StringTrim(b)                  year(ts)                 Year(Cast(ts): date)
+    round(c, 1)           Round(c, 1) ansiEnabled=true   date_trunc('day', ts)    TruncTimestamp('day', ts) timeZoneId=UTC
+    encode(b, 'utf-8')    StaticInvoke(b, 'utf-8', false, false) class=…Encode function=encode
+
+What Spark replaces at run time (nvl, to_date, split_part, …) arrives replaced. Subqueries, lambdas and user functions are refused here; whether a
+node can be computed is for jobs.kernels to say.
+
+Cost: about ten round trips to the JVM a node (0.03-0.1 ms each).
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.errors import UnsupportedQueryError
+from jobs.sql.logical import AggCall, Call, Column, Expr, Literal, Place
+from jobs.sql.sandbox import Sandbox, items
+from jobs.sql.source_text import SourceText
+
+#: Expression ids of a plan node's input, and what each stands for.
+Scope = Mapping[int, Expr]
+
+AGGREGATES = frozenset({"Count", "Sum", "Average", "Min", "Max"})
+_BOOLEAN = frozenset(
+    "And Or Not EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual IsNull IsNotNull In Like StartsWith EndsWith Contains".split()
+)
+_SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery", "DynamicPruningSubquery", "OuterReference"})
+_USER_CODE = frozenset({"ScalarUDF", "PythonUDF", "PythonUDAF", "ScalaUDAF", "ScalaAggregator", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression"})
+_LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
+_TRANSPARENT = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})  # keys are normalised wherever they are compared
+_DROPPED_PARAMS = frozenset({"resultId", "isDeterministic", "returnNullable", "propagateNull", "inputTypes", "scalarFunction", "legacyInterval"})
+_ZONED_CAST = frozenset({"string", "date", "timestamp_ntz", "timestamp"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Param:
+    """One constructor argument of a Catalyst class that is neither a child nor a type."""
+
+    index: int
+    name: str
+    kind: str  # plain | option | context
+
+
+@dataclass(slots=True)
+class ExpressionWalk:
+    """Walks the expressions of one statement's plan."""
+
+    sandbox: Sandbox
+    source: SourceText
+    # What each class carries besides its children is found once, on its first instance.
+    _params: dict[str, tuple[_Param, ...]] = field(default_factory=dict)
+
+    def place_of(self, node: JavaObject) -> Place | None:
+        """Where in the text a node of a plan or an expression came from; None for what the analyzer made up."""
+        span = self.span_of(node)
+        return None if span is None else self.source.place(span[0])
+
+    def span_of(self, node: JavaObject) -> tuple[int, int] | None:
+        """First and last character of the text a node came from."""
+        origin = node.origin()
+        start = origin.startIndex().toString()
+        if start == "None":
+            return None
+        return int(start[5:-1]), int(origin.stopIndex().toString()[5:-1])
+
+    def refuse(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
+        """The error that refuses `node`, named by the user's own text where `construct` is None."""
+        span = self.span_of(node)
+        if span is None:
+            return UnsupportedQueryError(construct or node.productPrefix(), reason)
+        return UnsupportedQueryError(construct or self.source.fragment(*span), reason, self.source.place(span[0]), self.source.caret(span[0]))
+
+    def expression(self, node: JavaObject, scope: Scope) -> Expr:
+        """A Catalyst expression over the columns of `scope`. Raises UnsupportedQueryError."""
+        name = node.productPrefix()
+        if name == "AttributeReference":
+            return scope[node.exprId().id()]
+        if name == "Alias":
+            return self.expression(node.child(), scope)
+        if name == "Literal":
+            return self._literal(node)
+        if name in _LAMBDAS:  # before its arguments, which mean nothing outside
+            raise self.refuse(node, None, "functions that take lambdas have no kernel")
+        return self.call(node, tuple(self.expression(child, scope) for child in items(node.children())))
+
+    def call(self, node: JavaObject, args: tuple[Expr, ...]) -> Expr:
+        """An inner node over arguments that are already walked. Raises UnsupportedQueryError."""
+        name = node.productPrefix()
+        if name in _TRANSPARENT:
+            return args[0]
+        if name in _SUBQUERIES:
+            raise self.refuse(node, "a subquery", "its result changes with another relation's rows; write it as a join")
+        if name in _USER_CODE:
+            raise self.refuse(node, None, "user-defined functions are opaque; write it in SQL functions")
+        mode, params = self._mode_and_params(name, node)
+        kind = "boolean" if name in _BOOLEAN else node.dataType().catalogString()
+        if name == "Cast":
+            params = _cast_params(params, args[0].type, kind)
+        return Call(name, kind, args, mode, params, self.place_of(node))
+
+    def aggregate(self, node: JavaObject, scope: Scope) -> AggCall:
+        """An AggregateExpression over the aggregate's input. Raises UnsupportedQueryError for DISTINCT and unknown functions."""
+        function = node.aggregateFunction()
+        name = function.productPrefix()
+        if node.isDistinct() and name not in ("Min", "Max"):
+            raise self.refuse(node, None, "DISTINCT inside an aggregate is not kept yet; aggregate over SELECT DISTINCT … instead")
+        if name not in AGGREGATES:
+            raise self.refuse(node, None, f"the aggregates kept incrementally are {', '.join(sorted(n.lower() for n in AGGREGATES))}")
+        args = tuple(self.expression(child, scope) for child in items(function.children()))
+        mode, _ = self._mode_and_params(name, function)
+        condition = node.filter()
+        where = self.expression(condition.get(), scope) if condition.isDefined() else None
+        if name == "Count":
+            args = tuple(a for a in args if not (isinstance(a, Literal) and a.value is not None))  # count(1) counts rows
+            if len(args) > 1:  # count(a, b) counts rows where none is NULL
+                present = [Call("IsNotNull", "boolean", (a,)) for a in args] + ([] if where is None else [where])
+                args, where = (), conjunction(present)
+        return AggCall(name, function.dataType().catalogString(), args, mode, filter=where, place=self.place_of(node))
+
+    def _literal(self, node: JavaObject) -> Literal:
+        kind = node.dataType().catalogString()
+        value = node.value()
+        if value is None or isinstance(value, bool | int | str):
+            return Literal(value, kind)
+        if isinstance(value, float):
+            return Literal(repr(value), kind)
+        if isinstance(value, bytes | bytearray):
+            return Literal(base64.b64encode(bytes(value)).decode(), kind)
+        if kind.startswith("decimal"):
+            return Literal(value.toJavaBigDecimal().toPlainString(), kind)
+        if kind == "string" or kind.startswith("string collate"):
+            return Literal(value.toString(), kind)
+        raise self.refuse(node, None, f"a constant of type {kind}")
+
+    def _mode_and_params(self, name: str, node: JavaObject) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+        known = self._params.get(name)
+        if known is None:
+            known = self._params[name] = tuple(self._params_of(name, node))
+        mode: str | None = None
+        found: list[tuple[str, str]] = []
+        for param in known:
+            value = node.productElement(param.index)
+            if param.kind == "context":  # NumericEvalContext(ANSI,true) or the mode itself
+                mode = value.toString().removeprefix("NumericEvalContext(").split(",")[0]
+            elif param.kind == "option":
+                text = value.toString()
+                if text != "None":
+                    found.append((param.name, text.removeprefix("Some(").removesuffix(")")))
+            elif value is not None:
+                found.append((param.name, str(value).lower() if isinstance(value, bool) else str(value)))
+        if name == "StaticInvoke":
+            found = [("class", node.staticObject().getName()), ("function", node.functionName())]
+        elif name == "Invoke":
+            found = [("function", node.functionName())]
+        return mode, tuple(found)
+
+    def _params_of(self, name: str, node: JavaObject) -> list[_Param]:
+        """The plain constructor arguments of a class, learnt from its first instance; options are known by name."""
+        found: list[_Param] = []
+        for index in range(node.productArity()):
+            label = node.productElementName(index)
+            if label in _DROPPED_PARAMS:
+                continue
+            if label in ("evalMode", "evalContext"):
+                found.append(_Param(index, label, "context"))
+                continue
+            value = node.productElement(index)
+            if not isinstance(value, JavaObject):
+                found.append(_Param(index, label, "plain"))
+            elif label in ("timeZoneId", "threshold") or (name, label) == ("ElementAt", "defaultValueOutOfBound"):
+                found.append(_Param(index, label, "option"))
+        return found
+
+
+def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) -> tuple[tuple[str, str], ...]:
+    """Spark gives every Cast a time zone; it means something only where instants meet texts, dates and local times."""
+    if source != target and "timestamp" in (source, target) and {source, target} <= _ZONED_CAST:
+        return params
+    return tuple(p for p in params if p[0] != "timeZoneId")
+
+
+def columns_of(expr: Expr) -> frozenset[int]:
+    """Indices of the input columns an expression reads."""
+    if isinstance(expr, Column):
+        return frozenset({expr.index})
+    if isinstance(expr, Literal):
+        return frozenset()
+    return frozenset().union(*(columns_of(a) for a in expr.args))
+
+
+def conjunction(conditions: Sequence[Expr]) -> Expr:
+    """All conditions in one. Requires: at least one."""
+    return reduce(lambda left, right: Call("And", "boolean", (left, right)), conditions)
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The conditions that a condition joins by AND."""
+    if isinstance(condition, Call) and condition.node == "And":
+        return [c for arg in condition.args for c in conjuncts(arg)]
+    return [condition]
+
+
+def renumbered(expr: Expr, to: Mapping[int, int]) -> Expr:
+    """The expression with column i read from `to[i]`."""
+    if isinstance(expr, Column):
+        return Column(to[expr.index], expr.type)
+    if isinstance(expr, Literal):
+        return expr
+    return Call(expr.node, expr.type, tuple(renumbered(a, to) for a in expr.args), expr.mode, expr.params, expr.place)
+
+
+def without_places(expr: Expr) -> Expr:
+    """The expression as it is compared: two texts of the same meaning differ only in their places."""
+    if not isinstance(expr, Call):
+        return expr
+    return Call(expr.node, expr.type, tuple(without_places(a) for a in expr.args), expr.mode, expr.params)

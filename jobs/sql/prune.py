@@ -1,0 +1,106 @@
+"""Column pruning: scans read what is used, and nothing else.
+
+Catalyst leaves scans whole (its own relations have no columns to save) and puts Projects where rows narrow; this pass pushes what each node
+needs down to the scans, and drops Projects that only picked columns of a scan.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from jobs.sql.expressions import columns_of, renumbered
+from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Field, Filter, Join, Plan, Project, Scan, SortKey, TopN
+
+
+def prune(plan: Plan) -> Plan:
+    """The same plan over narrower scans; its fields stay."""
+    pruned, _ = _narrow(plan, tuple(range(len(plan.fields))))
+    return pruned
+
+
+def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
+    """The plan with at least the columns `wanted` (ascending), and where each old column of its output now is.
+
+    Projects and Aggregates answer for themselves (their width is the optimizer's choice); the others pass on what is above.
+    """
+    match plan:
+        case Scan():
+            fields = tuple(plan.fields[i] for i in wanted)
+            return Scan(plan.relation, tuple(plan.columns[i] for i in wanted), fields), {old: new for new, old in enumerate(wanted)}
+        case Project():
+            below, to = _narrow(plan.input, _used(plan.exprs))
+            exprs = tuple(renumbered(e, to) for e in plan.exprs)
+            return _picked(below, exprs, plan.fields), _same(len(exprs))
+        case Filter():
+            below, to = _narrow(plan.input, _union(wanted, _used([plan.condition])))
+            return Filter(below, renumbered(plan.condition, to)), to
+        case TopN():
+            below, to = _narrow(plan.input, _union(wanted, _used([k.expr for k in plan.order])))
+            return TopN(below, tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in plan.order), plan.limit, plan.offset), to
+        case Aggregate():
+            used = _used([*plan.keys, *(a for c in plan.calls for a in c.args), *(c.filter for c in plan.calls if c.filter is not None)])
+            below, to = _narrow(plan.input, used)
+            return Aggregate(below, tuple(renumbered(k, to) for k in plan.keys), tuple(_moved(c, to) for c in plan.calls), plan.fields), _same(
+                len(plan.fields)
+            )
+        case Join():
+            return _narrow_join(plan, wanted)
+        case _:
+            assert_never(plan)
+
+
+def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
+    width = len(plan.left.fields)
+    both = _union(wanted, _used([] if plan.condition is None else [plan.condition]))
+    left, to_left = _narrow(plan.left, _union(tuple(i for i in both if i < width), _used(plan.left_keys)))
+    right, to_right = _narrow(plan.right, _union(tuple(i - width for i in both if i >= width), _used(plan.right_keys)))
+    shift = len(left.fields)
+    to = to_left | {width + old: shift + new for old, new in to_right.items()}
+    joined = Join(
+        left,
+        right,
+        plan.kind,
+        tuple(renumbered(k, to_left) for k in plan.left_keys),
+        tuple(renumbered(k, to_right) for k in plan.right_keys),
+        plan.null_safe,
+        None if plan.condition is None else renumbered(plan.condition, to),
+        plan.place,
+    )
+    return joined, to
+
+
+def _picked(below: Plan, exprs: tuple[Expr, ...], fields: tuple[Field, ...]) -> Plan:
+    """`below` projected; a projection that changes nothing, or only picks columns of a scan under their own names, is no node."""
+    if not all(isinstance(e, Column) for e in exprs):
+        return Project(below, exprs, fields)
+    columns = [e.index for e in exprs if isinstance(e, Column)]
+    if tuple(below.fields[i] for i in columns) != fields:
+        return Project(below, exprs, fields)
+    if columns == list(range(len(below.fields))):
+        return below
+    if isinstance(below, Scan):
+        return Scan(below.relation, tuple(below.columns[i] for i in columns), fields)
+    return Project(below, exprs, fields)
+
+
+def _moved(call: AggCall, to: dict[int, int]) -> AggCall:
+    return AggCall(
+        call.function,
+        call.type,
+        tuple(renumbered(a, to) for a in call.args),
+        call.mode,
+        call.distinct,
+        None if call.filter is None else renumbered(call.filter, to),
+        call.place,
+    )
+
+
+def _used(exprs: Sequence[Expr]) -> tuple[int, ...]:
+    return tuple(sorted(frozenset().union(*(columns_of(e) for e in exprs))))
+
+
+def _union(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({*a, *b}))
+
+
+def _same(width: int) -> dict[int, int]:
+    return {i: i for i in range(width)}

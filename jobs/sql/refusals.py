@@ -1,0 +1,90 @@
+"""What the analyzed plan shows and the optimized one hides: clocks, chance, session windows, subqueries.
+
+Catalyst keeps a set of bits for each plan that says which patterns occur anywhere below; so a plan without any is passed in a few round
+trips, and only an offender is searched for.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.errors import UnsupportedQueryError
+from jobs.sql.expressions import ExpressionWalk
+from jobs.sql.sandbox import items
+from jobs.sql.tokens import tokens_of
+
+_CLOCK = "the clock moves while the view's rows stand still; compare with a column, or filter where you read the view"
+_SESSION = "a row that arrives can merge sessions that stand already; group by window(…).start or date_trunc(…)"
+_SUBQUERY = "its result changes with another relation's rows; write it as a join"
+_CHANCE = "it gives another value on every run"
+
+
+def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: bool = False) -> None:
+    """Raises UnsupportedQueryError when the plan's rows depend on more than the rows it reads.
+
+    Args:
+        clock_is_fixed: now() and its like are taken once and kept (a DML statement), so they may stand.
+    """
+    patterns = walk.sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+
+    def has(pattern: str) -> bool:
+        return bool(analyzed.containsPattern(patterns.withName(pattern)))
+
+    if has("PLAN_EXPRESSION"):
+        found = _first(analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery"))
+        raise _refusal(walk, found, "a subquery", _SUBQUERY)
+    if not clock_is_fixed and has("CURRENT_LIKE"):
+        found = _first(analyzed, lambda node: node.productPrefix() in _CURRENT)
+        raise _refusal(walk, found, None if found is not None else "now() or current_date", _CLOCK)
+    # the analyzer has made a session window a plain expression: only the text still has it
+    tokens = tokens_of(walk.source)
+    for token, following in pairwise(tokens):
+        if token.value().lower() == "session_window" and following.text == "(":
+            source = walk.source
+            raise UnsupportedQueryError("session_window", _SESSION, source.place(token.start), source.caret(token.start))
+    if not analyzed.deterministic():
+        found = _first(analyzed, lambda node: _is_chance(node))
+        raise _refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)
+
+
+_CURRENT = frozenset(
+    {
+        "CurrentTimestamp",
+        "CurrentTimestampLike",
+        "CurrentDate",
+        "CurrentTime",
+        "Now",
+        "LocalTimestamp",
+        "CurrentBatchTimestamp",
+        "CurrentDatabase",
+        "CurrentCatalog",
+        "CurrentTimeZone",
+        "CurrentUser",
+        "CurrentPath",
+    }
+)
+
+
+def _is_chance(node: JavaObject) -> bool:
+    return not node.deterministic() and all(child.deterministic() for child in items(node.children()))
+
+
+def _refusal(walk: ExpressionWalk, node: JavaObject | None, construct: str | None, reason: str) -> UnsupportedQueryError:
+    if node is None:
+        return UnsupportedQueryError(construct or "an expression", reason)
+    return walk.refuse(node, construct, reason)
+
+
+def _first(plan: JavaObject, wanted: Callable[[JavaObject], bool]) -> JavaObject | None:
+    """The first expression of a plan that is wanted, searched top down; None when it hides inside a subquery."""
+    pending = [*items(plan.expressions())]
+    while pending:
+        node = pending.pop(0)
+        if wanted(node):
+            return node
+        pending = [*items(node.children()), *pending]
+    for child in [*items(plan.children()), *items(plan.innerChildren())]:
+        if child.productPrefix() != "ExprId" and (found := _first(child, wanted)) is not None:
+            return found
+    return None

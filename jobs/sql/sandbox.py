@@ -1,0 +1,129 @@
+"""The Spark session that binds: isolated, with every relation an empty frame of the right schema.
+
+Views here clash with nobody's, functions registered elsewhere are not known, and the optimizer's settings serve a reader of plans: nothing
+is folded away because a relation looks empty, and no rewrite turns up that only Spark's own executor needs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from py4j.java_gateway import JavaObject, JVMView
+from pyspark.sql import SparkSession
+
+from jobs.sql.errors import translated
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import CreateTable
+from jobs.sql.tokens import tokens_of
+from statestore.meta.catalog import ColumnSpec, Relation
+
+_EXCLUDED_RULES = (
+    "DecimalAggregates",  # would turn decimal sums and averages into longs and doubles
+    "PruneFilters",  # these four make relations without rows of filters and limits: the plan must keep its scans
+    "PropagateEmptyRelation",
+    "ConvertToLocalRelation",
+    "OptimizeLimitZero",
+    "NormalizeFloatingNumbers",  # keys are normalised by the state store
+)
+_SETTINGS: Mapping[str, str] = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.optimizer.excludedRules": ",".join(f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in _EXCLUDED_RULES),
+    "spark.sql.optimizer.windowGroupLimitThreshold": "-1",
+    "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # IN lists stay lists
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+    "spark.sql.cbo.enabled": "false",
+    "spark.sql.runSQLOnFiles": "false",  # FROM parquet.`/path` would read past the catalog
+    "spark.sql.variable.substitute": "false",  # ${…} in a string is a string
+    "spark.sql.debug.maxToStringFields": "1000",
+}
+
+
+def items(scala_seq: JavaObject) -> Iterator[JavaObject]:
+    """The elements of a Scala Seq. Cost: one round trip to the JVM each."""
+    for i in range(scala_seq.size()):
+        yield scala_seq.apply(i)
+
+
+class Sandbox:
+    """Parses and analyzes texts over a set of relations."""
+
+    def __init__(self, spark: SparkSession, relations: Sequence[Relation], time_zone: str) -> None:
+        self.session = spark.newSession()
+        for name, value in {**_SETTINGS, "spark.sql.session.timeZone": time_zone}.items():
+            self.session.conf.set(name, value)
+        self._registered: dict[str, tuple[ColumnSpec, ...]] = {}
+        self._of_rdd: dict[int, str] = {}
+        self.relations: dict[str, Relation] = {}
+        self.set_relations(relations)
+
+    @property
+    def jvm(self) -> JVMView:
+        """The JVM's classes by name."""
+        jvm = self.session._jvm
+        assert jvm is not None, "a classic Spark session always has its JVM"
+        return jvm
+
+    def set_relations(self, relations: Sequence[Relation]) -> None:
+        """The relations that names may mean from now on; a later one of a name shadows an earlier one."""
+        self.relations = {r.name.lower(): r for r in relations}
+        for name in [n for n, columns in self._registered.items() if n not in self.relations or self.relations[n].columns != columns]:
+            self.session.catalog.dropTempView(name)
+            del self._registered[name]
+
+    def relation_of(self, logical_rdd: JavaObject) -> Relation | None:
+        """The relation that a plan's LogicalRDD stands for; None for one that is not ours."""
+        name = self._of_rdd.get(logical_rdd.rdd().id())
+        return None if name is None else self.relations[name]
+
+    def mentioned(self, source: SourceText) -> list[Relation]:
+        """Relations whose name occurs in a text, in the catalog's order. May name more than the text reads (an alias of the same name)."""
+        words = {t.value().lower() for t in tokens_of(source) if t.kind in ("word", "name")}
+        return [r for name, r in self.relations.items() if name in words]
+
+    def parse_query(self, source: SourceText) -> JavaObject:
+        """The unresolved plan of a SELECT; anything else is a syntax error. Raises SqlError."""
+        with translated(source):
+            return self._parser().parseQuery(source.text)
+
+    def parse_statement(self, source: SourceText) -> JavaObject:
+        """The unresolved plan of any statement; nothing runs. Raises SqlError."""
+        with translated(source):
+            return self._parser().parsePlan(source.text)
+
+    def analyze(self, source: SourceText, parsed: JavaObject) -> JavaObject:
+        """The Dataset (JVM) of a parsed query over the empty relations. Requires: `parsed` is a query, no command. Raises SqlError."""
+        for relation in self.mentioned(source):
+            self._register(relation)
+        with translated(source):
+            return self.jvm.org.apache.spark.sql.classic.Dataset.ofRows(self.session._jsparkSession, parsed)
+
+    def frame(self, relation: Relation) -> JavaObject:
+        """The empty Dataset (JVM) of one relation."""
+        self._register(relation)
+        return self.session._jsparkSession.table(f"`{relation.name}`")
+
+    def _parser(self) -> JavaObject:
+        return self.session._jsparkSession.sessionState().sqlParser()
+
+    def _register(self, relation: Relation) -> None:
+        name = relation.name.lower()
+        if name in self._registered:
+            return
+        required = _required_columns(relation)
+        types = self.jvm.org.apache.spark.sql.types
+        schema = types.StructType()
+        for i, column in enumerate(relation.columns):
+            schema = schema.add(column.name, types.DataType.fromDDL(column.type), i not in required)
+        # of an empty RDD, not of no rows: the optimizer folds a relation away when it sees that it holds nothing
+        frame = self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
+        frame.createOrReplaceTempView(f"`{relation.name}`")
+        self._of_rdd[frame.queryExecution().analyzed().rdd().id()] = name
+        self._registered[name] = relation.columns
+
+
+def _required_columns(relation: Relation) -> frozenset[int]:
+    """Columns that never hold NULL: a table's primary key."""
+    if relation.kind != "table":
+        return frozenset()
+    return frozenset(msgspec.json.decode(relation.definition, type=CreateTable).key)

@@ -1,0 +1,102 @@
+"""Plans and expressions as stable text, one node a line: for EXPLAIN, case files and people.
+
+    python -m jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import assert_never
+
+from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Filter, Join, Literal, Plan, Project, Scan, TopN
+
+
+def show_plan(plan: Plan) -> str:
+    """A plan as an indented tree, inputs below; equal plans print equal text. Columns are `name#index` of the node's input."""
+    return "\n".join(_lines(plan, 0))
+
+
+def show_expr(expr: Expr, names: Sequence[str] = ()) -> str:
+    """An expression as `Node(args): type mode params`; types of comparisons and logic are left out."""
+    if isinstance(expr, Column):
+        return f"{names[expr.index]}#{expr.index}" if expr.index < len(names) else f"#{expr.index}"
+    if isinstance(expr, Literal):
+        value = "NULL" if expr.value is None else repr(expr.value) if expr.type == "string" else str(expr.value).lower()
+        return value if expr.type in ("string", "boolean", "int") else f"{value}:{expr.type}"
+    args = ", ".join(show_expr(a, names) for a in expr.args)
+    notes = [f"{expr.mode}"] if expr.mode is not None else []
+    notes += [f"{k}={v}" for k, v in expr.params]
+    suffix = f"[{' '.join(notes)}]" if notes else ""
+    return f"{expr.node}{suffix}({args})" + ("" if expr.type == "boolean" else f":{expr.type}")
+
+
+def _lines(plan: Plan, depth: int) -> list[str]:
+    head = "  " * depth
+    match plan:
+        case Scan():
+            return [f"{head}Scan {plan.relation} [{', '.join(f'{f.name}:{f.type}' for f in plan.fields)}]"]
+        case Project():
+            names = _names(plan.input)
+            shown = ", ".join(f"{f.name} = {show_expr(e, names)}" for e, f in zip(plan.exprs, plan.fields, strict=True))
+            return [f"{head}Project [{shown}]", *_lines(plan.input, depth + 1)]
+        case Filter():
+            return [f"{head}Filter {show_expr(plan.condition, _names(plan.input))}", *_lines(plan.input, depth + 1)]
+        case Aggregate():
+            names = _names(plan.input)
+            keys = ", ".join(show_expr(k, names) for k in plan.keys)
+            calls = ", ".join(_show_call(c, names) for c in plan.calls)
+            return [f"{head}Aggregate keys=[{keys}] calls=[{calls}]", *_lines(plan.input, depth + 1)]
+        case Join():
+            left, right = _names(plan.left), _names(plan.right)
+            pairs = zip(plan.left_keys, plan.right_keys, plan.null_safe, strict=True)
+            keys = ", ".join(f"{show_expr(a, left)} {'<=>' if safe else '='} {show_expr(b, right)}" for a, b, safe in pairs)
+            where = "" if plan.condition is None else f" where {show_expr(plan.condition, [*left, *right])}"
+            return [f"{head}Join {plan.kind} on [{keys}]{where}", *_lines(plan.left, depth + 1), *_lines(plan.right, depth + 1)]
+        case TopN():
+            names = _names(plan.input)
+            order = ", ".join(
+                f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}" for k in plan.order
+            )
+            return [f"{head}TopN order=[{order}] limit={plan.limit} offset={plan.offset}", *_lines(plan.input, depth + 1)]
+        case _:
+            assert_never(plan)
+
+
+def _names(plan: Plan) -> list[str]:
+    return [f.name for f in plan.fields]
+
+
+def _show_call(call: AggCall, names: Sequence[str]) -> str:
+    args = ", ".join(show_expr(a, names) for a in call.args) or "*"
+    mode = "" if call.mode is None else f"[{call.mode}]"
+    where = "" if call.filter is None else f" where {show_expr(call.filter, names)}"
+    return f"{call.function}{mode}({args}):{call.type}{where}"
+
+
+def main() -> None:
+    """Binds a query over relations given on the command line and prints its plan."""
+    from jobs.spark import build_spark
+    from jobs.sql.catalyst import bind_view, relation_of_ddl
+    from jobs.sql.sandbox import Sandbox
+    from jobs.sql.source_text import SourceText
+
+    default = "t (a INT, b STRING, c DOUBLE, d DECIMAL(10,2), ts TIMESTAMP, dt DATE, l BIGINT, n TIMESTAMP_NTZ, bin BINARY, f FLOAT, bo BOOLEAN)"
+    parser = argparse.ArgumentParser(description="Print the logical plan of SELECTs as it is bound.")
+    parser.add_argument("sql", nargs="+", help="a SELECT")
+    parser.add_argument("--relation", action="append", default=[], help=f"name (columns); without any: {default} and u (a BIGINT, b STRING)")
+    parser.add_argument("--time-zone", default="UTC")
+    options = parser.parse_args()
+    spark = build_spark("show", master="local[1]", settings={"spark.driver.memory": "1g"})
+    spark.sparkContext.setLogLevel("OFF")
+    texts = options.relation or [default, "u (a BIGINT, b STRING)"]
+    sandbox = Sandbox(spark, [relation_of_ddl(i, text) for i, text in enumerate(texts, 1)], options.time_zone)
+    for sql in options.sql:
+        print(f"-- {sql}")
+        try:
+            print(show_plan(bind_view(sandbox, SourceText(sql))))
+        except Exception as err:  # a process edge: show it and go on with the next one
+            print(f"{type(err).__name__}: {err}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A statement's text and the places in it.
+
+Spark names places by the offset of a character; people want line and column, and the line itself. A statement cut out of a script keeps
+the place where it began, so that errors point into the user's file.
+"""
+
+from dataclasses import dataclass
+
+from jobs.sql.logical import Place
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """The text of one statement; `start` is the place of its first character in the script it came from."""
+
+    text: str
+    start: Place = Place(1, 1)
+
+    def place(self, offset: int) -> Place:
+        """The place of the character at `offset` (0-based; clipped to the text)."""
+        before = self.text[: max(0, offset)]
+        lines = before.count("\n")
+        column = len(before) - (before.rfind("\n") + 1) + 1
+        return Place(self.start.line + lines, column if lines else self.start.column + column - 1)
+
+    def offset(self, line: int, column: int) -> int:
+        """The offset of a place inside this text, both counted from 1 at the text's first character (Spark's own counting)."""
+        begin = 0
+        for _ in range(line - 1):
+            begin = self.text.find("\n", begin) + 1
+        return begin + column - 1
+
+    def caret(self, offset: int) -> str:
+        """The line that holds `offset` and, below it, a caret under the character."""
+        offset = min(max(0, offset), len(self.text))
+        begin = self.text.rfind("\n", 0, offset) + 1
+        end = self.text.find("\n", offset)
+        line = self.text[begin : len(self.text) if end < 0 else end]
+        # tabs stay tabs below, so that the caret lands under its character however wide a tab is
+        return line + "\n" + "".join("\t" if c == "\t" else " " for c in line[: offset - begin]) + "^"
+
+    def fragment(self, first: int, last: int) -> str:
+        """The characters from `first` to `last` (inclusive), shortened to one line of at most 60."""
+        found = " ".join(self.text[first : last + 1].split())
+        return found if len(found) <= 60 else found[:57] + "..."
+
+    def blank_before(self, offset: int) -> str:
+        """The text with everything before `offset` replaced by blanks, line breaks kept: offsets and lines stay what they were."""
+        return "".join(c if c == "\n" else " " for c in self.text[:offset]) + self.text[offset:]
