@@ -45,3 +45,4 @@ class HummockVersion(msgspec.Struct, frozen=True):
     levels: tuple[tuple[SstInfo, ...], ...]  # levels[0] = L0 runs, newest first; levels[k>=1] sorted, not overlapping
     catalog: Catalog
     mapping: VnodeMapping
+    epochs: tuple[int, ...] = (0,)  # committed epochs from the floor on, ascending: those that a reader may name

@@ -1,0 +1,58 @@
+"""Barriers: what one epoch is about to take in, pinned before anything runs, so that every attempt of every task computes the same.
+
+A barrier is never edited. While it is uncommitted it can be superseded by another with the same prev epoch and the next attempt;
+whichever commits first wins.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from statestore.meta.catalog import Catalog
+from statestore.meta.version import VnodeMapping
+
+
+class PinnedFile(msgspec.Struct, frozen=True):
+    """A source file as it was when it was pinned. One with another size or ETag when it is read fails the epoch."""
+
+    path: str
+    size: int  # bytes
+    etag: str
+    number: int  # of this file within its source, dense from 0, never reused
+
+
+class Mutation(msgspec.Struct, frozen=True):
+    """What the barrier changes in the graph of views, beside passing data on."""
+
+    kind: Literal["nothing", "add", "stop", "update", "pause", "resume"] = "nothing"
+    relations: tuple[int, ...] = ()  # relation ids it is about, in order
+
+
+class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver decides; the rest of a barrier is allotted by meta."""
+
+    mapping: VnodeMapping  # the version's, unless this epoch is to run on another
+    log_end: int  # entries of the log below this position are taken
+    splits: dict[int, tuple[PinnedFile, ...]] = {}  # source's relation id -> files to take; msgspec copies the default
+    catalog: Catalog | None = None  # after this barrier; None: unchanged
+    mutation: Mutation = Mutation()
+    run: dict[str, str] = {}  # of the scheduler, e.g. its data interval; opaque here
+    skipped: tuple[str, ...] = ()  # what `tussock barrier abandon` left out, as text for a person
+    skipped_files: dict[int, tuple[PinnedFile, ...]] = {}  # source's relation id -> files that count as taken but are not read
+    skipped_entries: tuple[int, ...] = ()  # positions in the log that are not replayed
+
+
+class Barrier(BarrierPlan, frozen=True, kw_only=True):
+    """One attempt at the epoch after `prev_epoch`."""
+
+    prev_epoch: int
+    epoch: int  # of this attempt alone
+    attempt: int  # 0, then +1 with each barrier that supersedes
+    writer: str
+    log_start: int  # where the version at `prev_epoch` stopped reading the log
+
+
+def barrier_of(plan: BarrierPlan, *, prev_epoch: int, epoch: int, attempt: int, writer: str, log_start: int) -> Barrier:
+    """`plan` as the barrier of one attempt."""
+    decided = {name: getattr(plan, name) for name in BarrierPlan.__struct_fields__}
+    return Barrier(**decided, prev_epoch=prev_epoch, epoch=epoch, attempt=attempt, writer=writer, log_start=log_start)

@@ -1,0 +1,73 @@
+"""Meta objects as bytes: one JSON document, closed by a checksum line, so that a flipped bit is detected and named.
+
+    {"id":7,"writer":"…","change":{"type":"publish","epoch":123}}
+    crc32c 0a1b2c3d
+
+The checksum is crc32c of everything before the line break that precedes it, as 8 lower-case hex digits. Integers are exact up to u64;
+bytes are base64. A field that this release does not know is ignored; one that is missing takes its default, or the document is refused.
+"""
+
+from typing import TypeVar
+
+import msgspec
+from crc32c import crc32c
+
+from statestore.meta.errors import DamagedDocumentError, SettingError
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_encoder = msgspec.json.Encoder(order="deterministic")  # dicts too: equal values are equal bytes, which put_if_absent compares
+_decoders: dict[type, msgspec.json.Decoder[msgspec.Struct]] = {}
+_CLOSING_BYTES = len("\ncrc32c 00000000\n")
+
+
+def encode_document(value: msgspec.Struct) -> bytes:
+    """The bytes of a document; equal values give equal bytes."""
+    body = _encoder.encode(value)
+    return body + _closing_of(body)
+
+
+def decode_document(name: str, data: bytes, kind: type[T]) -> T:
+    """The value of a document. `name` is the object's, for the message. Raises DamagedDocumentError."""
+    body, closing = data[:-_CLOSING_BYTES], data[-_CLOSING_BYTES:]
+    if closing != _closing_of(body):
+        raise DamagedDocumentError(name, f"its {len(data)} bytes do not end in their checksum: truncated or changed")
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    try:
+        value = decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        raise DamagedDocumentError(name, f"its checksum is right, but it is no {kind.__name__} of this release: {err}") from err
+    assert isinstance(value, kind)
+    return value
+
+
+def read_document(objects: ObjectStore, name: str, kind: type[T]) -> T | None:
+    """The document of this name; None: there is none. One GET. Raises DamagedDocumentError."""
+    try:
+        data = objects.get(name)
+    except ObjectNotFoundError:
+        return None
+    return decode_document(name, data, kind)
+
+
+def require_document(objects: ObjectStore, name: str, kind: type[T]) -> T:
+    """The document of this name, which must exist. One GET. Raises DamagedDocumentError."""
+    if (value := read_document(objects, name, kind)) is None:
+        raise DamagedDocumentError(name, "it is missing, though later objects rest on it")
+    return value
+
+
+def checked_json(what: str, data: bytes) -> msgspec.Raw:
+    """One JSON value of another room, to embed in a document as it is; `what` names it. Raises SettingError."""
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        raise SettingError(what, repr(data[:80]), f"one JSON value ({err})") from err
+    return msgspec.Raw(data)
+
+
+def _closing_of(body: bytes) -> bytes:
+    return b"\ncrc32c %08x\n" % crc32c(body)

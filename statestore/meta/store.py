@@ -1,0 +1,280 @@
+"""MetaStore: the one way into meta. What a barrier, a commit or a log entry is, is told where each is defined; here is what happens."""
+
+from collections.abc import Callable
+from functools import cached_property
+from itertools import count
+
+from statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
+from statestore.meta.delta import Change, EpochCommitted, FloorRaised, MappingChanged, Published, RelationsForgotten
+from statestore.meta.document import encode_document, read_document, require_document
+from statestore.meta.epoch import allot_epoch
+from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
+from statestore.meta.manifest import SealedManifest
+from statestore.meta.mapping import remap
+from statestore.meta.names import barrier_name, manifest_name
+from statestore.meta.pin import Pin, delete_pin, list_pins, write_pin
+from statestore.meta.readable import check_readable
+from statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
+from statestore.meta.statement_log import LogEntry, StatementLog
+from statestore.meta.version import HummockVersion
+from statestore.meta.version_log import VersionLog
+from statestore.objectstore.base import ObjectStore
+
+
+class MetaStore:
+    """Epochs, barriers, catalog, mapping, version log and statement log of one store. Not safe for threads: one for each.
+
+    Every operation that writes may be cut off at any request and repeated, by this process or another: it then finds what is there,
+    and completes it, or says by LostRaceError that somebody else's came first. None of them lists objects, unless it says so.
+    """
+
+    def __init__(self, objects: ObjectStore, writer: str, clock_ms: Callable[[], int]) -> None:
+        """
+        Args:
+            objects: where the store is.
+            writer: unique to this process, for good: drawn at its edge. Races are told apart by it.
+            clock_ms: Unix milliseconds now. Only makes epochs readable as times; one that is wrong or goes back does no harm.
+        """
+        if not writer:
+            raise SettingError("the writer", "empty", "a text that no other process has")
+        self.objects = objects
+        self.writer = writer
+        self._clock_ms = clock_ms
+        self._versions = VersionLog(objects, writer, lambda: initial_version(self.settings))
+        self._log = StatementLog(objects, writer)
+        self._pin_numbers = count()
+
+    @staticmethod
+    def init(objects: ObjectStore, *, vnode_count: int = 256, units: int = 2, time_zone: str = "UTC") -> StoreSettings:
+        """Create an empty store. `vnode_count` (a power of two up to 32768) and `time_zone` hold for its whole life.
+
+        Raises:
+            SettingError: nothing was written.
+            AlreadyInitialisedError: a store is there; nothing was changed.
+            ConditionalPutIgnoredError: the server would let two writers win.
+        """
+        return create_store(objects, StoreSettings(FORMAT, vnode_count, units, time_zone))
+
+    @cached_property
+    def settings(self) -> StoreSettings:
+        """Raises NotInitialisedError."""
+        return read_settings(self.objects)
+
+    # --- versions
+
+    def latest(self) -> HummockVersion:
+        """The newest version, committed but perhaps not published. One GET when nothing is new."""
+        return self._versions.latest()
+
+    def version(self, version_id: int) -> HummockVersion:
+        """The version of this id as it was. Raises NoSuchVersionError."""
+        return self._versions.at(version_id)
+
+    # --- barriers
+
+    def open_barrier(self) -> Barrier | None:
+        """The barrier in force that is not committed: to be finished before another is injected."""
+        return self._in_force(self.latest().epoch)
+
+    def inject_barrier(self, prev_epoch: int, plan: BarrierPlan) -> Barrier:
+        """Pin what the epoch after `prev_epoch` takes in. If a barrier is in force there already, that one is returned: resume it.
+
+        Raises LostRaceError when another epoch has been committed since `prev_epoch` was looked up.
+        """
+        version = self._base_of(prev_epoch, f"the barrier after epoch {prev_epoch}")
+        if (found := self._in_force(prev_epoch)) is not None:
+            return found
+        barrier = self._attempt(version, plan, above=prev_epoch, attempt=0)
+        if self.objects.put_if_absent(barrier_name(prev_epoch, 0), encode_document(barrier)):
+            return barrier
+        return require_document(self.objects, barrier_name(prev_epoch, 0), Barrier)
+
+    def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan) -> Barrier:
+        """Put another attempt in the place of `barrier`, with an epoch of its own. Until one of them is committed, either still may be.
+
+        Raises LostRaceError when the epoch is committed already, or another attempt has superseded `barrier` first.
+        """
+        what = f"superseding barrier {barrier.epoch} (attempt {barrier.attempt})"
+        version = self._base_of(barrier.prev_epoch, what)
+        attempt = barrier.attempt + 1
+        following = self._attempt(version, plan, above=barrier.epoch, attempt=attempt)
+        name = barrier_name(barrier.prev_epoch, attempt)
+        if self.objects.put_if_absent(name, encode_document(following)):
+            return following
+        found = require_document(self.objects, name, Barrier)
+        raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} (attempt {attempt}) in its place")
+
+    # --- commits
+
+    def seal(self, manifest: SealedManifest) -> SealedManifest:
+        """Write down what an epoch wants to commit; it is not visible yet. Returns the manifest that counts: the first one sealed.
+
+        Requires: every SST it names is in the bucket. Two drivers that ran the same barrier may both seal: both get the first.
+        Raises LostRaceError when another barrier holds this epoch, which only a clock set back to the very millisecond brings about.
+        """
+        name = manifest_name(manifest.epoch)
+        if self.objects.put_if_absent(name, encode_document(manifest)):
+            return manifest
+        found = require_document(self.objects, name, SealedManifest)
+        if (found.prev_epoch, found.attempt) != (manifest.prev_epoch, manifest.attempt):
+            other = f"writer {found.writer!r} sealed it for attempt {found.attempt} after epoch {found.prev_epoch}"
+            raise LostRaceError(f"sealing epoch {manifest.epoch} (attempt {manifest.attempt} after epoch {manifest.prev_epoch})", other)
+        return found
+
+    def sealed(self, epoch: int) -> SealedManifest | None:
+        """The sealed manifest of an epoch; None: its run has not come that far."""
+        return read_document(self.objects, manifest_name(epoch), SealedManifest)
+
+    def commit_epoch(self, manifest: SealedManifest) -> HummockVersion:
+        """Make a sealed epoch durable and visible to those who ask for it. Returns a version that holds it.
+
+        Without effect when it is committed already, by whomever. Rebases on everything that is not an epoch.
+        Requires: `manifest` came from `seal` or `sealed`.
+        Raises LostRaceError when another epoch was committed onto its prev epoch.
+        """
+
+        def decide(version: HummockVersion) -> Change | None:
+            if self._is_committed(version, manifest.epoch):
+                return None
+            if version.epoch != manifest.prev_epoch:
+                raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", self._winner(version, manifest.prev_epoch))
+            return EpochCommitted(
+                manifest.prev_epoch, manifest.epoch, manifest.attempt, manifest.ssts, manifest.log_end, manifest.catalog
+            )
+
+        return self._versions.append(decide)
+
+    def publish(self, epoch: int) -> HummockVersion:
+        """Let every reader see a committed epoch. Never goes back: without effect when it or a later one is published.
+
+        Raises EpochNotCommittedError.
+        """
+
+        def decide(version: HummockVersion) -> Change | None:
+            if epoch <= version.published:
+                return None
+            if epoch not in version.epochs:
+                raise EpochNotCommittedError(epoch, version.epoch)
+            return Published(epoch)
+
+        return self._versions.append(decide)
+
+    def rescale(self, units: int) -> HummockVersion:
+        """Spread the vnodes over `units` parallel units, moving as few as possible. Barriers injected from now on use it.
+
+        Without effect when the mapping has so many units already. Raises SettingError.
+        """
+
+        def decide(version: HummockVersion) -> Change | None:
+            if len(set(version.mapping.units)) == units:
+                return None
+            return MappingChanged(remap(version.mapping, units))
+
+        return self._versions.append(decide)
+
+    # --- readers and the floor
+
+    def pin(self, epoch: int) -> Pin:
+        """Keep `epoch` readable until `unpin`. Raises EpochNotCommittedError, EpochExpiredError."""
+        check_readable(self.latest(), epoch)
+        pin = Pin(epoch, f"{self.writer}/{next(self._pin_numbers)}")
+        write_pin(self.objects, pin)
+        if (floor := self.latest().min_readable_epoch) > epoch:  # it rose in between, and the one who raised it may not have seen us
+            delete_pin(self.objects, pin)
+            raise EpochExpiredError(epoch, floor)
+        return pin
+
+    def unpin(self, pin: Pin) -> None:
+        """Let go; harmless when repeated."""
+        delete_pin(self.objects, pin)
+
+    def pinned_epochs(self) -> tuple[int, ...]:
+        """Epochs that are pinned, ascending. Lists the pins."""
+        return tuple(sorted({pin.epoch for pin in list_pins(self.objects)}))
+
+    def raise_floor(self, epoch: int) -> HummockVersion:
+        """Let no reader start below `epoch` any more, at most the published one; then forget relations that nobody can see. Lists pins.
+
+        What is older may be dropped by compaction once this has returned, except what `pinned_epochs` names then. Never goes back.
+        Raises EpochNotCommittedError when `epoch` is above the published one.
+        """
+
+        def decide(version: HummockVersion) -> Change | None:
+            if epoch <= version.min_readable_epoch:
+                return None
+            if epoch > version.published:
+                raise EpochNotCommittedError(epoch, version.published)
+            return FloorRaised(epoch)
+
+        self._versions.append(decide)
+        pinned = self.pinned_epochs()
+
+        def forget(version: HummockVersion) -> Change | None:
+            oldest = min((version.min_readable_epoch, *pinned))
+            gone = tuple(r.id for r in version.catalog.relations if r.dropped is not None and r.dropped <= oldest)
+            return RelationsForgotten(gone) if gone else None
+
+        return self._versions.append(forget)
+
+    # --- the log of DML and DDL
+
+    def append_log(self, client_id: str, statement: bytes) -> int:
+        """Make a bound statement (one JSON value) durable and return its position; see StatementLog.append."""
+        return self._log.append(client_id, statement, self._log_seen)
+
+    def read_log(self, start: int, end: int) -> list[LogEntry]:
+        """Entries at positions `start` to `end`-1, in order. Raises DamagedDocumentError."""
+        return self._log.read(start, end)
+
+    def log_end(self) -> int:
+        """The number of entries so far: what a barrier injected now would pin."""
+        return self._log.end(self._log_seen)
+
+    def put_payload(self, data: bytes) -> str:
+        """Store what is too large for a log entry, and return its object name."""
+        return self._log.put_payload(data)
+
+    def get_payload(self, name: str) -> bytes:
+        """The bytes of a payload, checked against its name. Raises DamagedDocumentError."""
+        return self._log.get_payload(name)
+
+    # --- inside
+
+    @cached_property
+    def _log_seen(self) -> int:
+        """Entries that were committed when this process first looked: where probing starts. Later ends the log remembers itself."""
+        return self.latest().log_end
+
+    def _in_force(self, prev_epoch: int) -> Barrier | None:
+        """The highest attempt after `prev_epoch`. Attempts are few, so they are read one by one."""
+        found: Barrier | None = None
+        while (following := read_document(self.objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier)) is not None:
+            found = following
+        return found
+
+    def _base_of(self, prev_epoch: int, what: str) -> HummockVersion:
+        version = self.latest()
+        if version.epoch != prev_epoch:
+            raise LostRaceError(what, self._winner(version, prev_epoch))
+        return version
+
+    def _attempt(self, version: HummockVersion, plan: BarrierPlan, above: int, attempt: int) -> Barrier:
+        if plan.log_end < version.log_end:
+            raise SettingError("the log end of a barrier", str(plan.log_end), f"at least {version.log_end}, up to which it is committed")
+        epoch = allot_epoch(above, self._clock_ms(), attempt)
+        return barrier_of(
+            plan, prev_epoch=version.epoch, epoch=epoch, attempt=attempt, writer=self.writer, log_start=version.log_end
+        )
+
+    def _is_committed(self, version: HummockVersion, epoch: int) -> bool:
+        if epoch in version.epochs:
+            return True
+        # Below the floor the version no longer says; but a barrier stands only on a committed epoch.
+        return epoch < version.min_readable_epoch and self._in_force(epoch) is not None
+
+    def _winner(self, version: HummockVersion, prev_epoch: int) -> str:
+        """Who committed onto `prev_epoch`, for a message."""
+        winner = min((e for e in version.epochs if e > prev_epoch), default=version.epoch)
+        manifest = self.sealed(winner)
+        by = f" (sealed by {manifest.writer!r}, attempt {manifest.attempt})" if manifest is not None else ""
+        return f"epoch {winner}{by} is committed in its place, and the store is at epoch {version.epoch}"
