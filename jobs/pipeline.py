@@ -77,14 +77,6 @@ class UnknownPipelineError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """The half-open time span [start, end) whose files a run takes in; both ends carry a time zone."""
-
-    start: datetime
-    end: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Schedule:
     """When runs start. `start` and `end` bound the first and the last interval's start."""
 

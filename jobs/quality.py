@@ -1,0 +1,255 @@
+"""The quality gate: Great Expectations suites over the views of one committed epoch, in Spark.
+
+A suite is a file `<view>.json` in GX's own form (`{"name": …, "expectations": [{"type": …, "kwargs": {…}}, …]}`) in the pipeline's quality
+folder. Its `meta` may carry `"key"`, the columns that name a row in a report; without it the view's own key does.
+
+The outcome is a `QualityRecord`, one small JSON object `quality/<epoch>.json` in the store. It is what `publish_views` goes by: the
+published epoch moves only to an epoch whose record passed. Data Docs go to a folder outside of the store, for people.
+
+Cost: a view is read once and kept while its suite runs; each expectation is one or two Spark jobs over it.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from statestore.errors import InputError
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from pyspark.sql import DataFrame
+
+SAMPLE_KEYS = 10
+"""Most failing rows that a report names."""
+
+_NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "severity"})
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One expectation that did not hold: its type and arguments as text, what was seen instead, keys of up to SAMPLE_KEYS failing rows."""
+
+    expectation: str
+    observed: str
+    keys: tuple[dict[str, str], ...] = ()
+
+
+class ViewQuality(msgspec.Struct, frozen=True):
+    """What one view's suite found: rows looked at, expectations evaluated, those that failed."""
+
+    view: str
+    rows: int
+    expectations: int
+    failures: tuple[Failure, ...] = ()
+
+
+class QualityRecord(msgspec.Struct, frozen=True):
+    """The gate's outcome at one epoch."""
+
+    epoch: int
+    views: tuple[ViewQuality, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not any(view.failures for view in self.views)
+
+
+class QualitySuiteError(InputError):
+    """A suite file cannot be used."""
+
+    def __init__(self, file: str, found: str, expected: str) -> None:
+        super().__init__(file, found, expected)
+        self.file, self.found, self.expected = file, found, expected
+
+    def __str__(self) -> str:
+        return f"{self.file}: found {self.found}, expected {self.expected}."
+
+
+class QualityGateError(InputError):
+    """Rows of a committed epoch are not what a suite expects; the epoch stays unpublished."""
+
+    def __init__(self, record: QualityRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+    def __str__(self) -> str:
+        lines = [
+            f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the epoch before.",
+            *(line for view in self.record.views for failure in view.failures for line in _failure_lines(view, failure)),
+            "Correct the rows with another epoch, or the suite, and run again.",
+        ]
+        return "\n".join(lines)
+
+
+def record_name(epoch: int) -> str:
+    """The object that holds an epoch's QualityRecord."""
+    return f"quality/{epoch}.json"
+
+
+class QualityGate:
+    """Runs suites and keeps their Data Docs in `docs` (a folder; created when missing, `docs/index.html` is the page to open)."""
+
+    def __init__(self, docs: Path) -> None:
+        with _quiet():
+            import great_expectations as gx
+            from great_expectations.data_context.types.base import ProgressBarsConfig
+
+            docs.mkdir(parents=True, exist_ok=True)
+            self._context = gx.get_context(mode="file", project_root_dir=docs / ".great_expectations")
+            self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
+            site: Any = {
+                "class_name": "SiteBuilder",
+                "show_how_to_buttons": False,
+                "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs)},
+                "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+            }
+            for name in [name for name in self._context.get_site_names() if name != "docs"]:
+                self._context.delete_data_docs_site(name)
+            put = self._context.update_data_docs_site if "docs" in self._context.get_site_names() else self._context.add_data_docs_site
+            put(site_name="docs", site_config=site)
+        self.docs = docs
+
+    def check(self, view: str, rows: "DataFrame", suite: Path, epoch: int, key: Sequence[str]) -> ViewQuality:
+        """Run the suite in file `suite` over `rows`, all rows of `view` at `epoch`, and add the outcome to the Data Docs.
+
+        Args:
+            key: columns that name a row in a report; the suite's `meta.key` goes before it.
+
+        Raises:
+            QualitySuiteError: the file is no suite, names an expectation that GX does not know, or a column the view does not have.
+        """
+        document = _suite_document(suite)
+        key = list(document.get("meta", {}).get("key", key))
+        _require_columns(document, key, rows.columns, suite)
+        rows = rows.persist()
+        try:
+            with _quiet():
+                result = self._run(view, rows, document, suite, epoch, key)
+            return ViewQuality(view, rows.count(), len(result.results), tuple(_failures(result.results, suite)))
+        finally:
+            rows.unpersist()
+
+    def _run(
+        self, view: str, rows: "DataFrame", document: dict[str, Any], file: Path, epoch: int, key: list[str]
+    ) -> "ExpectationSuiteValidationResult":
+        import great_expectations as gx
+        from great_expectations.core.run_identifier import RunIdentifier
+        from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
+        from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+        try:
+            # One by one: given a list of dicts, GX logs and leaves out an expectation that it does not know.
+            items = [
+                ExpectationConfiguration(item["type"], item.get("kwargs", {}), item.get("meta", {})) for item in document["expectations"]
+            ]
+            suite = gx.ExpectationSuite(view, expectations=[item.to_domain_obj() for item in items], meta=document.get("meta", {}))
+        except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean that the file is wrong
+            raise QualitySuiteError(str(file), _first_lines(err), "expectations that GX knows, with their arguments") from err
+        context = self._context
+        source = context.data_sources.add_or_update_spark("views")
+        batches = source.add_dataframe_asset(view).add_batch_definition_whole_dataframe("epoch")
+        definition = context.validation_definitions.add_or_update(
+            gx.ValidationDefinition(name=view, data=batches, suite=context.suites.add_or_update(suite))
+        )
+        run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp((epoch >> 16) / 1000, UTC))
+        result = definition.run(
+            batch_parameters={"dataframe": rows},
+            run_id=run,
+            # SUMMARY lets Spark stop at the sample; COMPLETE would collect every failing row to the driver.
+            result_format={"result_format": "SUMMARY", "unexpected_index_column_names": key, "partial_unexpected_count": SAMPLE_KEYS},
+        )
+        suite_id = ExpectationSuiteIdentifier(view)
+        result_id = ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id)
+        pages: Any = [result_id, suite_id]  # these and the index, however long the history is
+        context.build_data_docs(site_names=["docs"], resource_identifiers=pages)
+        return result
+
+
+def run_gate(gate: QualityGate, epoch: int, views: Iterable[tuple[str, "DataFrame", Path, Sequence[str]]]) -> QualityRecord:
+    """Check views one by one, given as (name, rows, suite file, key columns), and collect the record. Raises QualitySuiteError."""
+    return QualityRecord(epoch, tuple(gate.check(view, rows, suite, epoch, key) for view, rows, suite, key in views))
+
+
+def _suite_document(file: Path) -> dict[str, Any]:
+    expected = 'a JSON object with a list "expectations" of {"type": …, "kwargs": {…}}'
+    try:
+        document = json.loads(file.read_text())
+    except (OSError, ValueError) as err:
+        raise QualitySuiteError(str(file), str(err), expected) from err
+    if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
+        raise QualitySuiteError(str(file), f"a {type(document).__name__} without such a list", expected)
+    for number, item in enumerate(document["expectations"], 1):
+        if not isinstance(item, dict) or not isinstance(item.get("type"), str):
+            raise QualitySuiteError(str(file), f"expectation {number}: {json.dumps(item)[:100]}", expected)
+    return document
+
+
+def _require_columns(document: dict[str, Any], key: Sequence[str], columns: Sequence[str], file: Path) -> None:
+    """Refuse a column that the view does not have before Spark is asked: a misspelled suite would otherwise pass for failing rows."""
+    named = [*key]
+    for item in document["expectations"]:
+        arguments = item.get("kwargs", {})
+        named += [arguments[name] for name in ("column", "column_A", "column_B") if name in arguments]
+        named += arguments.get("column_list", [])
+    for column in named:
+        if column not in columns:
+            raise QualitySuiteError(str(file), f"column {column!r}", f"one of the view's columns: {', '.join(columns)}")
+
+
+def _failures(results: Iterable["ExpectationValidationResult"], file: Path) -> Iterator[Failure]:
+    for result in results:
+        if result.success:
+            continue
+        config = result.expectation_config
+        if config is None:
+            raise QualitySuiteError(str(file), "a result that names no expectation", "GX to say which expectation it evaluated")
+        arguments = ", ".join(f"{name}={value!r}" for name, value in config.kwargs.items() if name not in _NOT_SHOWN)
+        yield Failure(f"{config.type}({arguments})", _observed(result), tuple(_failing_keys(result.result)))
+
+
+def _observed(result: "ExpectationValidationResult") -> str:
+    found: Mapping[str, Any] = result.result or {}
+    if "unexpected_count" in found:
+        sample = ", ".join(str(value) for value in found.get("partial_unexpected_list", [])[:SAMPLE_KEYS])
+        return f"{found['unexpected_count']} of {found['element_count']} rows, e.g. {sample}"
+    if "observed_value" in found:
+        return f"{found['observed_value']}"
+    return f"an error: {_exception_text(result.exception_info or {})}"
+
+
+def _exception_text(info: Mapping[str, Any]) -> str:
+    """GX keeps one exception, or one per metric; the first message says enough."""
+    if "exception_message" in info:
+        return str(info["exception_message"])
+    texts = (one.get("exception_message") for one in info.values() if isinstance(one, Mapping))
+    return next((str(text) for text in texts if text is not None), "unknown")
+
+
+def _failing_keys(found: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    rows = found.get("partial_unexpected_index_list") or found.get("details", {}).get("unexpected_rows") or []
+    for row in rows[:SAMPLE_KEYS]:
+        if isinstance(row, Mapping):
+            yield {str(name): str(value) for name, value in row.items()}
+
+
+def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
+    yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
+    if failure.keys:
+        yield "    failing rows: " + "; ".join(", ".join(f"{name}={value}" for name, value in key.items()) for key in failure.keys)
+
+
+def _first_lines(err: Exception, lines: int = 6) -> str:
+    return " ".join(line.strip() for line in str(err).splitlines()[:lines])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """GX neither calls home nor reports progress from here."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when GX is imported and whenever a context is made
+    os.environ["TQDM_DISABLE"] = "1"
+    yield
