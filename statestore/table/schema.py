@@ -1,0 +1,148 @@
+"""A table's layout: from rows, keys and prefixes, as Arrow tables, to storage keys and back to named columns.
+
+Columns are passed by position and named by the schema, so callers need not rename what they hand in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.errors import InputError
+from statestore.hummock.key import encode_keys, encode_prefixes, vnode_range
+from statestore.meta.catalog import TableSchema
+from statestore.types import arrow_type
+from statestore.vnode import vnodes_of
+
+
+class TableSchemaError(InputError):
+    """A table schema that contradicts itself."""
+
+    def __init__(self, table: str, problem: str) -> None:
+        super().__init__(table, problem)
+        self.table, self.problem = table, problem
+
+    def __str__(self) -> str:
+        return f"state table {self.table!r} can't be laid out: {self.problem}. Plan it anew."
+
+
+class WrongColumnsError(InputError):
+    """Columns handed to a table are not the ones it has."""
+
+    def __init__(self, table: str, what: str, found: str, expected: str) -> None:
+        super().__init__(table, what, found, expected)
+        self.table, self.what, self.found, self.expected = table, what, found, expected
+
+    def __str__(self) -> str:
+        return (
+            f"state table {self.table!r}: {self.what} have the columns ({self.found}), expected ({self.expected}). "
+            "Nothing was read or written; cast the columns or plan the table anew."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows looked up by key."""
+
+    rows: pa.Table  # one per key asked for, in that order; all columns NULL where there is none
+    found: pa.BooleanArray  # aligned with `rows`
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixRows:
+    """Rows that start with one of several prefixes."""
+
+    index: pa.Int64Array  # per row, the place of its prefix; ascending
+    rows: pa.Table  # of one prefix in key order (or the reverse of it)
+
+
+def row_schema(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of a table's rows. Raises UnsupportedTypeError."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in schema.columns])
+
+
+def key_schema(schema: TableSchema) -> pa.Schema:
+    """The Arrow schema of a table's primary keys: the key's columns in key order."""
+    rows = row_schema(schema)
+    return pa.schema([rows.field(part.column) for part in schema.key])
+
+
+class TableLayout:
+    """A TableSchema made ready for use: Arrow schemas, and the way from columns to storage keys."""
+
+    def __init__(self, schema: TableSchema, vnode_count: int) -> None:
+        """Raises TableSchemaError, UnsupportedTypeError."""
+        _check(schema)
+        self.schema = schema
+        self.vnode_count = vnode_count
+        self.rows = row_schema(schema)
+        self.keys = key_schema(schema)
+        self.key_columns = tuple(part.column for part in schema.key)
+        self._distribution = tuple(self.key_columns.index(column) for column in schema.distribution)  # places in the key
+
+    def keys_of_rows(self, rows: pa.Table) -> pa.BinaryArray:
+        """The storage keys of whole rows. Requires: `rows` as `as_rows` returns them."""
+        return self._encode([rows.column(column) for column in self.key_columns], rows.num_rows)
+
+    def keys_of(self, keys: pa.Table) -> pa.BinaryArray:
+        """The storage keys of primary keys, a table of the key's columns in key order. Raises WrongColumnsError."""
+        self._require(keys, self.keys, "keys")
+        return self._encode(keys.columns, keys.num_rows)
+
+    def prefixes_of(self, prefixes: pa.Table) -> pa.BinaryArray:
+        """Storage key prefixes, from a table of the first k key columns, which must hold the distribution columns.
+
+        Raises WrongColumnsError, also when a distribution column is missing: its rows would be spread over all vnodes.
+        """
+        least = max(self._distribution, default=-1) + 1
+        wanted = pa.schema([self.keys.field(i) for i in range(min(max(prefixes.num_columns, least), len(self.keys)))])
+        self._require(prefixes, wanted, "prefixes")
+        return self._encode(prefixes.columns, prefixes.num_rows)
+
+    def range_of(self, vnode: int, end: int) -> tuple[bytes, bytes]:
+        """First (inclusive) and last (exclusive) storage key of the vnodes from `vnode` up to, not with, `end`."""
+        return vnode_range(self.schema.table_id, vnode, end)
+
+    def as_rows(self, rows: pa.Table, what: str = "rows") -> pa.Table:
+        """Whole rows under the schema's names. Raises WrongColumnsError when number or types of the columns differ."""
+        self._require(rows, self.rows, what)
+        return rows.rename_columns(self.rows.names)
+
+    def key_table(self, key: Sequence[Any]) -> pa.Table:
+        """One primary key, given as Python values, as a table of one row."""
+        return _one_row(key, self.keys)
+
+    def row_table(self, row: Sequence[Any]) -> pa.Table:
+        """One row, given as Python values, as a table of one row."""
+        return _one_row(row, self.rows)
+
+    def _encode(self, columns: Sequence[pa.ChunkedArray], rows: int) -> pa.BinaryArray:
+        arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in columns]
+        vnodes = vnodes_of([arrays[place] for place in self._distribution], self.vnode_count, rows)
+        encode = encode_keys if len(arrays) == len(self.schema.key) else encode_prefixes
+        return encode(self.schema.table_id, vnodes, arrays, self.schema.key)
+
+    def _require(self, found: pa.Table, expected: pa.Schema, what: str) -> None:
+        if found.schema.types != expected.types:
+            raise WrongColumnsError(self.schema.name, what, _show(found.schema), _show(expected))
+
+
+def _check(schema: TableSchema) -> None:
+    key = [part.column for part in schema.key]
+    if (wrong := [column for column in (*key, *schema.distribution) if not 0 <= column < len(schema.columns)]) != []:
+        raise TableSchemaError(schema.name, f"key or distribution names column {wrong[0]}, the row has {len(schema.columns)}")
+    if len(set(key)) < len(key):
+        raise TableSchemaError(schema.name, f"the key {key} names a column twice")
+    if not set(schema.distribution) <= set(key):
+        raise TableSchemaError(schema.name, f"distribution {list(schema.distribution)} is not part of the key {key}")
+
+
+def _one_row(values: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    if not len(schema):  # the key of a table that holds one row
+        return pa.table({"row": [0]}).select([])
+    return pa.table([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema=schema)
+
+
+def _show(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,247 @@
+"""StateTable: an actor's read-write face of one table within an epoch.
+
+Writes stay in the MemTable until the barrier seals them; reads see them at once, merged over the rows committed before.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.sst_format import DELETE, PUT
+from statestore.meta.catalog import TableSchema
+from statestore.table.mem_table import MemRun, MemTable
+from statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
+from statestore.table.schema import Found, PrefixRows
+from statestore.table.storage_table import StorageTable, vnode_ranges
+from statestore.vnode import fixed_values, null_mask
+
+if TYPE_CHECKING:
+    from statestore.hummock.store import HummockStore
+
+Row = tuple[Any, ...]
+SCAN_BATCH_ROWS = 64 * 1024
+_DEEPER = 8  # a limited scan that met deletes asks again for this many times more rows
+
+
+class StateTable:
+    """Rows of one table: those at the version's epoch, and over them what this epoch has changed.
+
+    A put is an upsert: it replaces the row of its key if there is one. Whoever must know reads first.
+    """
+
+    def __init__(self, schema: TableSchema, store: "HummockStore", epoch: int, vnode_count: int) -> None:
+        """`epoch`: the version's, what is read below the MemTable. Raises TableSchemaError, UnsupportedTypeError."""
+        self.stored = StorageTable(schema, store, epoch, vnode_count)
+        self.layout = self.stored.layout
+        self._mem = MemTable(self.layout.rows)
+
+    @property
+    def name(self) -> str:
+        return self.layout.schema.name
+
+    # -- reads ----------------------------------------------------------------------------------------------------------------
+
+    def get_row(self, key: Row) -> Row | None:
+        """The row of one primary key, given in key order, or None. For many keys use `get_rows`."""
+        got = self.get_rows(self.layout.key_table(key))
+        return tuple(column[0].as_py() for column in got.rows.columns) if got.found[0].as_py() else None
+
+    def get_rows(self, keys: pa.Table) -> Found:
+        """Rows by primary key.
+
+        Args:
+            keys: (n,) the key's columns in key order; repeats allowed.
+
+        Returns: rows and whether they were found, aligned with `keys`.
+        Raises: WrongColumnsError, and what a read of the store raises.
+        Cost: a search in the MemTable, one batched read of the store for the keys that are not there.
+        """
+        encoded = self.layout.keys_of(keys)
+        changed = self._mem.settle()
+        if not len(changed):
+            return self.stored.read_keys(encoded)
+        places = changed.find(encoded)
+        elsewhere = np.flatnonzero(places < 0)
+        below = self.stored.read_keys(encoded.take(pa.array(elsewhere)))
+        found = np.zeros(len(places), np.bool_)
+        found[places >= 0] = changed.puts[places[places >= 0]]
+        found[elsewhere] = np.asarray(below.found)
+        places[elsewhere] = len(changed) + np.arange(len(elsewhere))
+        rows = pa.concat_tables([changed.rows, below.rows]).combine_chunks()
+        return Found(rows.take(pa.array(places, mask=~found)), pa.array(found))
+
+    def scan_prefix(self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False) -> PrefixRows:
+        """Rows whose key starts with each prefix; see StorageTable.scan_prefix. Exact also when changes hide stored rows.
+
+        Cost: one batched read of the store; with a limit, another one deeper for prefixes whose first rows this epoch deleted.
+        """
+        encoded = self.layout.prefixes_of(prefixes)
+        changed = self._mem.settle()
+        first, end = changed.ranges(encoded)
+        if not (end > first).any():
+            index, _, rows = self.stored.read_prefixes(encoded, limit, reverse)
+            return PrefixRows(index, rows)
+        changes = _in_ranges(changed, first, end)
+        deletes = np.bincount(changes.index[~changes.live], minlength=len(encoded))
+        if limit is None or not deletes.any():
+            stored = stored_entries(*_numbered(self.stored.read_prefixes(encoded, limit, reverse)))
+        else:
+            stored = self._read_past_deletes(encoded, changed, deletes, limit, reverse)
+        merged = merge_live(changes, stored, limit, reverse)
+        return PrefixRows(pa.array(merged.index), merged.rows)
+
+    def scan(self, vnodes: Iterable[int] | None = None, batch_rows: int = SCAN_BATCH_ROWS) -> Iterator[pa.Table]:
+        """All rows, or those of `vnodes`, in key order (vnode, then primary key), as tables of at most `batch_rows` rows.
+
+        What is written while the scan runs is not seen by it.
+        """
+        changed = self._mem.settle()
+        for first, end in vnode_ranges(range(self.layout.vnode_count) if vnodes is None else vnodes):
+            for rows in self._scan_range(changed, *self.layout.range_of(first, end), batch_rows):
+                for start in range(0, rows.num_rows, batch_rows):
+                    yield rows.slice(start, batch_rows)
+
+    # -- writes ---------------------------------------------------------------------------------------------------------------
+
+    def insert_row(self, row: Row) -> None:
+        """One row; see `insert_rows`."""
+        self.insert_rows(self.layout.row_table(row))
+
+    def delete_row(self, row: Row) -> None:
+        """One row; see `delete_rows`."""
+        self.delete_rows(self.layout.row_table(row))
+
+    def update_row(self, old: Row, new: Row) -> None:
+        """One row; see `update_rows`."""
+        self.update_rows(self.layout.row_table(old), self.layout.row_table(new))
+
+    def insert_rows(self, rows: pa.Table) -> None:
+        """Puts whole rows, columns in schema order; of rows with the same key the last one stays. Raises WrongColumnsError."""
+        named = self.layout.as_rows(rows)
+        self._mem.put(self.layout.keys_of_rows(named), named)
+
+    def delete_rows(self, rows: pa.Table) -> None:
+        """Deletes the rows' keys; a key that has no row is deleted without complaint. Raises WrongColumnsError."""
+        named = self.layout.as_rows(rows)
+        self._mem.delete(self.layout.keys_of_rows(named), named)
+
+    def update_rows(self, old: pa.Table, new: pa.Table) -> None:
+        """Replaces old[i] by new[i]; the key may change. All deletes come before all puts, so that rows may swap keys.
+
+        Requires: `old` are the current rows: where new[i] is old[i] to the bit, nothing is written. Raises WrongColumnsError.
+        """
+        before, after = self.layout.as_rows(old, "old rows"), self.layout.as_rows(new, "new rows")
+        if before.num_rows != after.num_rows:
+            raise ValueError(f"update of {self.name!r}: {before.num_rows} old rows, {after.num_rows} new ones; they must pair up")
+        differs = pa.array(~_identical(before, after))
+        before, after = before.filter(differs), after.filter(differs)
+        left, reached = self.layout.keys_of_rows(before), self.layout.keys_of_rows(after)
+        moved = pc.not_equal(left, reached)
+        self._mem.delete(left.filter(moved), before.filter(moved))
+        self._mem.put(reached, after)
+
+    def seal(self) -> SealedBatch | None:
+        """The epoch's changes, sorted by key, ready for the store, and an empty MemTable; None when nothing was written.
+
+        A deleted row keeps its key columns; its others are NULL.
+        """
+        changed = self._mem.take_all()
+        if not len(changed):
+            return None
+        deleted = pa.array(~changed.puts)
+        columns = [
+            column if place in self.layout.key_columns or not deleted.true_count else pc.if_else(deleted, None, column)
+            for place, column in enumerate(changed.rows.columns)
+        ]
+        ops = pa.array(np.where(changed.puts, PUT, DELETE).astype(np.uint8))
+        rows = pa.table([changed.keys, ops, *columns], names=["key", "op", *self.layout.rows.names])
+        return SealedBatch(self.layout.schema.table_id, rows)
+
+    # -- merging --------------------------------------------------------------------------------------------------------------
+
+    def _read_past_deletes(
+        self, prefixes: pa.BinaryArray, changed: MemRun, deletes: npt.NDArray[np.int64], limit: int, reverse: bool
+    ) -> Entries:
+        """Stored rows of each prefix, as many as it takes for `limit` of them to survive this epoch's deletes."""
+        parts: list[Entries] = []
+        asked, wanted = limit, np.arange(len(prefixes))
+        while len(wanted):
+            chosen = prefixes.take(pa.array(wanted))
+            index, keys, rows = _numbered(self.stored.read_prefixes(chosen, asked, reverse))
+            places = changed.find(keys)
+            hidden = (places >= 0) & ~changed.puts[np.maximum(places, 0)]
+            got = np.bincount(index, minlength=len(wanted))
+            surviving = np.bincount(index[~hidden], minlength=len(wanted))
+            short = (got == asked) & (surviving < limit)  # there may be more, and they are needed
+            kept = np.flatnonzero(~short[index])
+            parts.append(stored_entries(wanted[index], keys, rows).take(kept))
+            wanted = wanted[short]
+            if len(wanted):  # limit + deletes rows always suffice
+                asked = min(asked * _DEEPER, limit + int(deletes[wanted].max()))
+        return concat_entries(parts)
+
+    def _scan_range(self, changed: MemRun, first: bytes, end: bytes, batch_rows: int) -> Iterator[pa.Table]:
+        low, high = changed.between(first, end)
+        for keyed in _gathered(self.stored.read_range(first, end), batch_rows):
+            keys = keyed.column(0).combine_chunks()
+            upto = changed.between(keys[-1].as_py() + b"\0", end)[0]  # changes up to and with the last stored key
+            yield _merged(changed, low, upto, keys, keyed.remove_column(0))
+            low = upto
+        if low < high:
+            nothing = self.layout.rows.empty_table()
+            yield _merged(changed, low, high, pa.array([], pa.binary()), nothing)
+
+
+def _merged(changed: MemRun, low: int, high: int, keys: pa.BinaryArray, rows: pa.Table) -> pa.Table:
+    if low == high:
+        return rows
+    count, index = high - low, np.zeros(high - low, np.int64)
+    changes = Entries(index, changed.keys.slice(low, count), changed.puts[low:high], changed.rows.slice(low, count))
+    return merge_live(changes, stored_entries(np.zeros(len(keys), np.int64), keys, rows)).rows
+
+
+def _in_ranges(changed: MemRun, first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Entries:
+    """The changes at the places [first[i], end[i]) for each i, under index i."""
+    counts = end - first
+    index = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(index)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    chosen = pa.array(places)
+    return Entries(index, changed.keys.take(chosen), changed.puts[places], changed.rows.take(chosen))
+
+
+def _numbered(read: tuple[pa.Int64Array, pa.BinaryArray, pa.Table]) -> tuple[npt.NDArray[np.int64], pa.BinaryArray, pa.Table]:
+    index, keys, rows = read
+    return np.asarray(index), keys, rows
+
+
+def _gathered(batches: Iterator[pa.Table], least_rows: int) -> Iterator[pa.Table]:
+    """The batches put together until they have `least_rows` rows; none is empty."""
+    held: list[pa.Table] = []
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+        if sum(part.num_rows for part in held) >= least_rows:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _identical(old: pa.Table, new: pa.Table) -> npt.NDArray[np.bool_]:
+    """(n,) True where all columns agree to the bit: NULL is NULL, a NaN itself, and -0.0 is not 0.0."""
+    same = np.ones(old.num_rows, np.bool_)
+    for a, b in zip(old.columns, new.columns, strict=True):
+        left, right = a.combine_chunks(), b.combine_chunks()
+        if pa.types.is_floating(left.type):
+            bits = np.dtype(f"u{left.type.bit_width // 8}")
+            equal = fixed_values(left, bits) == fixed_values(right, bits)
+        else:
+            equal = np.asarray(pc.fill_null(pc.equal(left, right), False))
+        nulls = null_mask(left), null_mask(right)
+        same &= np.where(nulls[0] | nulls[1], nulls[0] & nulls[1], equal)
+    return same
