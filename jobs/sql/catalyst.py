@@ -39,7 +39,10 @@ _REASONS: dict[str, tuple[str, str]] = {
     "Except": ("EXCEPT", "set differences are not kept yet"),
     "Intersect": ("INTERSECT", "intersections are not kept yet"),
 }
-_SORT = ("ORDER BY without LIMIT", "a view is a set of rows without order; leave it out, and order the query that reads the view, or add a LIMIT")
+_SORT = (
+    "ORDER BY without LIMIT",
+    "a view is a set of rows without order; leave it out, and order the query that reads the view, or add a LIMIT",
+)
 _LIMIT = ("LIMIT without ORDER BY", "which rows remain would be chance; add an ORDER BY")
 
 
@@ -77,20 +80,22 @@ def bind_view(sandbox: Sandbox, source: SourceText) -> Plan:
         optimized = execution.optimizedPlan()
     bound = walk.bind(optimized)
     if tuple(f.type for f in bound.plan.fields) != tuple(f.type for f in fields):
-        raise SqlError(f"the optimizer changed the types of the view's columns from {fields} to {bound.plan.fields}; please report this query")
+        raise SqlError(
+            f"the optimizer changed the types of the view's columns from {fields} to {bound.plan.fields}; please report this query"
+        )
     plan = prune(bound.plan)
     if plan.fields != fields:  # the optimizer drops aliases it thinks redundant
         plan = Project(plan, tuple(Column(i, f.type) for i, f in enumerate(fields)), fields)
     return plan
 
 
-def bind_projection(sandbox: Sandbox, source: SourceText, frame: JavaObject) -> tuple[Expr, ...]:
+def bind_projection(sandbox: Sandbox, source: SourceText, frame: JavaObject, within: str) -> tuple[Expr, ...]:
     """The columns of a frame (JVM Dataset: only projections over one relation) as expressions over that relation's columns.
 
     Raises UnsupportedQueryError for anything but a row-wise expression whose value is the same on every run.
     """
     execution = frame.queryExecution()
-    walk = ExpressionWalk(sandbox, source)
+    walk = ExpressionWalk(sandbox, source, within)
     refuse_unstable(walk, execution.analyzed(), clock_is_fixed=True)
     with translated(source):
         optimized = execution.optimizedPlan()
@@ -103,7 +108,7 @@ def bind_expressions(spark: SparkSession, columns: Sequence[Field], texts: Seque
     relation = Relation(1, "t", "source", tuple(ColumnSpec(c.name, c.type) for c in columns), msgspec.Raw(b"{}"))
     sandbox = Sandbox(spark, [relation], time_zone)
     source = SourceText("SELECT " + ",\n".join(f"{text} AS c{i}" for i, text in enumerate(texts)) + " FROM t")
-    return list(bind_projection(sandbox, source, sandbox.analyze(source, sandbox.parse_query(source))))
+    return list(bind_projection(sandbox, source, sandbox.analyze(source, sandbox.parse_query(source)), "an expression"))
 
 
 def relation_of_ddl(id: int, text: str) -> Relation:
@@ -165,7 +170,11 @@ class PlanWalk:
         if name == "Window":
             raise self._refuse(next(items(node.windowExpressions())), *_REASONS[name])
         if name == "Expand" and any(a.name() == "gid" for a in items(node.output())):
-            raise self._refuse(node, "DISTINCT in several aggregates", "DISTINCT inside an aggregate is not kept yet; aggregate over SELECT DISTINCT … instead")
+            raise self._refuse(
+                node,
+                "DISTINCT in several aggregates",
+                "DISTINCT inside an aggregate is not kept yet; aggregate over SELECT DISTINCT … instead",
+            )
         raise self._refuse(node, *_REASONS.get(name, (f"the operator {name}", "it has no executor")))
 
     def _refuse(self, node: JavaObject, construct: str, reason: str) -> UnsupportedQueryError:
@@ -321,7 +330,9 @@ class _AggregateResult:
         children = list(items(node.children()))
         if name in ("AttributeReference", "Literal") or not children:
             return self._walk.expression(node, self._key_scope)
-        if len(self._keys) > len(self._key_scope) and not _has_aggregate(node):  # some key is no plain column: it may be this very expression
+        if len(self._keys) > len(self._key_scope) and not _has_aggregate(
+            node
+        ):  # some key is no plain column: it may be this very expression
             column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
             if column is not None:
                 return Column(column, self._key_exprs[column].type)

@@ -11,9 +11,15 @@ from jobs.sql.logical import Place
 from jobs.sql.source_text import SourceText
 from statestore.errors import InputError
 
-# Spark's places count lines from 1 and columns from 0, in one of these shapes
-_PLACE = re.compile(r"(?:\(line (?P<line>\d+), pos (?P<pos>\d+)\))|(?:;? line (?P<line2>\d+) pos (?P<pos2>\d+))|(?:\(line (?P<line3>\d+), position (?P<pos3>\d+)\))")
-_NOISE = re.compile(r" SQLSTATE: \w+")
+# Spark's places come in one of these shapes; lines count from 1, columns from 0 but in the third, of expressions that raised
+_PLACES = (
+    re.compile(r"\(line (\d+), pos (\d+)\)"),
+    re.compile(r";? line (\d+) pos (\d+)"),
+    re.compile(r"\(line (\d+), position (\d+)\)"),
+)
+# ANSI mode is not for users to choose
+_NOISE = re.compile(r" SQLSTATE: \w+| If necessary set \"spark\.sql\.ansi\.enabled\" to \"false\"[^.]*\.")
+_SNIPPET = re.compile(r"== SQL.*==\n(.*)")
 
 
 class SqlError(InputError):
@@ -28,14 +34,16 @@ class SqlError(InputError):
 
 
 class UnsupportedQueryError(SqlError):
-    """A query that Spark understands but that cannot be maintained incrementally (yet): the construct and why."""
+    """SQL that Spark understands but that cannot be kept incrementally (yet): the construct, where it stood, and why not."""
 
-    def __init__(self, construct: str, reason: str, place: Place | None = None, excerpt: str | None = None) -> None:
-        InputError.__init__(self, construct, reason, place, excerpt)
-        self.construct, self.reason, self.place, self.excerpt = construct, reason, place, excerpt
+    def __init__(
+        self, construct: str, reason: str, place: Place | None = None, excerpt: str | None = None, within: str = "a materialized view"
+    ) -> None:
+        InputError.__init__(self, construct, reason, place, excerpt, within)
+        self.construct, self.reason, self.place, self.excerpt, self.within = construct, reason, place, excerpt, within
 
     def __str__(self) -> str:
-        return f"{self.construct} is not supported in a materialized view: {self.reason}" + _where(self.place, self.excerpt)
+        return f"{self.construct} is not supported in {self.within}: {self.reason}" + _where(self.place, self.excerpt)
 
 
 def _where(place: Place | None, excerpt: str | None) -> str:
@@ -52,15 +60,18 @@ def from_spark(error: PySparkException, source: SourceText) -> SqlError:
     """Spark's parse, analysis or evaluation error as a SqlError: the first paragraph of its message and its place in `source`."""
     text = str(error).strip()
     head = re.split(r"\n\s*== SQL|\n\s*JVM stacktrace|;\n", text, maxsplit=1)[0].strip()
-    match = _PLACE.search(text)
-    reason = " ".join(_NOISE.sub("", _PLACE.sub("", head)).split()).rstrip(" ;")
-    if match is None:
+    reason = head
+    for shape in _PLACES:
+        reason = shape.sub("", reason)
+    reason = " ".join(_NOISE.sub("", reason).split()).rstrip(" ;")
+    snippet = _SNIPPET.search(text)
+    if snippet is not None and snippet[1].strip(" .") not in source.text:  # raised by an expression of our own making
         return SqlError(reason)
-    if match["line3"] is not None:  # an expression that raised: this shape alone counts positions from 1
-        line, column = int(match["line3"]), int(match["pos3"])
-    else:
-        line, column = int(match["line"] or match["line2"]), int(match["pos"] or match["pos2"]) + 1
-    return sql_error(source, source.offset(line, column), reason)
+    for shape in _PLACES:
+        if (match := shape.search(text)) is not None:
+            first = 0 if shape is _PLACES[2] else 1
+            return sql_error(source, source.offset(int(match[1]), int(match[2]) + first), reason)
+    return SqlError(reason)
 
 
 @contextmanager

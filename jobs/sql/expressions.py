@@ -16,8 +16,8 @@ Typical results (see `python -m jobs.sql.show --help` for a live view):
     round(c, 1)           Round(c, 1) ansiEnabled=true   date_trunc('day', ts)    TruncTimestamp('day', ts) timeZoneId=UTC
     encode(b, 'utf-8')    StaticInvoke(b, 'utf-8', false, false) class=…Encode function=encode
 
-What Spark replaces at run time (nvl, to_date, split_part, …) arrives replaced. Subqueries, lambdas and user functions are refused here; whether a
-node can be computed is for jobs.kernels to say.
+What Spark replaces at run time (nvl, to_date, split_part, …) arrives replaced. Subqueries, lambdas and user functions are refused here;
+whether a node can be computed is for jobs.kernels to say.
 
 Cost: about ten round trips to the JVM a node (0.03-0.1 ms each).
 """
@@ -38,14 +38,19 @@ from jobs.sql.source_text import SourceText
 Scope = Mapping[int, Expr]
 
 AGGREGATES = frozenset({"Count", "Sum", "Average", "Min", "Max"})
-_BOOLEAN = frozenset(
-    "And Or Not EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual IsNull IsNotNull In Like StartsWith EndsWith Contains".split()
+_COMPARISONS = ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
+_BOOLEAN = frozenset({"And", "Or", "Not", "IsNull", "IsNotNull", "In", "Like", "StartsWith", "EndsWith", "Contains", *_COMPARISONS})
+_SUBQUERIES = frozenset(
+    {"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery", "DynamicPruningSubquery", "OuterReference"}
 )
-_SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery", "DynamicPruningSubquery", "OuterReference"})
-_USER_CODE = frozenset({"ScalarUDF", "PythonUDF", "PythonUDAF", "ScalaUDAF", "ScalaAggregator", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression"})
+_USER_CODE = frozenset(
+    {"ScalarUDF", "PythonUDF", "PythonUDAF", "ScalaUDAF", "ScalaAggregator", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression"}
+)
 _LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
 _TRANSPARENT = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})  # keys are normalised wherever they are compared
-_DROPPED_PARAMS = frozenset({"resultId", "isDeterministic", "returnNullable", "propagateNull", "inputTypes", "scalarFunction", "legacyInterval"})
+_DROPPED_PARAMS = frozenset(
+    {"resultId", "isDeterministic", "returnNullable", "propagateNull", "inputTypes", "scalarFunction", "legacyInterval"}
+)
 _ZONED_CAST = frozenset({"string", "date", "timestamp_ntz", "timestamp"})
 
 
@@ -64,6 +69,7 @@ class ExpressionWalk:
 
     sandbox: Sandbox
     source: SourceText
+    within: str = "a materialized view"  # what messages call the statement
     # What each class carries besides its children is found once, on its first instance.
     _params: dict[str, tuple[_Param, ...]] = field(default_factory=dict)
 
@@ -84,8 +90,9 @@ class ExpressionWalk:
         """The error that refuses `node`, named by the user's own text where `construct` is None."""
         span = self.span_of(node)
         if span is None:
-            return UnsupportedQueryError(construct or node.productPrefix(), reason)
-        return UnsupportedQueryError(construct or self.source.fragment(*span), reason, self.source.place(span[0]), self.source.caret(span[0]))
+            return UnsupportedQueryError(construct or node.productPrefix(), reason, within=self.within)
+        place, excerpt = self.source.place(span[0]), self.source.caret(span[0])
+        return UnsupportedQueryError(construct or self.source.fragment(*span), reason, place, excerpt, self.within)
 
     def expression(self, node: JavaObject, scope: Scope) -> Expr:
         """A Catalyst expression over the columns of `scope`. Raises UnsupportedQueryError."""
@@ -144,7 +151,7 @@ class ExpressionWalk:
         if isinstance(value, bytes | bytearray):
             return Literal(base64.b64encode(bytes(value)).decode(), kind)
         if kind.startswith("decimal"):
-            return Literal(value.toJavaBigDecimal().toPlainString(), kind)
+            return Literal(format(value.toJavaBigDecimal(), "f"), kind)  # py4j makes it a Python Decimal
         if kind == "string" or kind.startswith("string collate"):
             return Literal(value.toString(), kind)
         raise self.refuse(node, None, f"a constant of type {kind}")

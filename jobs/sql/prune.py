@@ -35,13 +35,15 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
             return Filter(below, renumbered(plan.condition, to)), to
         case TopN():
             below, to = _narrow(plan.input, _union(wanted, _used([k.expr for k in plan.order])))
-            return TopN(below, tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in plan.order), plan.limit, plan.offset), to
+            return TopN(
+                below, tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in plan.order), plan.limit, plan.offset
+            ), to
         case Aggregate():
             used = _used([*plan.keys, *(a for c in plan.calls for a in c.args), *(c.filter for c in plan.calls if c.filter is not None)])
             below, to = _narrow(plan.input, used)
-            return Aggregate(below, tuple(renumbered(k, to) for k in plan.keys), tuple(_moved(c, to) for c in plan.calls), plan.fields), _same(
-                len(plan.fields)
-            )
+            return Aggregate(
+                below, tuple(renumbered(k, to) for k in plan.keys), tuple(_moved(c, to) for c in plan.calls), plan.fields
+            ), _same(len(plan.fields))
         case Join():
             return _narrow_join(plan, wanted)
         case _:

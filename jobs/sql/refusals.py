@@ -40,9 +40,9 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
     # the analyzer has made a session window a plain expression: only the text still has it
     tokens = tokens_of(walk.source)
     for token, following in pairwise(tokens):
-        if token.value().lower() == "session_window" and following.text == "(":
+        if token.start >= walk.source.begin and token.value().lower() == "session_window" and following.text == "(":
             source = walk.source
-            raise UnsupportedQueryError("session_window", _SESSION, source.place(token.start), source.caret(token.start))
+            raise UnsupportedQueryError("session_window", _SESSION, source.place(token.start), source.caret(token.start), walk.within)
     if not analyzed.deterministic():
         found = _first(analyzed, lambda node: _is_chance(node))
         raise _refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)
@@ -72,7 +72,7 @@ def _is_chance(node: JavaObject) -> bool:
 
 def _refusal(walk: ExpressionWalk, node: JavaObject | None, construct: str | None, reason: str) -> UnsupportedQueryError:
     if node is None:
-        return UnsupportedQueryError(construct or "an expression", reason)
+        return UnsupportedQueryError(construct or "an expression", reason, within=walk.within)
     return walk.refuse(node, construct, reason)
 
 

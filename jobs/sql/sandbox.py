@@ -4,15 +4,15 @@ Views here clash with nobody's, functions registered elsewhere are not known, an
 is folded away because a relation looks empty, and no rewrite turns up that only Spark's own executor needs.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from py4j.java_gateway import JavaObject, JVMView
 from pyspark.sql import SparkSession
 
-from jobs.sql.errors import translated
+from jobs.sql.errors import SqlError, translated
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateTable
 from jobs.sql.tokens import tokens_of
 from statestore.meta.catalog import ColumnSpec, Relation
 
@@ -37,6 +37,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.variable.substitute": "false",  # ${…} in a string is a string
     "spark.sql.debug.maxToStringFields": "1000",
 }
+_MISSING = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) ")
 
 
 def items(scala_seq: JavaObject) -> Iterator[JavaObject]:
@@ -78,39 +79,46 @@ class Sandbox:
 
     def mentioned(self, source: SourceText) -> list[Relation]:
         """Relations whose name occurs in a text, in the catalog's order. May name more than the text reads (an alias of the same name)."""
-        words = {t.value().lower() for t in tokens_of(source) if t.kind in ("word", "name")}
+        words = {t.value().lower() for t in tokens_of(source) if t.kind in ("word", "name") and t.start >= source.begin}
         return [r for name, r in self.relations.items() if name in words]
 
     def parse_query(self, source: SourceText) -> JavaObject:
         """The unresolved plan of a SELECT; anything else is a syntax error. Raises SqlError."""
         with translated(source):
-            return self._parser().parseQuery(source.text)
+            return self.parser().parseQuery(source.for_spark)
 
     def parse_statement(self, source: SourceText) -> JavaObject:
         """The unresolved plan of any statement; nothing runs. Raises SqlError."""
         with translated(source):
-            return self._parser().parsePlan(source.text)
+            return self.parser().parsePlan(source.for_spark)
 
     def analyze(self, source: SourceText, parsed: JavaObject) -> JavaObject:
         """The Dataset (JVM) of a parsed query over the empty relations. Requires: `parsed` is a query, no command. Raises SqlError."""
         for relation in self.mentioned(source):
             self._register(relation)
-        with translated(source):
-            return self.jvm.org.apache.spark.sql.classic.Dataset.ofRows(self.session._jsparkSession, parsed)
+        try:
+            with translated(source):
+                return self.jvm.org.apache.spark.sql.classic.Dataset.ofRows(self.session._jsparkSession, parsed)
+        except SqlError as err:
+            if (missing := _MISSING.match(err.reason)) is None:
+                raise
+            there = ", ".join(sorted(self.relations)) or "none yet"
+            raise SqlError(f"there is no relation {missing[1]}; those that exist: {there}", err.place, err.excerpt) from err
 
     def frame(self, relation: Relation) -> JavaObject:
         """The empty Dataset (JVM) of one relation."""
         self._register(relation)
         return self.session._jsparkSession.table(f"`{relation.name}`")
 
-    def _parser(self) -> JavaObject:
+    def parser(self) -> JavaObject:
+        """Spark's parser (JVM)."""
         return self.session._jsparkSession.sessionState().sqlParser()
 
     def _register(self, relation: Relation) -> None:
         name = relation.name.lower()
         if name in self._registered:
             return
-        required = _required_columns(relation)
+        required = key_of_table(relation) if relation.kind == "table" else ()  # never NULL
         types = self.jvm.org.apache.spark.sql.types
         schema = types.StructType()
         for i, column in enumerate(relation.columns):
@@ -122,8 +130,14 @@ class Sandbox:
         self._registered[name] = relation.columns
 
 
-def _required_columns(relation: Relation) -> frozenset[int]:
-    """Columns that never hold NULL: a table's primary key."""
-    if relation.kind != "table":
-        return frozenset()
-    return frozenset(msgspec.json.decode(relation.definition, type=CreateTable).key)
+class _Definition(msgspec.Struct):
+    """The part of a table's definition that matters here: CreateTable's key, as it is or within the planner's own record."""
+
+    key: tuple[int, ...] = ()
+    statement: "_Definition | None" = None
+
+
+def key_of_table(relation: Relation) -> tuple[int, ...]:
+    """Columns of a table's primary key, in key order."""
+    definition = msgspec.json.decode(relation.definition, type=_Definition)
+    return definition.key if definition.statement is None else definition.statement.key

@@ -1,13 +1,13 @@
 """Plans and expressions as stable text, one node a line: for EXPLAIN, case files and people.
 
-    python -m jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
+python -m jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
 """
 
 import argparse
 from collections.abc import Sequence
 from typing import assert_never
 
-from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Filter, Join, Literal, Plan, Project, Scan, TopN
+from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Filter, Join, Literal, Plan, Project, Scan, TopN
 
 
 def show_plan(plan: Plan) -> str:
@@ -54,7 +54,8 @@ def _lines(plan: Plan, depth: int) -> list[str]:
         case TopN():
             names = _names(plan.input)
             order = ", ".join(
-                f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}" for k in plan.order
+                f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}"
+                for k in plan.order
             )
             return [f"{head}TopN order=[{order}] limit={plan.limit} offset={plan.offset}", *_lines(plan.input, depth + 1)]
         case _:
@@ -79,10 +80,14 @@ def main() -> None:
     from jobs.sql.sandbox import Sandbox
     from jobs.sql.source_text import SourceText
 
-    default = "t (a INT, b STRING, c DOUBLE, d DECIMAL(10,2), ts TIMESTAMP, dt DATE, l BIGINT, n TIMESTAMP_NTZ, bin BINARY, f FLOAT, bo BOOLEAN)"
+    default = (
+        "t (a INT, b STRING, c DOUBLE, d DECIMAL(10,2), ts TIMESTAMP, dt DATE, l BIGINT, n TIMESTAMP_NTZ, bin BINARY, f FLOAT, bo BOOLEAN)"
+    )
     parser = argparse.ArgumentParser(description="Print the logical plan of SELECTs as it is bound.")
     parser.add_argument("sql", nargs="+", help="a SELECT")
-    parser.add_argument("--relation", action="append", default=[], help=f"name (columns); without any: {default} and u (a BIGINT, b STRING)")
+    parser.add_argument(
+        "--relation", action="append", default=[], help=f"name (columns); without any: {default} and u (a BIGINT, b STRING)"
+    )
     parser.add_argument("--time-zone", default="UTC")
     options = parser.parse_args()
     spark = build_spark("show", master="local[1]", settings={"spark.driver.memory": "1g"})

@@ -4,17 +4,32 @@ Spark names places by the offset of a character; people want line and column, an
 the place where it began, so that errors point into the user's file.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from jobs.sql.logical import Place
 
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """The text of one statement; `start` is the place of its first character in the script it came from."""
+    """The text of one statement; `start` is the place of its first character in the script it came from.
+
+    Where Spark is to read only a part of it (the SELECT of a CREATE MATERIALIZED VIEW), `begin` and `end` bound that part; offsets
+    are those of the whole text all the same.
+    """
 
     text: str
-    start: Place = Place(1, 1)
+    start: Place = field(default=Place(1, 1))
+    begin: int = 0
+    end: int | None = None  # exclusive; None: to the end of the text
+
+    def part(self, begin: int, end: int | None = None) -> "SourceText":
+        """The same text, of which Spark is to read only what lies between two offsets."""
+        return replace(self, begin=begin, end=end)
+
+    @property
+    def for_spark(self) -> str:
+        """The part, after as many blanks and line breaks as there is text before it: offsets and lines stay what they are."""
+        return "".join(c if c == "\n" else " " for c in self.text[: self.begin]) + self.text[self.begin : self.end]
 
     def place(self, offset: int) -> Place:
         """The place of the character at `offset` (0-based; clipped to the text)."""
@@ -43,7 +58,3 @@ class SourceText:
         """The characters from `first` to `last` (inclusive), shortened to one line of at most 60."""
         found = " ".join(self.text[first : last + 1].split())
         return found if len(found) <= 60 else found[:57] + "..."
-
-    def blank_before(self, offset: int) -> str:
-        """The text with everything before `offset` replaced by blanks, line breaks kept: offsets and lines stay what they were."""
-        return "".join(c if c == "\n" else " " for c in self.text[:offset]) + self.text[offset:]

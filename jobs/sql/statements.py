@@ -1,6 +1,11 @@
-"""Bound statements: what a user's SQL asks for, ready for the log. Every name is resolved, every expression typed."""
+"""Bound statements: what a user's SQL asks for. Every name is resolved, every expression typed.
+
+`Statement` is what the log holds. `Bound` is what the binder gives: the same, but for INSERTs, whose rows have to be stored before they are
+logged, and for statements that only ask. Names of relations are in lower case.
+"""
 
 import msgspec
+import pyarrow as pa
 
 from jobs.sql.logical import Expr, Field, Plan
 
@@ -66,3 +71,48 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 
 Statement = CreateSource | CreateTable | CreateView | Drop | Insert | Update | Delete
+
+
+class BoundInsert(msgspec.Struct, frozen=True):
+    """An INSERT of constants, evaluated: what becomes an `Insert` once its rows are stored. Never serialised itself."""
+
+    table: str
+    rows: pa.Table  # the table's columns, in order, of exactly their types; no NULL in the key; keys may repeat (the last wins)
+
+
+class BoundInsertSelect(msgspec.Struct, frozen=True):
+    """An INSERT whose rows a SELECT over relations gives: to be run over the last committed epoch, then `dml.rows_to_insert`."""
+
+    table: str
+    fields: tuple[Field, ...]  # of the table
+    key: tuple[int, ...]  # of the table
+    targets: tuple[int, ...]  # the SELECT's column i goes to the table's column targets[i]; the other columns are NULL
+    select: str
+    relations: tuple[str, ...]  # what the SELECT may read
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A SELECT to answer once, from stored rows; any that Spark can run."""
+
+    sql: str
+    relations: tuple[str, ...]  # what it may read, by name in the catalog
+    fields: tuple[Field, ...]  # types may be any of Spark's, arrays and structs too
+
+
+class Explain(msgspec.Struct, frozen=True):
+    """How a view would be kept; `name` is None for a bare SELECT."""
+
+    name: str | None
+    sql: str
+    plan: Plan
+
+
+class Show(msgspec.Struct, frozen=True):
+    """What the catalog holds: `what` is sources, tables, views or relations (all three); or columns or create (the statement that made it)
+    of the relation `name`."""
+
+    what: str
+    name: str | None = None
+
+
+Bound = CreateSource | CreateTable | CreateView | Drop | BoundInsert | BoundInsertSelect | Update | Delete | Query | Explain | Show

@@ -1,0 +1,216 @@
+"""Reads statements, or their beginnings, that Spark has no grammar for; a SELECT inside is left to Spark, by its offset.
+
+CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING parquet | csv OPTIONS (key 'value', …)
+CREATE MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT …
+DROP SOURCE | TABLE | [MATERIALIZED] VIEW [IF EXISTS] name [CASCADE]
+SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS
+SHOW COLUMNS FROM name, DESCRIBE name, SHOW CREATE name
+EXPLAIN SELECT … | CREATE MATERIALIZED VIEW …
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from jobs.sql.errors import SqlError, sql_error
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import Drop, Show
+from jobs.sql.tokens import Token, tokens_of
+
+FORMATS = ("parquet", "csv")
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A statement's tokens, read from left to right. Words compare without case; what does not fit raises SqlError at its place."""
+
+    source: SourceText
+    tokens: list[Token] = field(init=False)
+    at: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = tokens_of(self.source)
+
+    @property
+    def offset(self) -> int:
+        """Where the next token begins; behind the last one, the end of the text."""
+        return self.tokens[self.at].start if self.at < len(self.tokens) else len(self.source.text)
+
+    def accept(self, *words: str) -> bool:
+        """Moves past these words (or symbols) if they come next, all of them."""
+        following = self.tokens[self.at : self.at + len(words)]
+        if [t.text.upper() for t in following] != list(words):
+            return False
+        self.at += len(words)
+        return True
+
+    def expect(self, *words: str) -> None:
+        """Moves past these words; SqlError when others stand there."""
+        if not self.accept(*words):
+            raise self.error(f"expected {' '.join(words)}")
+
+    def next(self, expected: str) -> Token:
+        """The next token, moved past; SqlError naming what was expected at the end of the text."""
+        if self.at == len(self.tokens):
+            raise self.error(f"expected {expected}")
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def name(self, what: str) -> str:
+        """The name of a relation, in lower case; SqlError for one that is qualified or has other characters than letters, digits and _."""
+        begin = self.at
+        token = self.next(f"the name of {what}")
+        name = token.value().lower()
+        if token.kind not in ("word", "name") or _NAME.fullmatch(name) is None:
+            self.at = begin
+            raise self.error(f"expected the name of {what}: letters a-z, digits and _, at most 100, no digit first")
+        if self.at < len(self.tokens) and self.tokens[self.at].text == ".":
+            raise self.error("names of relations are not qualified: a store holds one pipeline")
+        return name
+
+    def close(self) -> int:
+        """Moves past the bracket that closes the one just read, and gives its offset."""
+        depth = 1
+        while True:
+            token = self.next("a closing )")
+            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "symbol" else 0
+            if depth == 0:
+                return token.start
+
+    def end(self) -> None:
+        """SqlError unless the statement ends here."""
+        if self.at < len(self.tokens):
+            raise self.error("expected the end of the statement")
+
+    def error(self, expected: str) -> SqlError:
+        """What was expected and what stands there instead."""
+        found = self.tokens[self.at].text if self.at < len(self.tokens) else "the end of the statement"
+        return sql_error(self.source, self.offset, f"{expected}, found {found}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHeader:
+    """A CREATE SOURCE, its columns still text: between the offsets `columns` (None: not declared)."""
+
+    name: str
+    if_not_exists: bool
+    columns: tuple[int, int] | None
+    format: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHeader:
+    """A CREATE MATERIALIZED VIEW up to its SELECT, which begins at `select`."""
+
+    name: str
+    if_not_exists: bool
+    select: int
+
+
+def read_source(cursor: Cursor) -> SourceHeader:
+    """Behind CREATE SOURCE."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("the source")
+    columns = None
+    if cursor.accept("("):
+        columns = (cursor.offset, cursor.close())
+    cursor.expect("USING")
+    begin = cursor.at
+    file_format = cursor.next("a format").value().lower()
+    if file_format not in FORMATS:
+        cursor.at = begin
+        raise cursor.error(f"expected a format: {' or '.join(FORMATS)}")
+    begin = cursor.at
+    options = _options(cursor) if cursor.accept("OPTIONS") else {}
+    cursor.end()
+    if "path" not in options:
+        cursor.at = begin
+        raise cursor.error("a source needs OPTIONS (path '…'): a directory, a file or a pattern")
+    if file_format == "csv" and columns is None:
+        cursor.at = begin
+        raise cursor.error(
+            "a csv source needs its columns: CREATE SOURCE name (column type, …) USING csv; its files do not say their types"
+        )
+    return SourceHeader(name, if_not_exists, columns, file_format, options)
+
+
+def _options(cursor: Cursor) -> dict[str, str]:
+    options: dict[str, str] = {}
+    cursor.expect("(")
+    while not cursor.accept(")"):
+        begin = cursor.at
+        key = cursor.next("the name of an option").value()
+        while cursor.accept("."):
+            key += "." + cursor.next("the rest of an option's name").value()
+        key = "path" if key.lower() == "path" else key
+        if key in options:
+            cursor.at = begin
+            raise cursor.error(f"option {key!r} is given twice")
+        cursor.accept("=")
+        sign = "-" if cursor.accept("-") else ""
+        value = cursor.next(f"the value of option {key!r}")
+        if value.kind == "symbol":
+            cursor.at -= 1
+            raise cursor.error(f"expected the value of option {key!r}")
+        options[key] = sign + value.value()
+        if not cursor.accept(","):
+            cursor.expect(")")
+            break
+    return options
+
+
+def read_view(cursor: Cursor) -> ViewHeader:
+    """Behind CREATE MATERIALIZED VIEW."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("the view")
+    if cursor.offset < len(cursor.source.text) and cursor.tokens[cursor.at].text == "(":
+        raise cursor.error("a view's columns are named in its SELECT (expression AS name); expected AS")
+    cursor.expect("AS")
+    return ViewHeader(name, if_not_exists, cursor.offset)
+
+
+def read_drop(cursor: Cursor) -> Drop:
+    """Behind DROP."""
+    if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
+        kind = "view"
+    elif cursor.accept("TABLE"):
+        kind = "table"
+    elif cursor.accept("SOURCE"):
+        kind = "source"
+    else:
+        raise cursor.error("expected DROP MATERIALIZED VIEW, DROP TABLE or DROP SOURCE")
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.name(f"the {kind}")
+    cascade = cursor.accept("CASCADE")
+    cursor.end()
+    return Drop(kind, name, cascade, if_exists)
+
+
+def read_show(cursor: Cursor) -> Show:
+    """Behind SHOW."""
+    for what in ("SOURCES", "TABLES", "VIEWS", "RELATIONS"):
+        if cursor.accept(what) or (what == "VIEWS" and cursor.accept("MATERIALIZED", "VIEWS")):
+            cursor.end()
+            return Show(what.lower())
+    if cursor.accept("COLUMNS"):
+        if not cursor.accept("IN"):
+            cursor.expect("FROM")
+        return _show_one(cursor, "columns")
+    if cursor.accept("CREATE"):
+        for words in (("MATERIALIZED", "VIEW"), ("VIEW",), ("TABLE",), ("SOURCE",)):
+            if cursor.accept(*words):
+                break
+        return _show_one(cursor, "create")
+    raise cursor.error("expected SHOW SOURCES, TABLES, MATERIALIZED VIEWS, RELATIONS, COLUMNS FROM name or CREATE name")
+
+
+def read_describe(cursor: Cursor) -> Show:
+    """Behind DESCRIBE."""
+    return _show_one(cursor, "columns")
+
+
+def _show_one(cursor: Cursor, what: str) -> Show:
+    name = cursor.name("a relation")
+    cursor.end()
+    return Show(what, name)

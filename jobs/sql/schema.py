@@ -1,0 +1,74 @@
+"""The columns of a source whose files say them: Parquet's types as Spark reads them."""
+
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.sql.errors import SqlError
+from jobs.sql.logical import Field
+from statestore.errors import DamagedError
+from statestore.types import UnsupportedTypeError, type_name
+
+# what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type
+_WIDENED: dict[pa.DataType, str] = {
+    pa.uint8(): "smallint",
+    pa.uint16(): "int",
+    pa.uint32(): "bigint",
+    pa.uint64(): "decimal(20,0)",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.date64(): "date",
+}
+
+
+class UnreadableSchemaError(DamagedError):
+    """A Parquet file whose footer cannot be read."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(file, reason)
+        self.file, self.reason = file, reason
+
+    def __str__(self) -> str:
+        return f"the columns of {self.file} cannot be read: {self.reason}. Expected a Parquet file; check the file, or declare the source's columns."
+
+
+class UnsupportedFileTypeError(SqlError):
+    """A column of a file whose type no table can hold."""
+
+    def __init__(self, file: str, column: str, found: str) -> None:
+        super().__init__(f"column {column!r} of {file} has type {found}, which cannot be kept; declare the source's columns without it")
+
+
+def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
+    """The columns of a Parquet file, by Spark's type names.
+
+    Args:
+        file: the file, opened; only its footer is read.
+        name: what messages call it.
+
+    Raises: UnreadableSchemaError, UnsupportedFileTypeError (nested types, times of day, nanoseconds that Spark refuses).
+    """
+    try:
+        schema = pq.read_schema(file)
+    except (pa.ArrowException, OSError) as err:
+        raise UnreadableSchemaError(name, str(err)) from err
+    return tuple(Field(f.name, _spark_type(name, f)) for f in schema)
+
+
+def _spark_type(file: str, column: pa.Field) -> str:
+    kind = column.type
+    if pa.types.is_dictionary(kind):  # written from a categorical; the file itself holds plain values
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if pa.types.is_fixed_size_binary(kind):
+        return "binary"
+    if (widened := _WIDENED.get(kind)) is not None:
+        return widened
+    try:
+        return type_name(kind)
+    except UnsupportedTypeError as err:
+        raise UnsupportedFileTypeError(file, column.name, str(kind)) from err
