@@ -107,7 +107,7 @@ class TableLayout:
     def as_rows(self, rows: pa.Table, what: str = "rows") -> pa.Table:
         """Whole rows under the schema's names. Raises WrongColumnsError when number or types of the columns differ."""
         self._require(rows, self.rows, what)
-        return rows.rename_columns(self.rows.names)
+        return pa.table(rows.columns, schema=self.rows)
 
     def key_table(self, key: Sequence[Any]) -> pa.Table:
         """One primary key, given as Python values, as a table of one row."""

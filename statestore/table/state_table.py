@@ -4,7 +4,7 @@ Writes stay in the MemTable until the barrier seals them; reads see them at once
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +13,13 @@ import pyarrow.compute as pc
 
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sst_format import DELETE, PUT
+from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import TableSchema
 from statestore.table.mem_table import MemRun, MemTable
 from statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
 from statestore.table.schema import Found, PrefixRows
 from statestore.table.storage_table import StorageTable, vnode_ranges
 from statestore.vnode import fixed_values, null_mask
-
-if TYPE_CHECKING:
-    from statestore.hummock.store import HummockStore
 
 Row = tuple[Any, ...]
 SCAN_BATCH_ROWS = 64 * 1024
@@ -34,7 +32,7 @@ class StateTable:
     A put is an upsert: it replaces the row of its key if there is one. Whoever must know reads first.
     """
 
-    def __init__(self, schema: TableSchema, store: "HummockStore", epoch: int, vnode_count: int) -> None:
+    def __init__(self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int) -> None:
         """`epoch`: the version's, what is read below the MemTable. Raises TableSchemaError, UnsupportedTypeError."""
         self.stored = StorageTable(schema, store, epoch, vnode_count)
         self.layout = self.stored.layout

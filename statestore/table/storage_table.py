@@ -5,24 +5,21 @@ neighbouring vnodes; `scan_ordered` merges them into primary key order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.hummock.key import HEADER_BYTES
+from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import TableSchema
 from statestore.table.schema import Found, PrefixRows, TableLayout
-
-if TYPE_CHECKING:
-    from statestore.hummock.store import HummockStore
 
 
 class StorageTable:
     """Rows of one table as they stood at `epoch`."""
 
-    def __init__(self, schema: TableSchema, store: "HummockStore", epoch: int, vnode_count: int) -> None:
+    def __init__(self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int) -> None:
         """`store`: a version in which `epoch` is readable. Raises TableSchemaError, UnsupportedTypeError."""
         self.layout = TableLayout(schema, vnode_count)
         self.epoch = epoch
@@ -149,4 +146,4 @@ def _conform(rows: pa.Table, schema: pa.Schema, count: int) -> pa.Table:
     """Rows as the store gave them under the table's names; a store that has never seen the table knows no columns."""
     if rows.num_columns == 0 and len(schema):
         return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
-    return rows.rename_columns(schema.names)
+    return pa.table(rows.columns, schema=schema)
