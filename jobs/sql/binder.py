@@ -142,13 +142,13 @@ class Binder:
             if column.defaultValue().isDefined() or column.generationExpression().isDefined() or column.identityColumnSpec().isDefined():
                 raise sql_error(
                     source,
-                    _offset_of(source, begin, fields[i].name),
+                    at,
                     f"column {fields[i].name!r}: DEFAULT, GENERATED and IDENTITY are not supported",
                 )
             if i not in key and not column.nullable():
                 raise sql_error(
                     source,
-                    _offset_of(source, begin, fields[i].name),
+                    at,
                     f"column {fields[i].name!r}: NOT NULL is kept for key columns only; leave it out",
                 )
         return CreateTable(name, fields, key, parsed.ignoreIfExists())

@@ -32,7 +32,10 @@ class UnreadableSchemaError(DamagedError):
         self.file, self.reason = file, reason
 
     def __str__(self) -> str:
-        return f"the columns of {self.file} cannot be read: {self.reason}. Expected a Parquet file; check the file, or declare the source's columns."
+        return (
+            f"the columns of {self.file} cannot be read: {self.reason}. "
+            "Expected a Parquet file; check the file, or declare the source's columns."
+        )
 
 
 class UnsupportedFileTypeError(SqlError):
@@ -52,10 +55,12 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     Raises: UnreadableSchemaError, UnsupportedFileTypeError (nested types, times of day, nanoseconds that Spark refuses).
     """
     try:
-        schema = pq.read_schema(file)
+        opened = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as err:
         raise UnreadableSchemaError(name, str(err)) from err
-    return tuple(Field(f.name, _spark_type(name, f)) for f in schema)
+    leaves = [opened.schema.column(i) for i in range(len(opened.schema))]
+    instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}  # Arrow calls them local times, Spark instants
+    return tuple(Field(f.name, "timestamp" if f.name in instants else _spark_type(name, f)) for f in opened.schema_arrow)
 
 
 def _spark_type(file: str, column: pa.Field) -> str:
