@@ -1,0 +1,185 @@
+"""Comparing whole arrays of binary keys at once, as fixed-width numpy strings wherever that is sound.
+
+Keys of one table are prefix-free: no key is a proper prefix of another. So two keys compare the same after both are padded with zero
+bytes, or cut, to the width of the longer side of the stored ones, and numpy's `S{w}` (memcmp, trailing zeros ignored) can
+search and sort them. Keys wider than `NARROW` bytes go through Arrow's exact sort instead, which costs a few times more and no memory
+for padding.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
+
+Fixed = npt.NDArray[Any]  # numpy `S{w}`: a type mypy can't spell
+Positions = npt.NDArray[np.int64]
+
+
+def max_width(keys: pa.Array) -> int:
+    """Bytes of the longest key; at least 1, numpy having no strings of width 0."""
+    if pa.types.is_fixed_size_binary(keys.type):
+        return max(1, int(keys.type.byte_width))
+    return max(1, int(_lengths(keys).max(initial=0)))
+
+
+def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
+    """Keys (binary or fixed_size_binary, no nulls) as numpy `S{width}`: padded with zero bytes, cut where longer.
+
+    `width` defaults to the longest key's. Without a copy where all keys have just that width.
+    """
+    count = len(keys)
+    if pa.types.is_fixed_size_binary(keys.type):
+        own = int(keys.type.byte_width)
+        matrix = np.frombuffer(keys.buffers()[1], f"S{own}", count, keys.offset * own) if count else np.zeros(0, f"S{own}")
+        return matrix if width is None or width == own else matrix.astype(f"S{width}")
+    lengths, start, data = _lengths(keys), *_data(keys)
+    width = max(1, int(lengths.max(initial=0))) if width is None else width
+    if count == 0:
+        return np.zeros(0, f"S{width}")
+    if bool((lengths == width).all()):
+        return data.view(f"S{width}")
+    columns = np.arange(width, dtype=np.int64)
+    held = columns < lengths[:, None]
+    matrix = np.zeros((count, width), np.uint8)
+    if int(lengths.max()) <= width:
+        matrix[held] = data  # row by row: exactly the order in which the bytes lie
+    else:
+        matrix[held] = data[((start - start[0])[:, None] + columns)[held]]
+    return matrix.reshape(-1).view(f"S{width}")
+
+
+def left_positions(stored: pa.Array, keys: pa.Array) -> Positions:
+    """For each of `keys`, how many of the ascending `stored` keys are less: exact for any width, by one stable sort of both."""
+    merged = pa.concat_arrays([keys.cast(pa.binary()), stored.cast(pa.binary())])
+    order = pc.array_sort_indices(merged).to_numpy(zero_copy_only=False).astype(np.int64)
+    is_stored = order >= len(keys)  # equal keys: the searched one first, the sort being stable
+    before = np.cumsum(is_stored) - is_stored
+    positions = np.zeros(len(keys), np.int64)
+    positions[order[~is_stored]] = before[~is_stored]
+    return positions
+
+
+class Probes:
+    """Keys to search for: the Arrow array, and its padded form at any width that was asked for."""
+
+    __slots__ = ("_fixed", "array")
+
+    def __init__(self, array: pa.Array) -> None:
+        self.array = array
+        self._fixed: dict[int, Fixed] = {}
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def fixed(self, width: int) -> Fixed:
+        """The keys as `S{width}`; computed once per width."""
+        if (found := self._fixed.get(width)) is None:
+            found = self._fixed[width] = fixed_keys(self.array, width)
+        return found
+
+
+class SortedKeys:
+    """Ascending stored keys that many probes are searched in; repeats allowed."""
+
+    __slots__ = ("_fixed", "array", "width")
+
+    def __init__(self, array: pa.Array) -> None:
+        self.array = array
+        self.width = max_width(array)
+        self._fixed = fixed_keys(array, self.width) if self.width <= NARROW else None
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def left(self, probes: Probes, part: slice) -> Positions:
+        """How many stored keys are less than each probe of `part`. Requires: probes are whole keys, or prefixes of ones."""
+        if self._fixed is None:
+            return left_positions(self.array, probes.array[part])
+        return np.searchsorted(self._fixed, probes.fixed(self.width)[part]).astype(np.int64, copy=False)
+
+    def equal(self, positions: Positions, probes: Probes, part: slice) -> npt.NDArray[np.bool_]:
+        """Whether the stored key at each position is the probe; a position past the end is not. Requires: probes are whole keys."""
+        inside = np.minimum(positions, len(self.array) - 1)
+        if self._fixed is None:
+            same = pc.equal(self.array.take(pa.array(inside)).cast(pa.binary()), probes.array[part].cast(pa.binary()))
+            equal = same.to_numpy(zero_copy_only=False)
+        else:
+            equal = self._fixed[inside] == probes.fixed(self.width)[part]
+        answer: npt.NDArray[np.bool_] = equal & (positions < len(self.array))
+        return answer
+
+    def take(self, rows: Positions) -> "SortedKeys":
+        """The keys at `rows`, which ascend."""
+        return SortedKeys(self.array.take(pa.array(rows)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beyond the Arrow array's own."""
+        return 0 if self._fixed is None or pa.types.is_fixed_size_binary(self.array.type) else self._fixed.nbytes
+
+
+def sort_order(keys: pa.Array) -> Positions:
+    """The stable ascending order of keys of one table. Runs that are sorted already are merged, not sorted again."""
+    if (width := max_width(keys)) <= NARROW:
+        return np.argsort(fixed_keys(keys, width), kind="stable").astype(np.int64, copy=False)
+    order: Positions = pc.array_sort_indices(keys.cast(pa.binary())).to_numpy(zero_copy_only=False).astype(np.int64)
+    return order
+
+
+def differs_from_previous(keys: pa.Array) -> npt.NDArray[np.bool_]:
+    """Per key of a sorted array, whether it is the first of its value."""
+    first = np.ones(len(keys), np.bool_)
+    if len(keys) < 2:
+        return first
+    if (width := max_width(keys)) <= NARROW:
+        fixed = fixed_keys(keys, width)
+        np.not_equal(fixed[1:], fixed[:-1], out=first[1:])
+    else:
+        first[1:] = pc.not_equal(keys[1:].cast(pa.binary()), keys[:-1].cast(pa.binary())).to_numpy(zero_copy_only=False)
+    return first
+
+
+def successor(prefix: bytes) -> bytes | None:
+    """The least byte string above every string that starts with `prefix`; None if there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+def successors(prefixes: pa.Array) -> pa.Array:
+    """`successor` of each prefix, for a whole array. Requires: each has a byte below 0xff (a table id below 2^32 - 1 has)."""
+    if len(prefixes) == 0:
+        return prefixes.cast(pa.binary())
+    width = max_width(prefixes)
+    lengths = np.full(len(prefixes), width) if pa.types.is_fixed_size_binary(prefixes.type) else _lengths(prefixes)
+    matrix = fixed_keys(prefixes, width).view(np.uint8).reshape(-1, width).copy()
+    # the last byte below 0xff within each prefix is raised; what follows it is cut off
+    raisable = (matrix != 0xFF) & (np.arange(width) < lengths[:, None])
+    last = width - 1 - np.argmax(raisable[:, ::-1], axis=1)
+    matrix[np.arange(len(matrix)), last] += 1
+    kept = np.arange(width) <= last[:, None]
+    offsets = np.concatenate([[0], np.cumsum(last + 1)]).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(matrix), [None, pa.py_buffer(offsets), pa.py_buffer(matrix[kept])])
+
+
+def _lengths(keys: pa.Array) -> Positions:
+    offsets = _offsets(keys)
+    return np.diff(offsets).astype(np.int64)
+
+
+def _offsets(keys: pa.Array) -> npt.NDArray[Any]:
+    if len(keys) == 0:
+        return np.zeros(1, np.int32)
+    kind = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
+    return np.frombuffer(keys.buffers()[1], kind, len(keys) + 1, keys.offset * np.dtype(kind).itemsize)
+
+
+def _data(keys: pa.Array) -> tuple[Positions, npt.NDArray[np.uint8]]:
+    """Where each key starts, and the bytes of all of them."""
+    offsets = _offsets(keys).astype(np.int64)
+    buffer = keys.buffers()[2] if len(keys) else None
+    data = np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]] if buffer is not None and buffer.size else np.zeros(0, np.uint8)
+    return offsets[:-1], data

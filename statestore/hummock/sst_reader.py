@@ -1,0 +1,256 @@
+"""Reading SSTs: opening the footer, finding blocks by key, checking and decoding them. No I/O in here: bytes come from block_source.py."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.hummock.errors import DamagedSstError, show_key
+from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys
+from statestore.hummock.sst_format import (
+    BLOCKS_SCHEMA,
+    FILTERS_SCHEMA,
+    HEAD_COLUMNS,
+    SECTIONS_SCHEMA,
+    TAIL_SIZE,
+    Tail,
+    require_crc,
+)
+from statestore.meta.version import SstInfo
+
+_PLAIN = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Decoded consecutive blocks of one section: rows in key order, newest first within a key."""
+
+    first_block: int
+    end_block: int
+    keys: SortedKeys
+    columns: pa.RecordBatch  # the row's columns, those that were asked for
+    min_epoch: int
+    max_epoch: int
+    epochs: npt.NDArray[np.uint64] | None  # None: every row is of min_epoch
+    puts: npt.NDArray[np.bool_] | None  # None: every row is a put
+    _at: tuple[int, SortedKeys, Positions] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        heads = sum(array.nbytes for array in (self.epochs, self.puts) if array is not None)
+        return int(self.keys.array.nbytes + self.keys.nbytes + self.columns.nbytes + heads) + 512
+
+    def at(self, epoch: int) -> tuple[SortedKeys, Positions | None]:
+        """Keys of the rows no newer than `epoch`, and those rows' places (None: all rows)."""
+        if self.max_epoch <= epoch:
+            return self.keys, None
+        if self._at is None or self._at[0] != epoch:
+            places = np.zeros(0, np.int64) if self.epochs is None else np.flatnonzero(self.epochs <= np.uint64(epoch))
+            self._at = (epoch, self.keys.take(places), places)
+        return self._at[1], self._at[2]
+
+
+class SectionReader:
+    """One table's section of an opened SST: its block index, as arrays with one entry per block."""
+
+    def __init__(self, name: str, table_id: int, schema_message: bytes, blocks: pa.RecordBatch, filters: pa.RecordBatch) -> None:
+        self.name, self.table_id = name, table_id
+        self.schema_message = schema_message
+        self._blocks = blocks
+        self.offsets = _ints(blocks, "offset")
+        self.lengths = _ints(blocks, "length")
+        self.rows = _ints(blocks, "rows")
+        self.deletes = _ints(blocks, "deletes")
+        self.min_epochs = blocks.column("min_epoch").to_numpy()
+        self.max_epochs = blocks.column("max_epoch").to_numpy()
+        self.crcs = _ints(blocks, "crc")
+        self.filter_offsets = _ints(filters, "offset")
+        self.filter_lengths = _ints(filters, "length")
+        self.filter_crcs = _ints(filters, "crc")
+        self.filter_starts = np.cumsum(self.filter_lengths) - self.filter_lengths  # where each partition lies in a FilterArena
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @cached_property
+    def first_keys(self) -> SortedKeys:
+        """The least key of each block."""
+        return SortedKeys(self._blocks.column("first_key"))
+
+    @cached_property
+    def last_keys(self) -> SortedKeys:
+        """The greatest key of each block."""
+        return SortedKeys(self._blocks.column("last_key"))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Key, epoch, op, then the row's columns."""
+        return pa.ipc.read_schema(pa.py_buffer(self.schema_message))
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        """The row's columns."""
+        return pa.schema(list(self.schema)[HEAD_COLUMNS:])
+
+    def blocks_of(self, keys: Probes) -> Positions:
+        """The block that holds each key, if any does; len(self) for keys past the section's last."""
+        return self.last_keys.left(keys, slice(None))
+
+    def place(self, first: int, end: int) -> str:
+        """Blocks first … end - 1 as an error names them."""
+        low, high = self._blocks.column("first_key")[first].as_py(), self._blocks.column("last_key")[end - 1].as_py()
+        start, stop = int(self.offsets[first]), int(self.offsets[end - 1] + self.lengths[end - 1])
+        which = f"block {first}" if end == first + 1 else f"blocks {first} to {end - 1}"
+        return f"table {self.table_id}, {which}, keys {show_key(low)} to {show_key(high)}, bytes {start} to {stop}"
+
+    def decode(self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None = None) -> Rows:
+        """Check and decode blocks first … end - 1.
+
+        Args:
+            data: their bytes, one block after another.
+            columns: which row columns; None: all.
+
+        Raises:
+            DamagedSstError: a block's checksum does not match, or it does not hold the rows its index promises.
+
+        Cost: about 15 us a call and 15 ns a row.
+        """
+        view = memoryview(data)
+        if len(view) != (total := int(self.lengths[first:end].sum())):
+            raise DamagedSstError(self.name, self.place(first, end), f"{len(view)} bytes", f"{total} bytes")
+        offset = 0
+        for block, (length, crc) in enumerate(zip(self.lengths[first:end].tolist(), self.crcs[first:end].tolist(), strict=True), first):
+            if crc32c.crc32c(view[offset : offset + length]) != crc:
+                require_crc(self.name, self.place(block, block + 1), view[offset : offset + length], crc)
+            offset += length
+        part = slice(first, end)
+        low, high = int(self.min_epochs[part].min()), int(self.max_epochs[part].max())
+        mixed, deletes = low != high, bool(self.deletes[part].any())
+        wanted = range(HEAD_COLUMNS, len(self.schema)) if columns is None else [self._place_of(column) for column in columns]
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=[0, *([1] if mixed else []), *([2] if deletes else []), *wanted])
+        try:
+            table = pa.ipc.open_stream(pa.py_buffer(b"".join([self.schema_message, data])), options=options).read_all()
+        except (pa.ArrowInvalid, OSError) as error:
+            found = f"bytes that do not decode ({error})"
+            raise DamagedSstError(self.name, self.place(first, end), found, "Arrow record batches") from error
+        if table.num_rows != int(self.rows[part].sum()):
+            raise DamagedSstError(self.name, self.place(first, end), f"{table.num_rows} rows", f"{int(self.rows[part].sum())} rows")
+        batch = one_batch(table)
+        heads = 1 + mixed + deletes
+        names = batch.schema.names[heads:]
+        schema = pa.schema(list(batch.schema)[heads:])
+        rows = pa.record_batch(batch.columns[heads:], schema=schema) if names else _no_columns(batch.num_rows)
+        if columns is not None and names != list(columns):  # the reader gives them in stored order
+            rows = rows.select(list(columns))
+        return Rows(
+            first, end, SortedKeys(batch.column(0)), rows, low, high,
+            batch.column(1).to_numpy() if mixed else None,
+            batch.column(1 + mixed).to_numpy() == 1 if deletes else None,
+        )  # fmt: skip
+
+    def _place_of(self, column: str) -> int:
+        place: int = HEAD_COLUMNS + self.row_schema.names.index(column)
+        return place
+
+
+@dataclass(slots=True)
+class FilterArena:
+    """Room for all filter partitions of a section; those not loaded are zeros (and the kernel gives no memory to zeros)."""
+
+    data: npt.NDArray[np.uint8]
+    loaded: npt.NDArray[np.bool_]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held when all of it is loaded."""
+        return self.data.nbytes + self.loaded.nbytes
+
+
+class SstReader:
+    """An opened SST: its indexes, checked, and what else was read with them."""
+
+    def __init__(self, info: SstInfo, held: bytes) -> None:
+        """Parse the footer.
+
+        Args:
+            info: the SST as its version names it.
+            held: its last `info.footer_size` bytes.
+
+        Raises:
+            DamagedSstError: the object has another size than recorded, is cut, or has a flipped bit in its footer.
+        """
+        self.info, self.name = info, info.name
+        self._held, self._held_from = memoryview(held), info.size - len(held)
+        if len(held) != info.footer_size:
+            raise DamagedSstError(info.name, "its footer", f"{len(held)} bytes", f"{info.footer_size} bytes")
+        self.tail = tail = Tail.decode(info.name, self._held[-TAIL_SIZE:])
+        index = self._held[max(0, len(held) - TAIL_SIZE - tail.index_len) : len(held) - TAIL_SIZE]
+        self.index_offset = info.size - TAIL_SIZE - tail.index_len
+        require_crc(info.name, f"its index, bytes {self.index_offset} to {info.size - TAIL_SIZE}", index, tail.index_crc)
+        if tail.rows != info.rows:
+            raise DamagedSstError(info.name, "its tail", f"{tail.rows} rows", f"{info.rows} rows, as the version says: it is another SST")
+        self._sections = _parse(index[: tail.sections_len], SECTIONS_SCHEMA)
+        self._blocks = _parse(index[tail.sections_len : tail.sections_len + tail.blocks_len], BLOCKS_SCHEMA)
+        self._filters = _parse(index[tail.sections_len + tail.blocks_len :], FILTERS_SCHEMA)
+        self._table_ids = self._sections.column("table_id").to_numpy()
+        self._readers: dict[int, SectionReader] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held: the footer, once raw and once in padded keys."""
+        return 2 * len(self._held) + 1024
+
+    @property
+    def table_ids(self) -> list[int]:
+        """Tables that have a section, ascending."""
+        ids: list[int] = self._table_ids.tolist()
+        return ids
+
+    def section(self, table_id: int) -> SectionReader:
+        """The section of a table. Requires: it has one."""
+        if (found := self._readers.get(table_id)) is None:
+            number = int(np.searchsorted(self._table_ids, table_id))
+            blocks, partitions = _ints(self._sections, "blocks"), _ints(self._sections, "partitions")
+            first_block, first_partition = int(blocks[:number].sum()), int(partitions[:number].sum())
+            found = self._readers[table_id] = SectionReader(
+                self.name,
+                table_id,
+                self._sections.column("schema")[number].as_py(),
+                self._blocks.slice(first_block, int(blocks[number])),
+                self._filters.slice(first_partition, int(partitions[number])),
+            )
+        return found
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """These bytes of the object, if they came with the footer."""
+        start = offset - self._held_from
+        return self._held[start : start + length] if start >= 0 else None
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table's rows in one batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches or [table.schema.empty_table().to_batches()[0]])
+
+
+def _no_columns(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])).take(pa.array(np.zeros(rows, np.int64))))
+
+
+def _parse(data: memoryview, schema: pa.Schema) -> pa.RecordBatch:
+    batch = pa.ipc.open_stream(pa.py_buffer(data), options=_PLAIN).read_next_batch()
+    assert batch.schema.equals(schema), "the index passed its checksum, so this writer wrote another schema under this version"
+    return batch
+
+
+def _ints(batch: pa.RecordBatch, column: str) -> Any:
+    return batch.column(column).to_numpy().astype(np.int64)

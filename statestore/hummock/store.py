@@ -1,0 +1,249 @@
+"""HummockStore: reads of one version, by key, by prefix and by range, as of an epoch. Arrays in, tables out.
+
+A call looks at the sections that may hold its keys, newest first: section ranges, then filters, then block indexes, then one round of
+fetches for the blocks that are left, then vectorised search. Keys that a section's filter lets through and that are not there
+(one in 200) go on to the next older section in another round.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from statestore.hummock.cache import BlockCache, process_cache
+from statestore.hummock.errors import WrongRowsError
+from statestore.hummock.filter import hash_keys, probe_filter
+from statestore.hummock.merge import RunCursor, merge_runs, one_array, visible
+from statestore.hummock.prefix_scan import scan_prefixes
+from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, sort_order, successors
+from statestore.hummock.sst_format import KEY, row_schema
+from statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectStore
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """Keys (places in the sorted probes) that one section may hold, and the block each would be in."""
+
+    section: OpenSection
+    keys: Positions
+    blocks: Positions
+
+    def only(self, mask: npt.NDArray[np.bool_]) -> "_Candidates":
+        return _Candidates(self.section, self.keys[mask], self.blocks[mask])
+
+
+class HummockStore:
+    """Reads one HummockVersion. Cheap to make; what it reads is kept in a BlockCache (by default the process's).
+
+    Every read takes an `epoch` and sees, per key, the newest row no newer than it. All raise EpochExpiredError below the version's
+    readable floor, EpochNotCommittedError above its epoch, and DamagedSstError. `columns` names the row columns to return (None: all).
+    `schema`, the table's row columns, is what an answer has where the version holds no row of the table; without it such an answer
+    has no columns.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, version: HummockVersion, cache: BlockCache | None = None, pinned: Iterable[int] = ()
+    ) -> None:
+        """Read `version`. `pinned` are epochs below its floor that this reader holds a pin on."""
+        self.objects, self.version, self.pinned = objects, version, frozenset(pinned)
+        self.source = BlockSource(objects, cache if cache is not None else process_cache())
+
+    def get(self, table_id: int, key: bytes, epoch: int, columns: Sequence[str] | None = None) -> pa.Table | None:
+        """The row of one key as a table of one row, or None. Cost: one block per section that its filter does not rule out."""
+        found, rows = self.multi_get(table_id, pa.array([key], pa.binary()), epoch, columns)
+        return rows if found[0].as_py() else None
+
+    def multi_get(
+        self,
+        table_id: int,
+        keys: pa.Array,
+        epoch: int,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> tuple[pa.BooleanArray, pa.Table]:
+        """Look many keys up at once.
+
+        Args:
+            keys: binary, full storage keys of the table, in any order, repeats allowed, no nulls.
+
+        Returns:
+            (found, rows), both aligned with `keys`; rows are null where nothing was found.
+
+        Cost: one round of range reads, nearly always; about 1 us a key when blocks are cached.
+        """
+        require_readable(self.version, epoch, self.pinned)
+        keys = one_array(keys)
+        order = sort_order(keys)
+        probes = Probes(keys.take(pa.array(order)))
+        row = np.full(len(keys), -1, np.int64)
+        tables: list[pa.Table] = []
+        refs = list(sections_at(self.version, table_id, epoch, probes.array[0].as_py(), probes.array[-1].as_py())) if len(keys) else []
+        sections = self._open(refs)
+        candidates = self._candidates(refs, sections, probes)
+        unresolved = np.ones(len(keys), np.bool_)
+        base = 0
+        while candidates:
+            candidates, mine = _newest_first(candidates, unresolved)
+            requests = [BlockRequest(part.section, np.unique(part.blocks)) for part in mine]
+            for part, units in zip(mine, self.source.blocks(requests), strict=True):
+                own = Probes(probes.array.take(pa.array(part.keys)))
+                bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
+                for unit, low, high in zip(units, bounds[:-1], bounds[1:], strict=True):
+                    sorted_keys, places = unit.at(epoch)
+                    if len(sorted_keys) == 0:
+                        base = _add(tables, unit.columns, base)
+                        continue
+                    positions = sorted_keys.left(own, slice(low, high))
+                    hit = sorted_keys.equal(positions, own, slice(low, high))
+                    at, there = positions[hit], part.keys[low:high][hit]
+                    at = at if places is None else places[at]
+                    unresolved[there] = False
+                    if unit.puts is not None:
+                        live = unit.puts[at]
+                        at, there = at[live], there[live]
+                    row[there] = base + at
+                    base = _add(tables, unit.columns, base)
+        aligned = np.empty_like(row)
+        aligned[order] = row
+        found = aligned >= 0
+        rows = self._rows(table_id, tables, columns, schema, sections)
+        return pa.array(found), rows.take(pa.array(aligned, mask=~found))
+
+    def scan_prefix(
+        self,
+        table_id: int,
+        prefixes: pa.Array,
+        epoch: int,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
+        """The rows whose keys start with each prefix.
+
+        Args:
+            prefixes: binary, each the encoding of a table's first key columns (at least table_id and vnode); repeats allowed.
+            limit: at most so many live rows of each prefix; blocks beyond them are not read.
+            reverse: greatest key first, and the limit counts from there.
+
+        Returns:
+            (index, keys, rows), aligned: `index` is the place in `prefixes`, ascending; within a prefix rows are in key order.
+        """
+        require_readable(self.version, epoch, self.pinned)
+        prefixes = one_array(prefixes)
+        ends = successors(prefixes)
+        order = sort_order(prefixes) if len(prefixes) else np.zeros(0, np.int64)
+        refs: list[SectionRef] = []
+        if len(prefixes):
+            last = ends[int(sort_order(ends)[-1])].as_py()
+            refs = list(sections_at(self.version, table_id, epoch, prefixes[int(order[0])].as_py(), last))
+        sections = self._open(refs)
+        index, found, tables, rows = scan_prefixes(self.source, sections, prefixes, ends, epoch, limit, reverse)
+        table = self._rows(table_id, tables, columns, schema, sections)
+        return pa.array(index), found, table.take(pa.array(rows))
+
+    def iter(
+        self,
+        table_id: int,
+        first: bytes | None,
+        last: bytes | None,
+        epoch: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Rows of first (inclusive) … last (exclusive; None: unbounded) in key order.
+
+        Yields:
+            Tables of `key` (binary), then the row columns; none is empty. Memory: a window of blocks per run; nothing is cached.
+        """
+        require_readable(self.version, epoch, self.pinned)
+        refs = [
+            ref
+            for ref in sections_at(self.version, table_id, epoch, first, last)
+            if last is None or ref.section.first_key < last
+        ]
+        opened = dict(zip([id(ref) for ref in refs], self._open(refs), strict=True))
+        cursors = [RunCursor(self.source, [opened[id(ref)] for ref in run], first, last, columns) for run in sorted_runs(refs)]
+        for merged in merge_runs(cursors):
+            rows = visible(merged, epoch)
+            if rows.num_rows:
+                yield rows.remove_column(2).remove_column(1).set_column(0, KEY, rows.column(0).cast(pa.binary()))
+
+    def _open(self, refs: Sequence[SectionRef]) -> list[OpenSection]:
+        readers = self.source.open([ref.sst for ref in refs])
+        return [OpenSection(reader, reader.section(ref.section.table_id)) for ref, reader in zip(refs, readers, strict=True)]
+
+    def _candidates(self, refs: Sequence[SectionRef], sections: Sequence[OpenSection], probes: Probes) -> list[_Candidates]:
+        """Per section the keys within its range that its filter does not rule out; newest section first."""
+        if not refs:
+            return []
+        stored = SortedKeys(probes.array)
+        lows = stored.left(Probes(pa.array([ref.section.first_key for ref in refs], pa.binary())), slice(None))
+        highs = stored.left(Probes(successors(pa.array([ref.section.last_key for ref in refs], pa.binary()))), slice(None))
+        found = []
+        for section, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
+            if low < high:
+                blocks = section.reader.last_keys.left(probes, slice(low, high))
+                found.append(_Candidates(section, np.arange(low, high), blocks))
+        partitions = [part.blocks // part.section.per_partition for part in found]
+        arenas = self.source.filters([(part.section, _unique(numbers)) for part, numbers in zip(found, partitions, strict=True)])
+        hashes = hash_keys(probes.array)
+        kept = []
+        for part, numbers, arena in zip(found, partitions, arenas, strict=True):
+            reader = part.section.reader
+            maybe = probe_filter(arena.data, reader.filter_starts[numbers], 8 * reader.filter_lengths[numbers], hashes[part.keys])
+            if maybe.any():
+                kept.append(part.only(maybe))
+        return kept
+
+    def _rows(
+        self,
+        table_id: int,
+        tables: Sequence[pa.Table],
+        columns: Sequence[str] | None,
+        schema: pa.Schema | None,
+        sections: Sequence[OpenSection],
+    ) -> pa.Table:
+        """The row columns of the decoded blocks, end to end."""
+        if tables:
+            first = tables[0].schema
+            for table in tables[1:]:
+                if table.schema is not first and not table.schema.equals(first):
+                    raise WrongRowsError(f"stored sections of table {table_id}", str(table.schema), str(first))
+            rows = pa.concat_tables(tables)
+        elif sections or schema is not None:
+            rows = (sections[0].reader.row_schema if sections else row_schema(schema)).empty_table()
+        else:
+            return pa.table({})
+        return rows if columns is None else rows.select(list(columns))
+
+
+def _newest_first(candidates: list[_Candidates], unresolved: npt.NDArray[np.bool_]) -> tuple[list[_Candidates], list[_Candidates]]:
+    """Split candidates into (later rounds, this round): in a round each unresolved key is looked for in its newest section only."""
+    free = unresolved.copy()
+    later, now = [], []
+    for part in candidates:
+        open_keys = unresolved[part.keys]
+        mine = free[part.keys]
+        free[part.keys[mine]] = False
+        if mine.any():
+            now.append(part.only(mine))
+        if (rest := open_keys & ~mine).any():
+            later.append(part.only(rest))
+    return later, now
+
+
+def _unique(ascending: Positions) -> Positions:
+    """The distinct values of an ascending array."""
+    return ascending[np.append(True, ascending[1:] != ascending[:-1])] if len(ascending) else ascending
+
+
+def _add(tables: list[pa.Table], columns: pa.RecordBatch, base: int) -> int:
+    tables.append(pa.Table.from_batches([columns]))
+    added: int = base + columns.num_rows
+    return added
+

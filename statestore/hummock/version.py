@@ -1,0 +1,82 @@
+"""What a read needs from a HummockVersion, as pure functions: which SSTs may hold a table's key range, newest first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
+from statestore.meta.version import HummockVersion, SectionInfo, SstInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRef:
+    """One table's section in one SST of a version."""
+
+    level: int
+    sst: SstInfo
+    section: SectionInfo
+
+
+def require_readable(version: HummockVersion, epoch: int, pinned: frozenset[int] = frozenset()) -> None:
+    """Raise EpochExpiredError or EpochNotCommittedError unless `version` answers reads at `epoch`.
+
+    `pinned` are epochs the reader holds a pin on: they stay readable when the floor has risen above them.
+    """
+    if epoch < version.min_readable_epoch and epoch not in pinned:
+        raise EpochExpiredError(epoch, version.min_readable_epoch)
+    if epoch > version.epoch:
+        raise EpochNotCommittedError(epoch, version.epoch)
+
+
+def section_of(sst: SstInfo, table_id: int) -> SectionInfo | None:
+    """The table's section in an SST. An SST of many small tables has many sections: halve, don't walk."""
+    low, high = 0, len(sst.sections)
+    while low < high:
+        middle = (low + high) // 2
+        if sst.sections[middle].table_id < table_id:
+            low = middle + 1
+        else:
+            high = middle
+    return sst.sections[low] if low < len(sst.sections) and sst.sections[low].table_id == table_id else None
+
+
+def sections_at(
+    version: HummockVersion, table_id: int, epoch: int | None = None, first: bytes | None = None, last: bytes | None = None
+) -> Iterator[SectionRef]:
+    """Sections of a table that may hold rows of keys first … last (inclusive; None: unbounded) visible at `epoch` (None: any).
+
+    Newest first: of two rows of one key, the newer is in the section that comes earlier. Cost: O(SSTs), no I/O.
+    """
+    for level, ssts in enumerate(version.levels):
+        for sst in ssts:
+            if epoch is not None and sst.min_epoch > epoch:
+                continue
+            section = section_of(sst, table_id)
+            if section is not None and (first is None or section.last_key >= first) and (last is None or section.first_key <= last):
+                yield SectionRef(level, sst, section)
+
+
+def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
+    """Sections put together into runs, newest first: within a run keys ascend and no two sections overlap.
+
+    Sections of one level >= 1 are one run; so are those of one L0 flush, of one epoch each.
+    """
+    runs: list[list[SectionRef]] = []
+    for ref in sections:
+        if runs and _continues(runs[-1], ref):
+            runs[-1].append(ref)
+        else:
+            runs.append([ref])
+    for run in runs:
+        run.sort(key=lambda ref: ref.section.first_key)
+    return runs
+
+
+def _continues(run: list[SectionRef], ref: SectionRef) -> bool:
+    head = run[0]
+    if head.level != ref.level:
+        return False
+    if ref.level > 0:
+        return True
+    epochs = (head.sst.min_epoch, head.sst.max_epoch)
+    apart = all(ref.section.first_key > other.section.last_key or ref.section.last_key < other.section.first_key for other in run)
+    return epochs == (ref.sst.min_epoch, ref.sst.max_epoch) and epochs[0] == epochs[1] and apart

@@ -1,0 +1,75 @@
+"""What a store must answer, by a plain dict: key -> {epoch: row or None}. And small stores to compare it with."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from statestore.hummock.ingest import batch_ingest
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.meta.catalog import Catalog
+from statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
+from statestore.objectstore.base import ObjectStore
+
+Row = dict[str, object]
+ROW_SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
+
+
+def storage_key(table_id: int, vnode: int, primary: bytes) -> bytes:
+    """A storage key whose primary key is a string, escaped and closed so that keys are prefix-free."""
+    escaped = primary.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01") + b"\x00"
+    return table_id.to_bytes(4, "big") + vnode.to_bytes(2, "big") + escaped
+
+
+def sealed(table_id: int, changes: dict[bytes, Row | None], schema: pa.Schema = ROW_SCHEMA) -> SealedBatch:
+    """A sealed batch of these changes; None deletes."""
+    keys = sorted(changes)
+    rows = [changes[key] for key in keys]
+    columns = [pa.array([None if row is None else row[f.name] for row in rows], f.type) for f in schema]
+    ops = pa.array([0 if row is None else 1 for row in rows], pa.uint8())
+    return SealedBatch(table_id, pa.table([pa.array(keys, pa.binary()), ops, *columns], names=["key", "op", *schema.names]))
+
+
+def empty_version() -> HummockVersion:
+    """A version without rows that has committed nothing."""
+    return HummockVersion(
+        id=0, epoch=0, published=0, min_readable_epoch=0, log_end=0, levels=((),), catalog=Catalog(), mapping=VnodeMapping(0, (0,))
+    )
+
+
+def with_l0(version: HummockVersion, epoch: int, ssts: Sequence[SstInfo]) -> HummockVersion:
+    """The version after an epoch has committed these SSTs."""
+    levels = ((*ssts, *version.levels[0]), *version.levels[1:])
+    return msgspec.structs.replace(version, id=version.id + 1, epoch=epoch, levels=levels)
+
+
+@dataclass
+class StoreModel:
+    """A store and the dict it must agree with."""
+
+    objects: ObjectStore
+    version: HummockVersion = field(default_factory=empty_version)
+    rows: dict[bytes, dict[int, Row | None]] = field(default_factory=dict)
+
+    def commit(self, epoch: int, batches: Iterable[SealedBatch], target_bytes: int = 1 << 20) -> list[SstInfo]:
+        """Ingest and commit an epoch, here and in the dict."""
+        batches = list(batches)
+        ssts = batch_ingest(self.objects, batches, epoch, f"data/{epoch:016x}", target_bytes)
+        self.version = with_l0(self.version, epoch, ssts)
+        for batch in batches:
+            keys, ops = batch.rows.column(0).to_pylist(), batch.rows.column(1).to_pylist()
+            values = batch.rows.select(range(2, batch.rows.num_columns)).to_pylist()
+            for key, op, value in zip(keys, ops, values, strict=True):
+                self.rows.setdefault(key, {})[epoch] = value if op else None
+        return ssts
+
+    def get(self, key: bytes, epoch: int) -> Row | None:
+        """The row of a key as of an epoch."""
+        seen = [at for at in self.rows.get(key, {}) if at <= epoch]
+        return self.rows[key][max(seen)] if seen else None
+
+    def scan(self, epoch: int, first: bytes = b"", last: bytes | None = None) -> list[tuple[bytes, Row]]:
+        """Live rows of first … last (exclusive) as of an epoch, in key order."""
+        keys = sorted(key for key in self.rows if key >= first and (last is None or key < last))
+        return [(key, row) for key in keys if (row := self.get(key, epoch)) is not None]
