@@ -1,0 +1,86 @@
+"""What a source has taken: one row per file, in a state table of the source, written in the epoch that takes it.
+
+    path string (key) | size bigint | etag string | epoch bigint | number bigint
+
+`number` is dense from 0 in the order of taking; it is the high part of the file's `_row_id`s. The table is a singleton: the driver
+alone reads and writes it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.sources.errors import ChangedFileError
+from jobs.sources.listing import ListedFile
+from statestore.hummock.key import encode_keys
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.meta.barrier import PinnedFile
+from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from statestore.table.storage_table import StorageTable
+from statestore.types import arrow_type
+
+_COLUMNS = (("path", "string"), ("size", "bigint"), ("etag", "string"), ("epoch", "bigint"), ("number", "bigint"))
+
+
+def taken_schema(source: str) -> TableSchema:
+    """The state table of what `source` has taken; its id is 0 until the catalog numbers it."""
+    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+
+
+def pin_files(listed: Sequence[ListedFile], taken: StorageTable | None, max_epoch_bytes: int) -> tuple[PinnedFile, ...]:
+    """The files the next epoch takes: those not taken yet, in path order, at most `max_epoch_bytes` of them but at least one.
+
+    Args:
+        listed: what is there, in path order without repeats.
+        taken: the source's table at the version the barrier builds on; None when it has taken nothing yet.
+        max_epoch_bytes: bytes on storage.
+
+    Raises: ChangedFileError when a file already taken has another size or ETag now.
+
+    Cost: one scan of `taken`.
+    """
+    there = pa.table(
+        {
+            "path": pa.array([f.path for f in listed], pa.string()),
+            "size_now": pa.array([f.size for f in listed], pa.int64()),
+            "etag_now": pa.array([f.etag for f in listed], pa.string()),
+        }
+    )
+    parts = [] if taken is None else list(taken.scan(columns=(0, 1, 2)))
+    before = pa.concat_tables([_TAKEN_FILES.empty_table(), *(p.cast(_TAKEN_FILES) for p in parts)])
+    _refuse_changed(there.join(before, "path", join_type="inner"))
+    new = there.join(before, "path", join_type="left anti").sort_by("path")
+    if new.num_rows == 0:
+        return ()
+    fits = int(np.searchsorted(np.cumsum(new["size_now"].to_numpy()), max_epoch_bytes, side="right"))
+    first = before.num_rows
+    rows = new.slice(0, max(1, fits)).to_pylist()
+    return tuple(PinnedFile(path=r["path"], size=r["size_now"], etag=r["etag_now"], number=first + i) for i, r in enumerate(rows))
+
+
+def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) -> SealedBatch:
+    """The rows that record `pinned` as taken in `epoch`, ready for ingest. `schema` carries the table's id."""
+    files = sorted(pinned, key=lambda f: f.path.encode())
+    values = {
+        "path": [f.path for f in files],
+        "size": [f.size for f in files],
+        "etag": [f.etag for f in files],
+        "epoch": [epoch] * len(files),
+        "number": [f.number for f in files],
+    }
+    columns = {name: pa.array(values[name], arrow_type(kind)) for name, kind in _COLUMNS}
+    keys = encode_keys(schema.table_id, np.zeros(len(files), np.uint16), [columns["path"]], schema.key)
+    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(len(files), np.uint8)), **columns}))
+
+
+_TAKEN_FILES = pa.schema([("path", pa.string()), ("size", pa.int64()), ("etag", pa.string())])
+
+
+def _refuse_changed(both: pa.Table) -> None:
+    same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(both["etag"], both["etag_now"]))
+    changed = both.filter(pc.invert(same)).sort_by("path")
+    if changed.num_rows:
+        row = changed.slice(0, 1).to_pylist()[0]
+        raise ChangedFileError(row["path"], f"{row['size']} bytes, ETag {row['etag']}", f"{row['size_now']} bytes, ETag {row['etag_now']}")

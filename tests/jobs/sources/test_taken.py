@@ -1,0 +1,81 @@
+"""Which files an epoch takes, over a real store of what was taken before."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jobs.sources.errors import ChangedFileError
+from jobs.sources.listing import ListedFile
+from jobs.sources.taken import pin_files, taken_rows, taken_schema
+from statestore.hummock.cache import BlockCache
+from statestore.hummock.ingest import batch_ingest
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.store import HummockStore
+from statestore.meta.barrier import PinnedFile
+from statestore.meta.catalog import Catalog, TableSchema
+from statestore.meta.version import HummockVersion, VnodeMapping
+from statestore.objectstore.local import LocalObjectStore
+from statestore.table.storage_table import StorageTable
+
+SCHEMA = msgspec.structs.replace(taken_schema("bids"), table_id=7)
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Callable[..., StorageTable]:
+    """The table over a real store into which these batches went, an epoch each."""
+
+    def build(*batches: SealedBatch) -> StorageTable:
+        objects = LocalObjectStore(tmp_path / "store")
+        infos = [i for epoch, batch in enumerate(batches, start=1) for i in batch_ingest(objects, [batch], epoch, f"data/{epoch:016x}")]
+        epoch = len(batches)
+        version = HummockVersion(epoch, epoch, epoch, 0, 0, (tuple(reversed(infos)),), Catalog(), VnodeMapping(0, (0,) * 8))
+        return StorageTable(SCHEMA, HummockStore(objects, version, BlockCache()), epoch, 8)
+
+    return build
+
+
+def files(*names: str, size: int = 100) -> list[ListedFile]:
+    return [ListedFile(f"/data/{n}", size, f"etag of {n}") for n in names]
+
+
+def test_new_files_are_pinned_in_path_order_and_numbered_on(taken: Callable[..., StorageTable]) -> None:
+    first = pin_files(files("b", "c"), None, 1 << 30)
+    assert first == (PinnedFile("/data/b", 100, "etag of b", 0), PinnedFile("/data/c", 100, "etag of c", 1))
+    before = taken(taken_rows(SCHEMA, first, 1 << 62))
+    second = pin_files(files("a", "b", "c", "d"), before, 1 << 30)
+    assert second == (PinnedFile("/data/a", 100, "etag of a", 2), PinnedFile("/data/d", 100, "etag of d", 3))
+    assert pin_files(files("b"), before, 1 << 30) == ()
+    assert pin_files([], before, 1 << 30) == ()
+    before = taken(taken_rows(SCHEMA, first, 1 << 62), taken_rows(SCHEMA, second, (1 << 62) + 1))
+    assert [f.number for f in pin_files(files("a", "b", "c", "d", "x"), before, 1 << 30)] == [4]
+
+
+@pytest.mark.parametrize(("limit", "count"), [(0, 1), (99, 1), (100, 1), (199, 1), (200, 2), (10_000, 5)])
+def test_an_epoch_takes_at_most_its_bytes_but_at_least_one_file(limit: int, count: int) -> None:
+    assert len(pin_files(files("a", "b", "c", "d", "e"), None, limit)) == count
+
+
+@pytest.mark.parametrize("now", [ListedFile("/data/b", 101, "etag of b"), ListedFile("/data/b", 100, "another")])
+def test_a_taken_file_that_changed_is_named_with_the_way_out(now: ListedFile, taken: Callable[..., StorageTable]) -> None:
+    before = taken(taken_rows(SCHEMA, pin_files(files("a", "b"), None, 1 << 30), 1))
+    with pytest.raises(ChangedFileError, match=r"/data/b has changed: recorded 100 bytes, ETag etag of b, found .*`tussock barrier"):
+        pin_files([*files("a"), now], before, 1 << 30)
+
+
+def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
+    pinned = [PinnedFile("/data/é", 1, "x", 1), PinnedFile("/data/z", 2, "y", 0)]
+    rows = taken_rows(SCHEMA, pinned, 5).rows
+    keys = rows["key"].to_pylist()
+    assert keys == sorted(keys)
+    assert rows["op"].to_pylist() == [1, 1]
+    assert rows.drop_columns(["key", "op"]).to_pylist() == [
+        {"path": "/data/z", "size": 2, "etag": "y", "epoch": 5, "number": 0},
+        {"path": "/data/é", "size": 1, "etag": "x", "epoch": 5, "number": 1},
+    ]
+
+
+def test_the_schema_is_a_singleton_keyed_by_path() -> None:
+    assert isinstance(SCHEMA, TableSchema)
+    assert (SCHEMA.name, SCHEMA.distribution, [SCHEMA.columns[k.column].name for k in SCHEMA.key]) == ("bids.taken", (), ["path"])
