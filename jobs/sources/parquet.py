@@ -1,0 +1,175 @@
+"""Parquet files, read by actors: split at row groups, only the needed columns, exactly the declared types.
+
+Columns are found by name, without regard to case, as Spark finds them. A file's type reads as the declared one where no value can be lost
+or change its meaning (a narrower integer, float as double, a decimal with room for all digits, any timestamp as microseconds); anything
+else is a SchemaMismatchError, also where Spark would wrap around silently (int read as smallint).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from jobs.sources.listing import open_file
+from jobs.sources.pins import RangeFile, verify_pin
+from jobs.sql.logical import Field
+from statestore.errors import TussockError
+from statestore.meta.barrier import PinnedFile
+from statestore.types import arrow_type
+
+ROW_ID = "_row_id"
+POSITION_BITS = 40  # of a `_row_id`: the low bits are the position in the file, the high ones the file's number
+_INT_DIGITS = {8: 10, 16: 10, 32: 10, 64: 20}  # decimal digits that Spark wants before the point: Parquet has no integer below 32 bits
+
+
+class Split(msgspec.Struct, frozen=True):
+    """Part of a file that one actor reads: `row_groups`, the first of whose rows has position `first_row`; None: the whole file."""
+
+    file: PinnedFile
+    row_groups: tuple[int, ...] | None = None
+    first_row: int = 0
+
+
+def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
+    """Cut a file at row groups into parts of about `target_bytes` (compressed, all columns), never less than a row group.
+
+    Raises: ChangedFileError, UnreadableFileError, SchemaMismatchError.
+
+    Cost: nothing for a file within the target; else a HEAD and one read of the footer.
+    """
+    if file.size <= target_bytes:
+        return [Split(file)]
+    verify_pin(file, options)
+    with _open(file, options) as reader:
+        meta = reader.metadata
+        _require_columns(file, reader.schema_arrow, fields, range(len(fields)))
+        groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+        sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
+        starts = np.concatenate([[0], np.cumsum([g.num_rows for g in groups])])
+    parts: list[list[int]] = []
+    filled = target_bytes
+    for i, size in enumerate(sizes):
+        if filled >= target_bytes:
+            parts.append([])
+            filled = 0
+        parts[-1].append(i)
+        filled += size
+    return [Split(file, tuple(part), int(starts[part[0]])) for part in parts]
+
+
+def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], options: Mapping[str, str]) -> pa.Table:
+    """Read a split's rows.
+
+    Args:
+        split: from `splits`, or `Split(file)` for a whole file.
+        columns: indices into `fields` of the columns to read, in output order.
+        fields: all columns the source declares.
+        options: the source's options; they place an S3 path.
+
+    Returns: the columns, named and typed as declared, then `_row_id` (bigint, never NULL): file number << 40 | position in the file.
+
+    Raises:
+        ChangedFileError: size or ETag differ from the pin, before or after the read.
+        SchemaMismatchError: a column is missing or reads as another type.
+        UnreadableFileError: not a Parquet file, cut short or damaged.
+
+    Cost: two HEADs, the footer, and one coalesced read of the columns' chunks; memory: the decoded columns.
+    """
+    file = split.file
+    verify_pin(file, options)
+    with _open(file, options) as reader:
+        found = _require_columns(file, reader.schema_arrow, fields, columns)
+        groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
+        rows = sum(reader.metadata.row_group(g).num_rows for g in groups)
+        try:
+            table = reader.read_row_groups(groups, columns=[name for name, _ in found], use_threads=False)
+            typed = [_as_declared(table[name], fields[c].type) for (name, _), c in zip(found, columns, strict=True)]
+        except (pa.ArrowException, OSError) as err:
+            raise _unreadable(file, err, options) from err
+    verify_pin(file, options)
+    positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
+    row_ids = pa.array(positions | (file.number << POSITION_BITS), pa.int64())
+    return pa.Table.from_arrays([*typed, row_ids], names=[*(fields[c].name for c in columns), ROW_ID])
+
+
+def _open(file: PinnedFile, options: Mapping[str, str]) -> pq.ParquetFile:
+    store, name = open_file(file.path, options)
+    try:
+        source = pa.OSFile(file.path) if file.path.startswith("/") else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
+        return pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
+    except (pa.ArrowException, OSError) as err:
+        raise _unreadable(file, err, options) from err
+
+
+def _unreadable(file: PinnedFile, err: Exception, options: Mapping[str, str]) -> TussockError:
+    """What a failed read means: the file changed under the reader, the store is away, or the file is damaged."""
+    verify_pin(file, options)
+    return err if isinstance(err, TussockError) else UnreadableFileError(file.path, "parquet", str(err).split("\n")[0])
+
+
+def _require_columns(file: PinnedFile, schema: pa.Schema, fields: Sequence[Field], columns: Sequence[int]) -> list[tuple[str, pa.DataType]]:
+    """The file's name and type of each wanted column, all readable as declared."""
+    found = []
+    for declared in (fields[c] for c in columns):
+        same = [f for f in schema if f.name.lower() == declared.name.lower()]
+        if len(same) != 1:
+            there = "no such column" if not same else "several columns of this name"
+            raise SchemaMismatchError(file.path, declared.name, f"{there} (the file has {', '.join(schema.names)})", declared.type)
+        if not reads_as(same[0].type, arrow_type(declared.type)):
+            raise SchemaMismatchError(file.path, declared.name, str(same[0].type), declared.type)
+        found.append((same[0].name, same[0].type))
+    return found
+
+
+def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether every value of a file's type is a value of the declared type with the same meaning."""
+    kinds = pa.types
+    if kinds.is_dictionary(found):
+        return reads_as(found.value_type, declared)
+    if found == declared:
+        return True
+    if kinds.is_integer(found):
+        return _integer_reads_as(found, declared)
+    if kinds.is_floating(found):
+        return bool(kinds.is_floating(declared) and found.bit_width <= declared.bit_width)
+    if kinds.is_decimal(found):
+        return bool(kinds.is_decimal(declared) and min(declared.scale - found.scale, _whole_digits(declared) - _whole_digits(found)) >= 0)
+    if kinds.is_date(found):
+        return kinds.is_timestamp(declared) and declared.tz is None
+    if kinds.is_timestamp(found):  # local times read as instants of UTC, as Spark reads them; never instants as local times
+        return kinds.is_timestamp(declared) and (found.tz is None or declared.tz is not None)
+    texts = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary, kinds.is_fixed_size_binary)
+    return any(is_text(found) for is_text in texts) and (kinds.is_string(declared) or kinds.is_binary(declared))
+
+
+def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+    kinds = pa.types
+    if kinds.is_signed_integer(declared):
+        return bool(found.bit_width <= declared.bit_width if kinds.is_signed_integer(found) else found.bit_width < declared.bit_width)
+    if kinds.is_decimal(declared):
+        if kinds.is_unsigned_integer(found):
+            return bool(found.bit_width == 64 and declared == pa.decimal128(20, 0))
+        return bool(_whole_digits(declared) >= _INT_DIGITS[found.bit_width])
+    return bool(kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32()))  # Spark reads uint32 as double signed
+
+
+def _whole_digits(decimal: pa.Decimal128Type) -> int:
+    return int(decimal.precision - decimal.scale)
+
+
+def _as_declared(column: pa.ChunkedArray, declared: str) -> pa.ChunkedArray:
+    """The column in exactly the declared type; nanoseconds are cut down to the microsecond at or before."""
+    target = arrow_type(declared)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
+    if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC"):
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    return column.cast(target)

@@ -1,0 +1,13 @@
+"""Pins of files as they are now."""
+
+from collections.abc import Mapping
+
+from jobs.sources.listing import list_files
+from statestore.meta.barrier import PinnedFile
+
+
+def pinned(path: object, number: int = 0, options: Mapping[str, str] | None = None) -> PinnedFile:
+    """The file at `path` as a barrier would pin it."""
+    directory = str(path).rpartition("/")[0]
+    (found,) = (f for f in list_files(directory, options or {}) if f.path == str(path))
+    return PinnedFile(path=found.path, size=found.size, etag=found.etag, number=number)

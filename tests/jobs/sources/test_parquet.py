@@ -1,0 +1,170 @@
+"""Parquet splits against pyarrow's own read of the whole file, and declared types against Spark's reader."""
+
+import datetime as dt
+import os
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.sources.errors import ChangedFileError, SchemaMismatchError, UnreadableFileError
+from jobs.sources.parquet import Split, read_split, reads_as, splits
+from jobs.sql.logical import Field
+from statestore.types import arrow_type
+from tests.jobs.sources.pinned import pinned
+
+FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("price", "double"))
+BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """1,000 rows in 10 row groups; the columns stand in another order than declared."""
+    path = tmp_path / "rows.parquet"
+    some = range(1000)
+    rows = pa.table({"price": [i / 4 for i in some], "id": list(some), "Name": [f"n{i % 7}" for i in some]})
+    pq.write_table(rows, path, row_group_size=100)
+    return path
+
+
+def test_splits_cover_every_row_once_and_number_it_by_file_and_position(file: Path) -> None:
+    pin = pinned(file, number=3)
+    parts = splits(pin, FIELDS, pin.size // 4, {})
+    assert 3 <= len(parts) <= 5
+    read = pa.concat_tables([read_split(p, (0, 1), FIELDS, {}) for p in parts])
+    assert read["id"].to_pylist() == list(range(1000))
+    assert read["_row_id"].to_pylist() == [(3 << 40) + i for i in range(1000)]
+    assert read_split(parts[1], (0,), FIELDS, {})["_row_id"][0].as_py() == (3 << 40) + parts[1].first_row
+
+
+def test_a_file_within_the_target_is_one_split_that_reads_like_pyarrow(file: Path) -> None:
+    (split,) = splits(pinned(file), FIELDS, 1 << 30, {})
+    assert split == Split(pinned(file))
+    read = read_split(split, (2, 1), FIELDS, {})
+    whole = pq.read_table(file)
+    assert read.column_names == ["price", "name", "_row_id"]
+    assert read["price"].equals(whole["price"])
+    assert read["name"].equals(whole["Name"])
+
+
+def test_no_columns_still_give_a_row_id_per_row(file: Path) -> None:
+    assert read_split(Split(pinned(file)), (), FIELDS, {}).to_pydict() == {"_row_id": list(range(1000))}
+
+
+def test_s3_reads_like_a_local_file(file: Path, s3_bucket: tuple[str, Callable[[str, bytes], None]]) -> None:
+    uri, put = s3_bucket
+    put("parquet/rows.parquet", file.read_bytes())
+    root, _, query = uri.partition("?")
+    options = dict(pair.split("=", 1) for pair in query.split("&"))
+    pin = pinned(f"{root}/parquet/rows.parquet", 5, options)
+    parts = splits(pin, FIELDS, pin.size // 3, options)
+    assert len(parts) > 1
+    there = pa.concat_tables([read_split(p, (0, 1, 2), FIELDS, options) for p in parts])
+    assert there.equals(read_split(Split(pinned(file, 5)), (0, 1, 2), FIELDS, {}))
+
+
+def test_a_file_written_again_is_a_changed_file(file: Path) -> None:
+    pin = pinned(file)
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(ChangedFileError, match=r"rows\.parquet has changed.*barrier abandon"):
+        read_split(Split(pin), (0,), FIELDS, {})
+    file.unlink()
+    with pytest.raises(ChangedFileError, match="no such file"):
+        splits(pin, FIELDS, 1, {})
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "flipped"])
+def test_a_damaged_file_is_named(file: Path, damage: str) -> None:
+    data = bytearray(file.read_bytes())
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    bad = {"cut": data[:-5], "text": bytearray(b"id,name\n1,a\n" * 20), "flipped": data}[damage]
+    if damage == "flipped":
+        bad[4 : len(data) - footer] = bytes(255 - b for b in data[4 : len(data) - footer])
+    file.write_bytes(bad)
+    with pytest.raises(UnreadableFileError, match=r"rows\.parquet cannot be read as parquet"):
+        read_split(Split(pinned(file)), (0, 1, 2), FIELDS, {})
+
+
+def test_a_missing_or_doubled_column_says_what_the_file_has(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"column 'city': found no such column \(the file has price, id, Name\), expected string"):
+        read_split(Split(pinned(file)), (0, 3), (*FIELDS, Field("city", "string")), {})
+    with pytest.raises(SchemaMismatchError, match="city"):
+        splits(pinned(file), (*FIELDS, Field("city", "string")), 1, {})
+    twice = tmp_path / "twice.parquet"
+    pq.write_table(pa.table({"id": [1], "ID": [2]}), twice)
+    with pytest.raises(SchemaMismatchError, match="several columns of this name"):
+        read_split(Split(pinned(twice)), (0,), FIELDS, {})
+
+
+TYPES = [
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz"),
+    *("decimal(10,2)", "decimal(12,2)", "decimal(12,3)", "decimal(22,2)", "decimal(20,0)"),
+]
+WRITTEN = {
+    "int8": pa.array([-128, None], pa.int8()),
+    "int16": pa.array([-(2**15), None], pa.int16()),
+    "int32": pa.array([2**31 - 1, None], pa.int32()),
+    "int64": pa.array([-(2**63), None], pa.int64()),
+    "uint8": pa.array([255, None], pa.uint8()),
+    "uint16": pa.array([65535, None], pa.uint16()),
+    "uint32": pa.array([2**32 - 1, None], pa.uint32()),
+    "uint64": pa.array([2**64 - 1, None], pa.uint64()),
+    "float": pa.array([0.1, None], pa.float32()),
+    "double": pa.array([-0.0, None], pa.float64()),
+    "string": pa.array(["ß", None]),
+    "large_string": pa.array(["ß", None], pa.large_string()),
+    "binary": pa.array([b"\x00a", None]),
+    "date": pa.array([dt.date(1900, 1, 1), None]),
+    "decimal": pa.array([Decimal("-1.25"), None], pa.decimal128(10, 2)),
+    "local_us": pa.array([BEFORE_1970, None], pa.timestamp("us")),
+    "instant_us": pa.array([BEFORE_1970, None], pa.timestamp("us", "UTC")),
+    "instant_ms": pa.array([-1, None], pa.timestamp("ms", "Europe/Berlin")),
+    "int96": pa.array([-1, None], pa.timestamp("ns")),
+    "dictionary": pa.array(["a", None]).dictionary_encode(),
+    "boolean": pa.array([True, None]),
+}
+#: What Spark reads and this reader refuses, because a value changes its meaning or may not fit.
+REFUSED = {
+    "int8": {"date"},
+    "int16": {"tinyint", "date"},
+    "int32": {"tinyint", "smallint", "date"},
+    "uint8": {"tinyint", "date"},
+    "uint16": {"tinyint", "smallint", "date"},
+    "date": {"tinyint", "smallint", "int", "bigint", "double"},
+    "local_us": {"bigint"},
+    "instant_us": {"bigint", "timestamp_ntz"},
+    "instant_ms": {"bigint", "timestamp_ntz"},
+}
+
+
+@pytest.mark.spark
+def test_every_type_reads_as_spark_reads_it_or_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Each written type as each declared type: a copy of the values per declared type, so that Spark reads a file once."""
+    for name, values in WRITTEN.items():
+        path = tmp_path / f"{name}.parquet"
+        copies = pa.table({f"x{i}": values for i in range(len(TYPES))})
+        pq.write_table(copies, path, use_deprecated_int96_timestamps=name == "int96")
+        fields = tuple(Field(f"x{i}", t) for i, t in enumerate(TYPES))
+        accepted = [i for i, t in enumerate(TYPES) if reads_as(pq.read_schema(path).field(0).type, arrow_type(t))]
+        ours = read_split(Split(pinned(path)), accepted, fields, {}).drop_columns("_row_id")
+        assert ours.equals(sparks_own(spark, path, [fields[i] for i in accepted])), name
+        spark_alone = [f for i, f in enumerate(fields) if i not in accepted and f.type in REFUSED.get(name, ())]
+        assert len(spark_alone) == len(REFUSED.get(name, ())), name
+        if spark_alone:
+            sparks_own(spark, path, spark_alone)  # does not raise
+
+
+def sparks_own(spark: SparkSession, path: Path, fields: Sequence[Field]) -> pa.Table:
+    read = spark.read.schema(", ".join(f"{f.name} {f.type}" for f in fields)).parquet(str(path)).toArrow()
+    return read.cast(pa.schema([(f.name, arrow_type(f.type)) for f in fields]))
+
+
+def test_nanoseconds_are_cut_to_the_microsecond_before(tmp_path: Path) -> None:
+    path = tmp_path / "ns.parquet"
+    pq.write_table(pa.table({"x": pa.array([-1, 1999], pa.timestamp("ns", "UTC"))}), path)
+    read = read_split(Split(pinned(path)), (0,), (Field("x", "timestamp"),), {})
+    assert read["x"].cast(pa.int64()).to_pylist() == [-1, 1]
