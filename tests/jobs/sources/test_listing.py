@@ -53,7 +53,8 @@ def test_a_directory_is_its_visible_files_and_below_them_only_when_asked(tree: P
 
 
 @pytest.mark.parametrize(
-    "pattern", ["flights/*.parquet", "flights/2013-0?-01.parquet", "flights/2013-0[2-9]-*", "**/a.csv", "by/**/*.csv", "odd/[!x]*", "odd/*[[]1]*"]
+    "pattern",
+    ["flights/*.parquet", "flights/2013-0?-01.parquet", "flights/2013-0[2-9]-*", "**/a.csv", "by/**/*.csv", "odd/[!x]*", "odd/*[[]1]*"],
 )
 def test_a_glob_finds_what_pythons_glob_finds_of_visible_files(tree: Path, pattern: str) -> None:
     visible = lambda p: not any(part.startswith(("_", ".")) for part in p.relative_to(tree).parts)  # noqa: E731
@@ -71,7 +72,8 @@ def test_a_template_takes_its_own_interval_and_everything_without_one(tree: Path
     assert names(tree, "by/{end:%Y/%m/%d}/*.csv", JAN_2) == ["by/2013/01/03/a.csv"]
     assert names(tree, "flights/{start:%Y-%m-%d}.parquet") == [f"flights/2013-{d}.parquet" for d in ("01-01", "01-02", "02-01")]
     assert names(tree, "by/{start:%Y/%m/%d}") == ["by/2013/01/02/a.csv", "by/2013/01/02/b.csv", "by/2013/01/03/a.csv"]
-    assert has_interval("a/{start:%Y}") and not has_interval("a/*")
+    assert has_interval("a/{start:%Y}")
+    assert not has_interval("a/*")
 
 
 def test_file_uris_and_odd_names_are_taken_as_they_are(tree: Path) -> None:
@@ -142,5 +144,5 @@ def test_s3_lists_like_a_directory(s3_bucket: tuple[str, Callable[[str, bytes], 
     assert listed(f"s3://{bucket}/data/*.parquet?{query}", {}) == days
     assert listed(f"s3://{bucket}/data/{{start:%Y-%m-%d}}.parquet", options, JAN_2) == days[1:]
     assert listed(f"s3://{bucket}/data/2013-01-0?.parquet?{query}", {}) == days
-    with pytest.raises(MissingPathError, match="data/2013-01-01.parquet"):
+    with pytest.raises(MissingPathError, match=r"data/2013-01-01\.parquet"):
         listed(f"s3://{bucket}/data/2014.parquet", options)

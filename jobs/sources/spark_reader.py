@@ -1,0 +1,259 @@
+"""CSV and JSON through Spark's own reader, with the user's options: what a file means is what Spark says it means.
+
+This is the first stage of level 0. Each file is read by one task from its first byte to its last, so that a record's position in
+its file is known and the same in every attempt; the task's Python side numbers the records and packs them into chunks:
+
+    file int         number of the file (PinnedFile.number)
+    chunk binary     Arrow IPC stream: the source's columns as declared, then `_row_id`; NULL where `failure` is set
+    failure binary   an error that stops the epoch (jobs.failure); a retry would meet it again, so the task does not fail
+
+Records are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
+knows the record's place and text. All declared columns are parsed, whoever asks for them: whether a record is bad never depends on
+which views exist.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.exchange import encode
+from jobs.failure import encode_failure
+from jobs.sources.errors import BadOptionError, BadRowError, UnreadableFileError, UnsupportedFormatError
+from jobs.sources.listing import STORE_OPTIONS
+from jobs.sources.parquet import POSITION_BITS, ROW_ID
+from jobs.sources.pins import verify_pin
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from statestore.errors import TussockError
+from statestore.meta.barrier import PinnedFile
+from statestore.types import arrow_type
+
+FORMATS = ("csv", "json")
+CHUNK_ROWS = 1 << 16
+OUTPUT_DDL = "file int, chunk binary, failure binary"
+_OUTPUT = pa.schema([("file", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
+_CORRUPT = "_tussock_corrupt_record"
+_OWN_OPTIONS = ("path", "recursiveFileLookup", *STORE_OPTIONS)  # what the listing has already acted on
+_REFUSED = {
+    "ignorecorruptfiles": "a file is never passed over silently",
+    "ignoremissingfiles": "a file is never passed over silently",
+    "pathglobfilter": "which files are read is decided by the path alone",
+    "modifiedbefore": "which files are read is decided by the path alone",
+    "modifiedafter": "which files are read is decided by the path alone",
+}
+_INHERITED = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive", "spark.sql.legacy.timeParserPolicy")
+_SHOWN_CHARACTERS = 200
+
+
+def check_options(source: CreateSource) -> None:
+    """Refuse, when a source is created, what could not be honoured later. Raises UnsupportedFormatError, BadOptionError."""
+    if source.format not in FORMATS:
+        raise UnsupportedFormatError(source.format, ("parquet", *FORMATS))
+    for option, value in source.options.items():
+        if option.lower() == "mode" and value.upper() != "FAILFAST":
+            raise BadOptionError(source.name, option, value, "a record that does not parse always stops the epoch (FAILFAST)")
+        if (reason := _REFUSED.get(option.lower())) is not None:
+            raise BadOptionError(source.name, option, value, reason)
+
+
+def read_files(spark: SparkSession, files: Sequence[PinnedFile], source: CreateSource, columns: Sequence[int]) -> DataFrame:
+    """Rows of pinned files as chunks.
+
+    Args:
+        files: at least one.
+        source: its format, declared fields and options.
+        columns: indices into the source's fields, in output order.
+
+    Returns: OUTPUT_DDL, see the module. One task per file, or per few small files; chunks of a file come in order.
+
+    Raises: ChangedFileError when a pin does not hold; errors of the action on the result are translated by `translate_read_error`.
+
+    Cost: a HEAD per file here, one more after its rows; reading is lazy.
+    """
+    check_options(source)
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda f: verify_pin(f, source.options), files))
+    reader = _session_of(spark, max(f.size for f in files)).read.format(source.format).options(**_reader_options(source))
+    declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields), (_CORRUPT, "string")])
+    read = reader.schema(declared).load([_spark_path(f.path) for f in files])
+    path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
+    rows = read.select(*(read[_quoted(field.name)] for field in source.fields), F.col(_CORRUPT), path)
+    packed = rows.mapInArrow(_packer(tuple(files), source, tuple(columns)), OUTPUT_DDL)
+    return _handed_over(packed, spark)
+
+
+def translate_read_error(error: Exception, files: Sequence[PinnedFile], source: CreateSource) -> TussockError | None:
+    """What an error of Spark's reader, met by an action over `read_files`, means: ChangedFileError or UnreadableFileError naming
+    the file. None where the error names none of the files."""
+    if not isinstance(error, (Py4JJavaError, PySparkException)):
+        return None
+    text = unquote(str(error))
+    for file in files:
+        if file.path.removeprefix("s3://") in text:
+            try:
+                verify_pin(file, source.options)
+            except TussockError as changed:
+                return changed
+            return UnreadableFileError(file.path, source.format, _first_cause(text))
+    return None
+
+
+def _session_of(spark: SparkSession, largest: int) -> SparkSession:
+    """A session of its own whose scans never split a file of up to `largest` bytes; small files share tasks as usual."""
+    session = spark.newSession()
+    for name in _INHERITED:
+        session.conf.set(name, str(spark.conf.get(name)))
+    whole = str(max(largest, 4 << 20) + 1)
+    session.conf.set("spark.sql.files.maxPartitionBytes", str(max(int(whole), 128 << 20)))
+    session.conf.set("spark.sql.files.openCostInBytes", whole)
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(CHUNK_ROWS))
+    session.conf.set("spark.sql.csv.parser.columnPruning.enabled", "false")
+    session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
+    session.conf.set("spark.sql.files.ignoreMissingFiles", "false")
+    return session
+
+
+def _handed_over(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """The frame in another session, planned with the settings of its own: an epoch's session wants tiny Arrow batches, for cells, where
+    this one wants large ones, for rows. It is the way Spark itself hands a micro-batch to foreachBatch."""
+    java = frame._jdf
+    inner = spark._jsparkSession.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False)
+    return DataFrame(inner, spark)
+
+
+def _reader_options(source: CreateSource) -> dict[str, str]:
+    kept = {k: v for k, v in source.options.items() if k not in _OWN_OPTIONS}
+    if "endpoint" in source.options:  # Hadoop reads its own settings among a reader's options
+        kept |= {"fs.s3a.endpoint": source.options["endpoint"], "fs.s3a.path.style.access": source.options.get("path_style", "true")}
+    return kept | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+
+
+def _spark_path(path: str) -> str:
+    """A file's path as Spark wants it: s3a for S3, its own wildcards escaped."""
+    literal = "".join("\\" + c if c in "*?[]{}\\" else c for c in path)
+    return "s3a://" + literal.removeprefix("s3://") if path.startswith("s3://") else "file://" + literal
+
+
+def _pinned_path(spark_path: str) -> str:
+    """The path a PinnedFile has, from `_metadata.file_path` (an encoded URI)."""
+    scheme, _, rest = spark_path.partition(":")
+    return "s3:" + unquote(rest) if scheme == "s3a" else "/" + unquote(rest).lstrip("/")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _first_cause(text: str) -> str:
+    """The innermost reason in a Java stack trace, one line."""
+    causes = [line.removeprefix("Caused by: ") for line in text.splitlines() if line.startswith("Caused by: ")]
+    return (causes or text.splitlines())[-1].strip()
+
+
+_Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _packer(files: tuple[PinnedFile, ...], source: CreateSource, columns: tuple[int, ...]) -> _Stage:
+    """The Python side: record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        by_path = {f.path: f for f in files}
+        current: _FileChunks | None = None
+        for batch in batches:
+            for path, rows in _by_file(batch):
+                file = by_path[_pinned_path(path)]
+                if current is None or current.file != file:
+                    if current is not None:
+                        yield from current.finish()
+                    current = _FileChunks(file, source, columns)
+                yield from current.add(rows)
+        if current is not None:
+            yield from current.finish()
+
+    return pack
+
+
+def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """A batch cut where its last column, the file's path, changes."""
+    runs = pc.run_end_encode(batch.column(batch.num_columns - 1))
+    start = 0
+    for path, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield path, batch.slice(start, end - start)
+        start = end
+
+
+class _FileChunks:
+    """Numbers one file's records and packs them into chunks; after a record that does not parse, the file yields nothing more."""
+
+    def __init__(self, file: PinnedFile, source: CreateSource, columns: tuple[int, ...]) -> None:
+        self.file = file
+        self._source, self._columns = source, columns
+        self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in columns)
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self._position = 0
+        self._failed = False
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take the file's next records; yields chunks that are full."""
+        if self._failed:
+            return
+        corrupt = rows.column(len(self._source.fields))
+        if corrupt.null_count < len(corrupt):
+            yield self._fail(self._bad_row(corrupt))
+            return
+        positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
+        row_ids = pa.array(positions | (self.file.number << POSITION_BITS))
+        typed = [_utc(rows.column(c)).cast(arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
+        self._waiting.append(pa.table([*typed, row_ids], names=[*(f.name for f in self._fields), ROW_ID]))
+        self._position += rows.num_rows
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= CHUNK_ROWS:
+            yield from self._emit()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What is left, and the check that the file is still the pinned one."""
+        if self._failed:
+            return
+        try:
+            verify_pin(self.file, self._source.options)
+        except TussockError as error:
+            yield self._fail(error)
+            return
+        if self._waiting:
+            yield from self._emit()
+
+    def _emit(self) -> Iterator[pa.RecordBatch]:
+        table = pa.concat_tables(self._waiting)
+        self._waiting, self._waiting_rows = [], 0
+        for chunk in encode(table):
+            yield self._row(chunk, None)
+
+    def _fail(self, error: TussockError) -> pa.RecordBatch:
+        self._failed = True
+        return self._row(None, encode_failure(error, self._source.name, 0))
+
+    def _row(self, chunk: bytes | None, failure: bytes | None) -> pa.RecordBatch:
+        return pa.record_batch([[self.file.number], [chunk], [failure]], schema=_OUTPUT)
+
+    def _bad_row(self, corrupt: pa.Array) -> BadRowError:
+        first = pc.index(corrupt.is_valid(), True).as_py()
+        text = corrupt[first].as_py()
+        declared = ", ".join(f"{f.name} {f.type}" for f in self._source.fields)
+        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+        return BadRowError(self.file.path, self._position + first + 1, shown, f"the declared columns are ({declared})")
+
+
+def _utc(column: pa.Array) -> pa.Array:
+    """Instants relabelled from the session's time zone to UTC; other columns as they are."""
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        return column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return column
