@@ -1,0 +1,276 @@
+"""TableReplay: the rows of a table that takes INSERT, UPDATE and DELETE, by replaying the log's entries that a barrier pinned.
+
+Every actor replays all entries on its own vnodes, in log order, each on what the ones before left: so a key inserted, updated and deleted
+in one epoch ends as a database would end it. What goes out is netted over the epoch: -old +new per key that changed, old as the epoch
+found it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.chunk import difference, empty_chunk, inserts
+from jobs.kernels.errors import RowError
+from jobs.kernels.kernel import Kernel
+from jobs.plan import nodes
+from jobs.sql.logical import Call, Column, Expr, Literal
+from jobs.sql.statements import Delete, Insert, Update
+from statestore.errors import InputError
+from statestore.hummock.key import encode_keys
+from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
+from statestore.types import arrow_type
+from statestore.vnode import vnodes_of
+
+Statement = Insert | Update | Delete
+MAX_NAMED_KEYS = 10_000  # a WHERE that names more keys than this scans
+
+
+class StatementRowError(InputError):
+    """An expression of an UPDATE or DELETE raised on a row of its table."""
+
+    def __init__(self, table: str, statement: str, key: str, reason: str) -> None:
+        super().__init__(table, statement, key, reason)
+        self.table, self.statement, self.key, self.reason = table, statement, key, reason
+
+    def __str__(self) -> str:
+        return (
+            f"table {self.table!r}, {self.statement}, row with key {self.key}: {self.reason} Nothing of this epoch was committed. "
+            "Run `tussock barrier abandon` to go on without this statement."
+        )
+
+
+def state_tables(node: nodes.TableReplay) -> tuple[TableSchema, ...]:
+    """The table itself: key -> row, distributed by the whole key."""
+    columns = tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(node.types))
+    return (TableSchema(0, "rows", columns, tuple(KeyColumn(k) for k in node.key), node.key),)
+
+
+class TableReplay:
+    """Replays row changes of one table on the vnodes of one actor.
+
+    State: the table, key -> row.
+    Invariant: the sum of all output chunks is the table's content on these vnodes.
+    """
+
+    def __init__(self, node: nodes.TableReplay, table: StateTable, kernel: Kernel, vnodes: Sequence[int], vnode_count: int) -> None:
+        self._node, self._table, self._kernel = node, table, kernel
+        self._vnodes, self._vnode_count = tuple(vnodes), vnode_count
+        self._mine = np.zeros(vnode_count, np.bool_)
+        self._mine[list(vnodes)] = True
+        self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
+
+    def apply(self, entries: Sequence[Statement], rows_of: Callable[[str], pa.Table]) -> pa.Table:
+        """Replay `entries`, which are of this table and in log order.
+
+        Args:
+            rows_of: an Insert's object -> its rows, the table's columns in order.
+
+        Returns: a chunk of the table's columns; at most one -old and one +new per key.
+
+        Raises: StatementRowError when an expression raises on a row; the state then is of no use.
+
+        Cost: one batched read per INSERT, UPDATE or DELETE that names its keys; one scan of the actor's vnodes per other UPDATE or DELETE.
+        Memory: the rows that change.
+        """
+        touched = _Touched(self._node, self._schema)
+        for number, entry in enumerate(entries, start=1):
+            match entry:
+                case Insert():
+                    self._insert(rows_of(entry.object), touched)
+                case Update():
+                    self._update(entry, number, touched)
+                case Delete():
+                    self._delete(entry, number, touched)
+        return touched.net(self._table)
+
+    def snapshot(self) -> Iterator[pa.Table]:
+        """The table's rows on these vnodes as chunks of inserts, in key order; called before `apply` it is the epoch's start."""
+        for rows in self._table.scan(self._vnodes):
+            yield inserts(rows)
+
+    def _insert(self, rows: pa.Table, touched: "_Touched") -> None:
+        rows = self._own(_as_schema(rows, self._schema))
+        if rows.num_rows == 0:
+            return
+        rows = rows.take(_last_of_each(touched.keys_of(rows)))
+        found = self._table.get_rows(rows.select(list(self._node.key)))
+        touched.add(rows, _as_schema(found.rows, self._schema), found.found)
+        self._table.insert_rows(rows)
+
+    def _update(self, entry: Update, number: int, touched: "_Touched") -> None:
+        assigned = dict(entry.assignments)
+        exprs = [assigned.get(i, Column(i, t)) for i, t in enumerate(self._node.types)]
+        matches = list(self._matching(entry, number))
+        # What the statement writes must not be seen by its own scan, so all rows are found first.
+        for old in matches:
+            try:
+                new = self._kernel.project(old, exprs, self._node.types)
+            except RowError as err:
+                raise self._row_error(entry, number, old, err) from err
+            new = _as_schema(new, self._schema)
+            touched.add(old, old, _all_true(old.num_rows))
+            self._table.update_rows(old, new)
+
+    def _delete(self, entry: Delete, number: int, touched: "_Touched") -> None:
+        for old in list(self._matching(entry, number)):
+            touched.add(old, old, _all_true(old.num_rows))
+            self._table.delete_rows(old)
+
+    def _matching(self, entry: Update | Delete, number: int) -> Iterator[pa.Table]:
+        """The rows of this actor for which WHERE holds, as they are now."""
+        keys = self._named_keys(entry.where)
+        if keys is None:
+            candidates: Iterator[pa.Table] = iter(self._table.scan(self._vnodes))
+        else:
+            own = keys.filter(pa.array(self._is_mine(keys.columns)))
+            found = self._table.get_rows(own)
+            candidates = iter([found.rows.filter(found.found)])
+        for batch in candidates:
+            rows = _as_schema(batch, self._schema)
+            if rows.num_rows == 0:
+                continue
+            if entry.where is not None:
+                try:
+                    rows = _as_schema(self._kernel.filter(rows, entry.where), self._schema)
+                except RowError as err:
+                    raise self._row_error(entry, number, rows, err) from err
+            if rows.num_rows:
+                yield rows
+
+    def _named_keys(self, where: Expr | None) -> pa.Table | None:
+        """The keys, distinct, that WHERE confines the rows to; None where it doesn't. WHERE still has to hold for them."""
+        choices = _pinned_columns(where, self._node)
+        if choices is None:
+            return None
+        columns = [self._values(c) for c in choices]
+        lengths = [len(c) for c in columns]
+        if int(np.prod(lengths)) > MAX_NAMED_KEYS:
+            return None
+        picks = np.meshgrid(*(np.arange(n) for n in lengths), indexing="ij")
+        keys = pa.table([c.take(pa.array(p.ravel())) for c, p in zip(columns, picks, strict=True)], names=[f"c{k}" for k in self._node.key])
+        places = tuple(KeyColumn(i) for i in range(len(columns)))
+        return keys.take(_last_of_each(encode_keys(0, np.zeros(keys.num_rows, np.uint16), keys.columns, places)))
+
+    def _values(self, literals: Sequence[Literal]) -> pa.Array:
+        """Constants of one type as an array; the kernel computes them, so that they mean what they mean in WHERE."""
+        one_row = pa.table({"c0": pa.array([0], pa.int64())})
+        row = self._kernel.project(one_row, list(literals), [v.type for v in literals])
+        return pa.concat_arrays([row.column(i).combine_chunks() for i in range(row.num_columns)])
+
+    def _own(self, rows: pa.Table) -> pa.Table:
+        return rows.filter(pa.array(self._is_mine([rows.column(k) for k in self._node.key])))
+
+    def _is_mine(self, keys: Sequence[pa.ChunkedArray]) -> np.ndarray:
+        return self._mine[vnodes_of(keys, self._vnode_count)]
+
+    def _row_error(self, entry: Update | Delete, number: int, rows: pa.Table, err: RowError) -> StatementRowError:
+        key = "unknown"
+        if 0 <= err.row < rows.num_rows:
+            values = rows.select(list(self._node.key)).slice(err.row, 1).to_pylist()[0]
+            key = "(" + ", ".join(repr(v) for v in values.values()) + ")"
+        statement = f"{type(entry).__name__.upper()} (number {number} of the table's changes in this epoch)"
+        return StatementRowError(entry.table, statement, key, f"{err.text} raised: {err.reason}.")
+
+
+class _Touched:
+    """Which keys an epoch has touched, and the row each had before the first touch."""
+
+    def __init__(self, node: nodes.TableReplay, schema: pa.Schema) -> None:
+        self._node, self._schema = node, schema
+        self._keys: list[pa.Array] = []
+        self._columns: list[pa.Table] = []
+        self._before: list[pa.Table] = []
+        self._found: list[pa.Array] = []
+
+    def keys_of(self, rows: pa.Table) -> pa.BinaryArray:
+        """The identity of each row's key: equal bytes iff equal keys, -0.0 and NaN included."""
+        columns = [rows.column(k) for k in self._node.key]
+        places = tuple(KeyColumn(i) for i in range(len(columns)))
+        return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, places)
+
+    def add(self, rows: pa.Table, before: pa.Table, found: pa.BooleanArray) -> None:
+        """Note rows about to change, no key twice, and what stands in their place now (`found`: whether anything does)."""
+        self._keys.append(self.keys_of(rows))
+        self._columns.append(rows.select(list(self._node.key)))
+        self._before.append(before)
+        self._found.append(found)
+
+    def net(self, table: StateTable) -> pa.Table:
+        """-old +new for each touched key whose row is another at the end than it was at first."""
+        if not self._keys:
+            return empty_chunk(self._node.types)
+        first = _first_of_each(pa.chunked_array(self._keys, pa.binary()))
+        existed = pa.chunked_array(self._found, pa.bool_()).take(first)
+        before = pa.concat_tables(self._before).take(first)
+        now = table.get_rows(pa.concat_tables(self._columns).take(first))
+        after = _as_schema(now.rows, self._schema)
+        same = pc.or_(pc.and_(pc.invert(existed), pc.invert(now.found)), pc.and_(pc.and_(existed, now.found), _same_rows(before, after)))
+        gone, come = pc.and_not(existed, same), pc.and_not(now.found, same)
+        return difference(before.filter(gone), after.filter(come))
+
+
+def _pinned_columns(where: Expr | None, node: nodes.TableReplay) -> list[tuple[Literal, ...]] | None:
+    """Per key column, the constants that WHERE's conjunction allows it; None where a key column is not confined so."""
+    allowed: dict[int, tuple[Literal, ...]] = {}
+    waiting = [] if where is None else [where]
+    while waiting:
+        expr = waiting.pop()
+        match expr:
+            case Call(node="And", args=args):
+                waiting.extend(args)
+            case Call(node="EqualTo" | "EqualNullSafe", args=(Column(index=index), Literal() as value)):
+                allowed[index] = (value,)
+            case Call(node="EqualTo" | "EqualNullSafe", args=(Literal() as value, Column(index=index))):
+                allowed[index] = (value,)
+            case Call(node="In" | "InSet", args=(Column(index=index), *values)) if all(isinstance(v, Literal) for v in values):
+                allowed.setdefault(index, tuple(v for v in values if isinstance(v, Literal)))
+    confined = [allowed.get(k) for k in node.key]
+    if any(c is None or any(v.type != node.types[k] for v in c) for c, k in zip(confined, node.key, strict=True)):
+        return None
+    return [c for c in confined if c is not None]
+
+
+def _as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns, by position, under the names c0, c1, …"""
+    return rows.rename_columns(schema.names).cast(schema)
+
+
+def _all_true(n: int) -> pa.BooleanArray:
+    return pa.array(np.ones(n, np.bool_))
+
+
+def _last_of_each(keys: pa.Array) -> pa.Array:
+    """The index of the last row of each distinct key, ascending."""
+    return _pick(keys, "max")
+
+
+def _first_of_each(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The index of the first row of each distinct key, ascending."""
+    return _pick(keys, "min")
+
+
+def _pick(keys: pa.Array | pa.ChunkedArray, which: str) -> pa.Array:
+    places = pa.table({"key": keys, "at": pa.array(np.arange(len(keys)))})
+    picked = places.group_by("key", use_threads=False).aggregate([("at", which)])[f"at_{which}"]
+    return pa.array(np.sort(picked.to_numpy()))
+
+
+def _same_rows(left: pa.Table, right: pa.Table) -> pa.ChunkedArray:
+    """Whether rows are equal, column by column, NULL equal to NULL and floats by their bits."""
+    same: pa.ChunkedArray = pa.chunked_array([_all_true(left.num_rows)])
+    for a, b in zip(left.columns, right.columns, strict=True):
+        if pa.types.is_floating(a.type):
+            a, b = _bits(a), _bits(b)
+        equal = pc.fill_null(pc.equal(a, b), False)
+        same = pc.and_(same, pc.or_(equal, pc.and_(pc.is_null(a), pc.is_null(b))))
+    return same
+
+
+def _bits(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())

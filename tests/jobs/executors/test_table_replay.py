@@ -1,0 +1,240 @@
+"""DML replay against a plain dict that takes the same statements one after the other, over a real store and at several units."""
+
+import random
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.executors.table_replay import StatementRowError, TableReplay, state_tables
+from jobs.kernels.kernel import Kernel
+from jobs.plan import nodes
+from jobs.sql.logical import Call, Column, Expr, Literal
+from jobs.sql.statements import Delete, Insert, Update
+from statestore.hummock.cache import BlockCache
+from statestore.hummock.ingest import batch_ingest
+from statestore.hummock.store import HummockStore
+from statestore.meta.catalog import Catalog
+from statestore.meta.version import HummockVersion, VnodeMapping
+from statestore.objectstore.local import LocalObjectStore
+from statestore.table.state_table import StateTable
+from statestore.types import arrow_type
+
+VNODES = 16
+TYPES = ("bigint", "string", "double")
+NODE = nodes.TableReplay(1, (0,), TYPES)
+Row = tuple[Any, ...]
+Statement = Insert | Update | Delete
+
+
+def column(i: int, types: Sequence[str] = TYPES) -> Column:
+    return Column(i, types[i])
+
+
+def long(value: int | None) -> Literal:
+    return Literal(value, "bigint")
+
+
+def call(node: str, *args: Expr, type: str = "boolean") -> Call:
+    return Call(node, type, args, "ANSI" if type != "boolean" else None)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return Kernel()
+
+
+class Table:
+    """A table over a local store: each epoch replays on every unit, checks the chunks and commits."""
+
+    def __init__(self, path: Path, kernel: Kernel, node: nodes.TableReplay = NODE, units: int = 3) -> None:
+        self.node, self.kernel, self.units = node, kernel, units
+        (schema,) = state_tables(node)
+        self.schema = msgspec.structs.replace(schema, table_id=5)
+        self.objects = LocalObjectStore(path)
+        mapping = VnodeMapping(0, tuple(v % units for v in range(VNODES)))
+        self.version = HummockVersion(0, 0, 0, 0, 0, ((),), Catalog(), mapping)
+        self.payloads: dict[str, pa.Table] = {}
+        self.chunks: list[pa.Table] = []
+
+    def insert(self, *rows: Row) -> Insert:
+        name = f"payload-{len(self.payloads)}"
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.node.types)
+        arrays = [pa.array(list(c), arrow_type(t)) for c, t in zip(columns, self.node.types, strict=True)]
+        self.payloads[name] = pa.table(arrays, names=["name", "is", "ignored"][: len(arrays)])
+        return Insert("t", len(rows), name)
+
+    def epoch(self, *entries: Statement, commit: bool = True) -> list[tuple[int, Row]]:
+        """The weighted rows that all units put out."""
+        store = HummockStore(self.objects, self.version, BlockCache())
+        sealed, out = [], []
+        for unit in range(self.units):
+            vnodes = [v for v in range(VNODES) if v % self.units == unit]
+            state = StateTable(self.schema, store, self.version.epoch, VNODES)
+            replay = TableReplay(self.node, state, self.kernel, vnodes, VNODES)
+            before = weighted(pa.concat_tables([*replay.snapshot(), replay.apply([], self.payloads.__getitem__)]))
+            chunk = replay.apply(entries, self.payloads.__getitem__)
+            assert [f.type for f in chunk.schema] == [*(arrow_type(t) for t in self.node.types), pa.int64()]
+            after = [row for batch in state.scan(vnodes) for row in rows_in(batch)]
+            assert applied([row for _, row in before], weighted(chunk)) == sorted(map(repr, after))
+            out += weighted(chunk)
+            if (batch := state.seal()) is not None:
+                sealed.append(batch)
+        if commit and sealed:
+            epoch = self.version.epoch + 1
+            infos = batch_ingest(self.objects, sealed, epoch, f"data/{epoch:016x}")
+            levels = ((*reversed(infos), *self.version.levels[0]),)
+            self.version = msgspec.structs.replace(self.version, epoch=epoch, levels=levels)
+        return sorted(out, key=repr)
+
+
+def rows_in(table: pa.Table) -> list[Row]:
+    return list(zip(*(c.to_pylist() for c in table.columns), strict=True)) if table.num_rows else []
+
+
+def weighted(chunk: pa.Table) -> list[tuple[int, Row]]:
+    return [(int(r[-1]), r[:-1]) for r in rows_in(chunk)]
+
+
+def applied(rows: list[Row], changes: list[tuple[int, Row]]) -> list[str]:
+    """Rows, shown, after the changes: all deletes first, each of a row that is there."""
+    left = [repr(r) for r in rows]
+    for weight, row in changes:
+        if weight < 0:
+            left.remove(repr(row))
+    return sorted(left + [repr(row) for weight, row in changes if weight > 0])
+
+
+@pytest.fixture
+def table(tmp_path: Path, kernel: Kernel) -> Table:
+    return Table(tmp_path / "store", kernel)
+
+
+def test_a_repeated_key_overwrites_and_the_last_of_one_insert_wins(table: Table) -> None:
+    assert table.epoch(table.insert((1, "a", 1.0), (2, "b", 2.0), (1, "c", 3.0))) == [(1, (1, "c", 3.0)), (1, (2, "b", 2.0))]
+    assert table.epoch(table.insert((1, "d", 1.0), (3, "e", None))) == [(-1, (1, "c", 3.0)), (1, (1, "d", 1.0)), (1, (3, "e", None))]
+
+
+def test_insert_update_and_delete_of_one_key_in_one_epoch_end_as_a_database_would(table: Table) -> None:
+    table.epoch(table.insert((1, "a", 1.0), (2, "b", 2.0)))
+    is_one = call("EqualTo", column(0), long(1))
+    rename = Update("t", ((1, Literal("x", "string")),), is_one)
+    assert table.epoch(Delete("t", is_one), table.insert((1, "z", 9.0)), rename) == [(-1, (1, "a", 1.0)), (1, (1, "x", 9.0))]
+    assert table.epoch(rename, Delete("t", is_one), rename) == [(-1, (1, "x", 9.0))]
+    assert table.epoch(table.insert((7, "new", 0.0)), Delete("t", call("EqualTo", long(7), column(0)))) == []
+
+
+def test_what_ends_as_it_was_puts_nothing_out(table: Table) -> None:
+    table.epoch(table.insert((1, None, float("nan")), (2, "b", -0.0)))
+    everything = Delete("t", None)
+    assert table.epoch(everything, table.insert((1, None, float("nan")), (2, "b", -0.0))) == []
+    assert table.epoch(table.insert((2, "b", 0.0))) == [(-1, (2, "b", -0.0)), (1, (2, "b", 0.0))]
+
+
+def test_a_condition_that_is_null_touches_nothing(table: Table) -> None:
+    table.epoch(table.insert((1, None, None)))
+    null = call("EqualTo", column(1), Literal("a", "string"))
+    assert table.epoch(Delete("t", null), Update("t", ((2, Literal("1.0", "double")),), null)) == []
+    assert table.epoch(Delete("t", call("EqualTo", column(0), long(None)))) == []
+
+
+def test_an_update_does_not_see_what_it_writes(table: Table) -> None:
+    table.epoch(table.insert(*((i, "a", float(i)) for i in range(100))))
+    grow = Update("t", ((2, call("Add", column(2), Literal("1.0", "double"), type="double")),), None)
+    changes = table.epoch(grow, grow)
+    assert sorted(r[2] for w, r in changes if w > 0) == [i + 2.0 for i in range(100)]
+
+
+def test_a_where_that_names_the_keys_reads_only_them(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.epoch(table.insert(*((i, "a", float(i)) for i in range(100))))
+
+    def no_scan(*_: object, **__: object) -> None:
+        raise AssertionError("a scan, where the keys are known")
+
+    named = [
+        call("EqualTo", column(0), long(5)),
+        call(
+            "And",
+            call("GreaterThan", column(2), Literal("1.0", "double")),
+            call("In", column(0), long(7), long(8), long(7), long(200), long(1)),
+        ),
+    ]
+    store = HummockStore(table.objects, table.version, BlockCache())
+    state = StateTable(table.schema, store, table.version.epoch, VNODES)
+    replay = TableReplay(NODE, state, table.kernel, range(VNODES), VNODES)
+    monkeypatch.setattr(StateTable, "scan", no_scan)
+    chunk = replay.apply([Delete("t", w) for w in named], table.payloads.__getitem__)
+    assert sorted(weighted(chunk)) == [(-1, (i, "a", float(i))) for i in (5, 7, 8)]
+    with pytest.raises(AssertionError, match="a scan"):
+        replay.apply([Delete("t", call("GreaterThan", column(0), long(5)))], table.payloads.__getitem__)
+
+
+def test_a_composite_key_is_read_by_the_product_of_its_choices(tmp_path: Path, kernel: Kernel) -> None:
+    types = ("double", "decimal(10,2)", "string")
+    wide = Table(tmp_path / "store", kernel, nodes.TableReplay(1, (1, 0), types))
+    rows = [(x, Decimal(y), "r") for x in (0.0, 1.5, float("nan")) for y in ("1.00", "2.50")]
+    wide.epoch(wide.insert(*rows))
+    zero = call("EqualTo", Column(0, "double"), Literal("-0.0", "double"))
+    price = call("In", Column(1, "decimal(10,2)"), Literal("2.50", "decimal(10,2)"), Literal("9.00", "decimal(10,2)"))
+    assert wide.epoch(Delete("t", call("And", zero, price))) == [(-1, (0.0, Decimal("2.50"), "r"))]
+    assert wide.epoch(wide.insert((-0.0, Decimal("1.00"), "s"))) == [(-1, (0.0, Decimal("1.00"), "r")), (1, (-0.0, Decimal("1.00"), "s"))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_statements_match_a_dict(table: Table, seed: int) -> None:
+    """20 epochs of up to 6 statements; the dict takes each in turn."""
+    rng = random.Random(seed)
+    model: dict[int, Row] = {}
+    for _ in range(20):
+        before, entries = dict(model), []
+        for _ in range(rng.randrange(7)):
+            low = rng.randrange(40)
+            match rng.randrange(5):
+                case 0 | 1:
+                    rows = [
+                        (rng.randrange(40), rng.choice(["a", "b", None]), rng.choice([0.5, 1.0, None])) for _ in range(rng.randrange(12))
+                    ]
+                    entries.append(table.insert(*rows))
+                    model.update((r[0], r) for r in rows)
+                case 2:
+                    entries.append(Delete("t", call("GreaterThan", column(0), long(low))))
+                    model = {k: r for k, r in model.items() if not k > low}
+                case 3:
+                    entries.append(Delete("t", call("EqualTo", column(0), long(low))))
+                    model.pop(low, None)
+                case 4:
+                    more = call("Add", column(2), Literal("1.0", "double"), type="double")
+                    entries.append(Update("t", ((1, Literal("u", "string")), (2, more)), call("LessThan", column(0), long(low))))
+                    model = {k: (k, "u", None if r[2] is None else r[2] + 1.0) if k < low else r for k, r in model.items()}
+        changed = [k for k in before.keys() | model.keys() if before.get(k) != model.get(k)]
+        expected = [(-1, before[k]) for k in changed if k in before] + [(1, model[k]) for k in changed if k in model]
+        assert table.epoch(*entries) == sorted(expected, key=repr)
+
+
+def test_an_expression_that_raises_names_table_statement_and_key(table: Table) -> None:
+    table.epoch(table.insert((1, "a", 1.0), (2, "b", 2.0)))
+    two = call("EqualTo", column(0), long(2))
+    overflow = call("Add", column(0), long(2**63 - 1), type="bigint")
+    with pytest.raises(StatementRowError, match=r"table 't', UPDATE \(number 2 .*key \(2\).*Nothing of this epoch was committed"):
+        table.epoch(
+            Delete("t", call("EqualTo", column(0), long(9))), Update("t", ((2, call("Cast", overflow, type="double")),), two), commit=False
+        )
+    with pytest.raises(StatementRowError, match=r"DELETE \(number 1 "):
+        table.epoch(Delete("t", call("EqualTo", call("Remainder", column(0), long(0), type="bigint"), long(0))), commit=False)
+
+
+def test_units_share_the_keys_by_vnode(table: Table) -> None:
+    entry = table.insert(*((i, "a", 0.0) for i in range(1000)))
+    store = HummockStore(table.objects, table.version, BlockCache())
+    seen = []
+    for vnode in range(VNODES):
+        state = StateTable(table.schema, store, 0, VNODES)
+        chunk = TableReplay(NODE, state, table.kernel, [vnode], VNODES).apply([entry], table.payloads.__getitem__)
+        assert 20 < chunk.num_rows < 120
+        seen += chunk["c0"].to_pylist()
+    assert np.array_equal(np.sort(seen), np.arange(1000))
