@@ -1,6 +1,7 @@
 """What tests of all rooms share."""
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 def spark() -> Iterator[Any]:
     """One small local Spark session in UTC: the independent judge."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers are the PATH's python3, which has no packages
     from pyspark.sql import SparkSession
 
     settings = {
