@@ -209,5 +209,8 @@ def test_composite_keys_sort_as_sparks_order_by(spark: Any) -> None:
 
 
 def test_the_order_used_above_is_the_one_python_sorts_by() -> None:
-    rows = [(None,), (math.nan,), (1.0,), (-math.inf,)]
-    assert sorted(rows, key=cmp_to_key(lambda a, b: compare(a, b, [KeyColumn(0)]))) == [(None,), (-math.inf,), (1.0,), rows[1]]
+    def by_key(a: tuple[Any, ...], b: tuple[Any, ...]) -> int:
+        return compare(a, b, [KeyColumn(0)])
+
+    rows: list[tuple[Any, ...]] = [(None,), (math.nan,), (1.0,), (-math.inf,)]
+    assert sorted(rows, key=cmp_to_key(by_key)) == [(None,), (-math.inf,), (1.0,), rows[1]]

@@ -313,7 +313,7 @@ def test_many_rows_over_many_blocks_agree_with_plain_columns(objects: ObjectStor
             live = np.flatnonzero(value >= 0)
             rows = pa.concat_tables(table.scan(batch_rows=1500))
             vnodes = vnodes_of([pa.array(live)], V)
-            assert np.array_equal(rows["c0"].to_numpy(), live[np.lexsort([live, vnodes])])
+            assert np.array_equal(rows["c0"].to_numpy(), live[np.lexsort((live, vnodes))])
             assert np.array_equal(rows["c1"].to_numpy(), value[rows["c0"].to_numpy()])
         store.ingest(table.seal(), epoch)
     ordered = pa.concat_tables(StorageTable(NUMBERS, store.reader, 5, V).scan_ordered(columns=[0, 2]))
