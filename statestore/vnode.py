@@ -142,8 +142,9 @@ def byte_spans(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     lengths = np.diff(ends)
     if array.null_count:
         lengths[null_mask(array)] = 0  # Arrow lets a NULL slot hold bytes
-    data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
-    return data, ends[:-1], lengths
+    # Only the bytes of this slice: what is done to them must not cost what the whole buffer costs.
+    data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)[ends[0] : ends[-1]]
+    return data, ends[:-1] - ends[0], lengths
 
 
 def _hash_column(array: pa.Array, seeds: U64) -> U64:

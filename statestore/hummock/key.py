@@ -169,9 +169,7 @@ def _escaped(array: pa.Array, descending: bool) -> pa.BinaryArray:
     if array.null_count:
         array = array.fill_null(b"" if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type) else "")
     data, starts, lengths = byte_spans(array)
-    first, last = (int(starts[0]), int(starts[-1] + lengths[-1])) if len(starts) else (0, 0)
-    data = data[first:last]
-    ends = np.concatenate([starts, starts[-1:] + lengths[-1:]]) - first if len(starts) else np.zeros(1, np.int64)
+    ends = np.concatenate([np.zeros(1, np.int64), starts + lengths])
     special = data <= _ESCAPE
     if special.any():  # rare: text holds neither byte
         copies = special.astype(np.int64) + 1
