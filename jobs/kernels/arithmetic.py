@@ -1,0 +1,108 @@
+"""Arithmetic. Integers raise on overflow at the node's own type, division by zero raises, decimals follow Spark's result types.
+
+Integer operands arrive already cast to one type by Spark; the result has that type. TRY compute in a wider type and give NULL where
+the result does not fit, so that only the node's own overflow turns into NULL, not what its operands raise.
+"""
+
+from collections.abc import Sequence
+
+from jobs.kernels.decimals import decimal_call, refuse_decimal
+from jobs.kernels.duck import cast, duck_type, fail_when, int_range, try_cast
+from jobs.kernels.registry import FLOATS, INTEGERS, NUMBERS, family_of, renders
+from jobs.sql.logical import Call
+
+_SAME = [((t, t), t) for t in NUMBERS]
+_SYMBOLS = {"Add": "+", "Subtract": "-", "Multiply": "*"}
+_ZERO = "division by zero"
+
+
+def _register_symbol(node: str, symbol: str) -> None:
+    @renders(node, _SAME, refuse=refuse_decimal, raises=True)
+    def ansi(call: Call, args: Sequence[str]) -> str:
+        if family_of(call.type) == "decimal":
+            return decimal_call(call, args)
+        return f"{args[0]} {symbol} {args[1]}"
+
+    @renders(node, _SAME, mode="TRY", refuse=refuse_decimal, raises=True)
+    def tried(call: Call, args: Sequence[str]) -> str:
+        if family_of(call.type) == "decimal":
+            return decimal_call(call, args)
+        if call.type in FLOATS:
+            return f"{args[0]} {symbol} {args[1]}"
+        return try_cast(f"CAST({args[0]} AS HUGEINT) {symbol} {args[1]}", call.type)
+
+
+for _node, _symbol in _SYMBOLS.items():
+    _register_symbol(_node, _symbol)
+
+
+def _divides_by_zero(args: Sequence[str]) -> str:
+    """Spark looks at the divisor first, but a NULL dividend gives NULL whatever the divisor."""
+    return f"{args[1]} = 0 AND {args[0]} IS NOT NULL"
+
+
+def _divide(call: Call, args: Sequence[str]) -> str:
+    if family_of(call.type) == "decimal":
+        return decimal_call(call, args)
+    return fail_when(_divides_by_zero(args), _ZERO, f"{args[0]} / {args[1]}", call)
+
+
+def _integral_divide(call: Call, args: Sequence[str]) -> str:
+    if call.mode == "TRY":
+        quotient = try_cast(f"CAST({args[0]} AS HUGEINT) // {args[1]}", call.type)
+        return fail_when(_divides_by_zero(args), _ZERO, quotient, call)
+    return f"{args[0]} // {args[1]}"  # truncates; raises on zero and on MIN // -1
+
+
+def _remainder(call: Call, args: Sequence[str]) -> str:
+    """The sign is the dividend's, as in C; MIN % -1 is 0."""
+    return fail_when(_divides_by_zero(args), _ZERO, _modulo(call.type, args), call)
+
+
+def _pmod(call: Call, args: Sequence[str]) -> str:
+    """r = a % n, and (r + n) % n where r is negative; that sum wraps around in int and bigint, as in Java."""
+    remainder = f"({_modulo(call.type, args)})"
+    if call.type in FLOATS:
+        moved = f"({remainder} + {args[1]}) % {args[1]}"
+    else:
+        total = f"(CAST({remainder} AS HUGEINT) + {args[1]})"
+        if call.type in ("int", "bigint"):
+            low, high = int_range(call.type)
+            total = f"(CASE WHEN {total} < {low} THEN {total} + {high - low + 1} ELSE {total} END)"
+        moved = cast(f"({total} % {args[1]})", call.type)
+    value = f"CASE WHEN {remainder} < 0 THEN {moved} ELSE {remainder} END"
+    return fail_when(_divides_by_zero(args), _ZERO, value, call)
+
+
+def _modulo(type_name: str, args: Sequence[str]) -> str:
+    if type_name in INTEGERS:  # MIN % -1 overflows in the machine's division
+        return f"CASE WHEN {args[1]} = -1 THEN {cast('0', type_name)} ELSE {args[0]} % {args[1]} END"
+    return f"{args[0]} % {args[1]}"
+
+
+_WITH_FLOATS = [((t, t), t) for t in (*INTEGERS, *FLOATS)]
+_QUOTIENTS = [((t, t), t) for t in ("double", "decimal")]
+for _mode in (None, "TRY"):
+    renders("Divide", _QUOTIENTS, mode=_mode, refuse=refuse_decimal, raises=True)(_divide)
+    renders("IntegralDivide", [(("bigint", "bigint"), "bigint")], mode=_mode, raises=True)(_integral_divide)
+    renders("Remainder", _WITH_FLOATS, mode=_mode, raises=True)(_remainder)
+renders("Pmod", _WITH_FLOATS, raises=True)(_pmod)
+
+
+@renders("UnaryMinus", [((t,), t) for t in NUMBERS], refuse=refuse_decimal, raises=True)
+def unary_minus(call: Call, args: Sequence[str]) -> str:
+    if call.type in INTEGERS:  # a plain minus would widen
+        return f"CAST(0 AS {duck_type(call.type)}) - {args[0]}"
+    return f"-{args[0]}"
+
+
+@renders("Abs", [((t,), t) for t in NUMBERS], refuse=refuse_decimal, raises=True)
+def abs_(call: Call, args: Sequence[str]) -> str:
+    return f"abs({args[0]})"
+
+
+@renders("UnaryPositive", [((t,), t) for t in NUMBERS])
+def unary_positive(call: Call, args: Sequence[str]) -> str:
+    return args[0]
+
+

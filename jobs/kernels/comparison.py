@@ -1,0 +1,56 @@
+"""Comparisons and tests for NULL. NaN equals NaN and is greater than all else, 0.0 equals -0.0, strings compare as bytes: DuckDB agrees
+with Spark on each, and so do its -inf..NaN order of doubles and FALSE < TRUE."""
+
+from collections.abc import Sequence
+
+from jobs.kernels.registry import FLOATS, TYPES, may_raise, renders
+from jobs.sql.logical import Call
+
+_PAIRS = [((t, t), "boolean") for t in TYPES]
+_OPERATORS = {
+    "EqualTo": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "EqualNullSafe": "IS NOT DISTINCT FROM",
+}
+
+
+def _register_operator(node: str, operator: str) -> None:
+    @renders(node, _PAIRS, strict=node != "EqualNullSafe")
+    def compare(call: Call, args: Sequence[str]) -> str:
+        return f"{args[0]} {operator} {args[1]}"
+
+
+for _node, _operator in _OPERATORS.items():
+    _register_operator(_node, _operator)
+
+
+@renders("IsNull", [((t,), "boolean") for t in TYPES], strict=False)
+def is_null(call: Call, args: Sequence[str]) -> str:
+    return f"{args[0]} IS NULL"
+
+
+@renders("IsNotNull", [((t,), "boolean") for t in TYPES], strict=False)
+def is_not_null(call: Call, args: Sequence[str]) -> str:
+    return f"{args[0]} IS NOT NULL"
+
+
+@renders("IsNaN", [((t,), "boolean") for t in FLOATS])
+def is_nan(call: Call, args: Sequence[str]) -> str:
+    return f"coalesce(isnan({args[0]}), FALSE)"  # never NULL in Spark
+
+
+def _refuse_in(call: Call) -> str | None:
+    """Spark stops at the first item that is equal; DuckDB evaluates them all."""
+    return "renders only with items that cannot raise" if any(may_raise(a) for a in call.args[1:]) else None
+
+
+def _in(call: Call, args: Sequence[str]) -> str:
+    if len(args) == 1:
+        return f"CASE WHEN {args[0]} IS NULL THEN NULL ELSE FALSE END"
+    return f"{args[0]} IN ({', '.join(args[1:])})"
+
+
+renders("In", [((t,), "boolean") for t in TYPES], refuse=_refuse_in, strict=False)(_in)

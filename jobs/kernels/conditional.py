@@ -1,0 +1,74 @@
+"""Boolean logic and choices. What Spark would not evaluate is not evaluated here either, where that could raise.
+
+DuckDB's CASE and COALESCE evaluate a branch only on the rows that reach it. Its AND and OR evaluate both sides on all rows, so
+a right side that may raise is put behind a CASE.
+"""
+
+from collections.abc import Sequence
+
+from jobs.kernels.registry import FLOATS, TYPES, may_raise, renders
+from jobs.sql.logical import Call
+
+_BOTH = [(("boolean", "boolean"), "boolean")]
+
+
+@renders("And", _BOTH, strict=False)
+def and_(call: Call, args: Sequence[str]) -> str:
+    left, right = args
+    if may_raise(call.args[1]):
+        return f"CASE WHEN NOT {left} THEN FALSE ELSE {left} AND {right} END"  # a NULL on the left still reaches the right, as in Spark
+    return f"{left} AND {right}"
+
+
+@renders("Or", _BOTH, strict=False)
+def or_(call: Call, args: Sequence[str]) -> str:
+    left, right = args
+    if may_raise(call.args[1]):
+        return f"CASE WHEN {left} THEN TRUE ELSE {left} OR {right} END"
+    return f"{left} OR {right}"
+
+
+@renders("Not", [(("boolean",), "boolean")])
+def not_(call: Call, args: Sequence[str]) -> str:
+    return f"NOT {args[0]}"
+
+
+@renders("If", [(("boolean", t, t), t) for t in TYPES], strict=False)
+def if_(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN {args[0]} THEN {args[1]} ELSE {args[2]} END"
+
+
+@renders("CaseWhen", [(("boolean", t), t) if t != "boolean" else (("boolean",), "boolean") for t in TYPES], strict=False)
+def case_when(call: Call, args: Sequence[str]) -> str:
+    """Arguments: condition, value, condition, value, …, and the ELSE value if their number is odd."""
+    branches = [f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2)]
+    otherwise = f"ELSE {args[-1]}" if len(args) % 2 else ""
+    return f"CASE {' '.join(branches)} {otherwise} END"
+
+
+@renders("Coalesce", [((t,), t) for t in TYPES], strict=False)
+def coalesce(call: Call, args: Sequence[str]) -> str:
+    return f"coalesce({', '.join(args)})"
+
+
+def _extreme(call: Call, function: str, args: Sequence[str]) -> str:
+    """NULLs are skipped. DuckDB's answer over floats loses the sign of zero; Spark's is the first argument that equals it."""
+    found = f"{function}({', '.join(args)})"
+    if call.type not in FLOATS:
+        return found
+    return f"coalesce({', '.join(f'CASE WHEN {arg} = {found} THEN {arg} END' for arg in args)})"
+
+
+@renders("Greatest", [((t,), t) for t in TYPES], strict=False)
+def greatest(call: Call, args: Sequence[str]) -> str:
+    return _extreme(call, "greatest", args)
+
+
+@renders("Least", [((t,), t) for t in TYPES], strict=False)
+def least(call: Call, args: Sequence[str]) -> str:
+    return _extreme(call, "least", args)
+
+
+@renders("NaNvl", [((t, t), t) for t in FLOATS], strict=False)
+def nanvl(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN isnan({args[0]}) THEN {args[1]} ELSE {args[0]} END"

@@ -1,0 +1,106 @@
+"""Decimal arithmetic with Spark's result types: exact, then rounded HALF_UP to the result's scale.
+
+Where the exact result fits in 38 digits DuckDB computes it; wider ones go through Arrow's 256-bit decimals. Spark rounds products to
+39 digits and quotients to 39 places before it rounds to the result's scale; a type for which that first rounding could show is refused.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.kernels.duck import cast, decimal_of, fail_when
+from jobs.kernels.functions import declare
+from jobs.kernels.registry import family_of
+from jobs.sql.logical import Call
+
+MAX_DIGITS = 38  # of a decimal, in Spark, DuckDB and Arrow's 128 bits
+MAX_WIDE_DIGITS = 76  # of Arrow's 256 bits
+
+
+def refuse_decimal(call: Call) -> str | None:
+    """Why this call over decimals does not render, or None."""
+    if family_of(call.type) != "decimal":
+        return None
+    if len(call.args) == 1:  # Spark negates in 34 digits, and rounds what has more
+        return None if decimal_of(call.type)[0] <= 34 else "is rounded to 34 digits by Spark; cast it to at most 34 digits"
+    (p1, s1), (p2, s2) = (decimal_of(a.type) for a in call.args)
+    scale = decimal_of(call.type)[1]
+    if call.node == "Multiply" and p1 + p2 > MAX_DIGITS and scale < s1 + s2:
+        return f"needs more than {MAX_DIGITS} digits before rounding; cast an operand to a smaller decimal"
+    if call.node == "Multiply" and call.mode == "TRY" and p1 + p2 + 1 > MAX_WIDE_DIGITS:
+        return f"needs more than {MAX_WIDE_DIGITS} digits; cast an operand to a smaller decimal"
+    if call.node == "Divide" and (scale + p2 > 39 or _quotient_digits(p1, s1, p2, s2, scale) > MAX_WIDE_DIGITS):
+        return f"needs more than {MAX_WIDE_DIGITS} digits before rounding; cast an operand to a smaller decimal"
+    return None
+
+
+def decimal_call(call: Call, args: Sequence[str]) -> str:
+    """Add, Subtract, Multiply or Divide of two decimals to the call's type; overflow raises, or is NULL in TRY mode."""
+    (p1, s1), (p2, s2) = (decimal_of(a.type) for a in call.args)
+    if call.node == "Divide":
+        quotient = f"{_wide_function(call)}({args[0]}, nullif({args[1]}, 0))"
+        return fail_when(f"{args[1]} = 0 AND {args[0]} IS NOT NULL", "division by zero", quotient, call)
+    if call.node == "Multiply":
+        if p1 + p2 <= MAX_DIGITS or call.mode != "TRY":
+            wide = cast(args[0], f"decimal({max(p1, 19)},{s1})")  # from 19 digits DuckDB multiplies in 128 bits
+            return cast(f"({wide} * {args[1]})", call.type)
+        return f"{_wide_function(call)}({args[0]}, {args[1]})"
+    scale = max(s1, s2)
+    digits = max(p1 - s1, p2 - s2) + scale + 1
+    if digits > MAX_DIGITS:
+        return f"{_wide_function(call)}({args[0]}, {args[1]})"
+    common = f"decimal({digits},{scale})"
+    symbol = "+" if call.node == "Add" else "-"
+    return cast(f"({cast(args[0], common)} {symbol} {cast(args[1], common)})", call.type)
+
+
+def _dividend_scale(s1: int, p2: int, s2: int, scale: int) -> int:
+    """The scale a dividend needs so that Arrow's quotient, which it cuts off at scale `_quotient_scale`, has a digit more than `scale`."""
+    return max(s1, scale - p2 + s2)
+
+
+def _quotient_scale(s1: int, p2: int, s2: int) -> int:
+    """Arrow's rule."""
+    return max(4, s1 - s2 + p2 + 1)
+
+
+def _quotient_digits(p1: int, s1: int, p2: int, s2: int, scale: int) -> int:
+    """Digits of Arrow's quotient."""
+    return p1 - s1 + s2 + _quotient_scale(_dividend_scale(s1, p2, s2, scale), p2, s2)
+
+
+_OPERATIONS: dict[str, Callable[..., pa.Array]] = {
+    "Add": pc.add,
+    "Subtract": pc.subtract,
+    "Multiply": pc.multiply,
+    "Divide": pc.divide,
+}
+
+
+def _wide_function(call: Call) -> str:
+    """Declare the 256-bit form of this call; answers its name."""
+    left, right = call.args
+    (p1, s1), (p2, s2), (precision, scale) = decimal_of(left.type), decimal_of(right.type), decimal_of(call.type)
+    operation, nulls = _OPERATIONS[call.node], call.mode == "TRY"
+    if call.node == "Divide":  # one digit more than Spark's scale, cut off, decides HALF_UP
+        wide_scale = _dividend_scale(s1, p2, s2, scale)
+        wide_left, wide_right = pa.decimal256(p1 - s1 + wide_scale, wide_scale), pa.decimal256(p2, s2)
+    elif call.node == "Multiply":
+        wide_left, wide_right = pa.decimal256(p1, s1), pa.decimal256(p2, s2)
+    else:
+        wide_left = wide_right = pa.decimal256(max(p1 - s1, p2 - s2) + max(s1, s2), max(s1, s2))
+    bound = pa.scalar(10 ** (precision - scale), pa.decimal256(precision - scale + 1, 0))
+
+    def compute(a: pa.Array, b: pa.Array) -> pa.Array:
+        exact = operation(a.cast(wide_left), b.cast(wide_right))
+        rounded = pc.round(exact, ndigits=scale, round_mode="half_towards_infinity") if exact.type.scale > scale else exact
+        fits = pc.less(pc.abs(rounded), bound)
+        if nulls:
+            rounded = pc.if_else(fits, rounded, pa.scalar(None, rounded.type))
+        elif not pc.all(fits, min_count=0).as_py():
+            raise OverflowError(f"result does not fit {call.type}")
+        return rounded.cast(pa.decimal128(precision, scale))
+
+    name = f"decimal_{call.node.lower()}{'_try' if nulls else ''}_{p1}_{s1}_{p2}_{s2}_{precision}_{scale}"
+    return declare(name, (left.type, right.type), call.type, compute)

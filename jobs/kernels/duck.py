@@ -1,0 +1,74 @@
+"""Small pieces of DuckDB text that the rules share: types, constants, raising."""
+
+import re
+
+from jobs.kernels.registry import INTEGER_BITS
+from jobs.sql.logical import Call, Literal
+from statestore.types import UnsupportedTypeError
+
+_DUCK = {
+    "boolean": "BOOLEAN",
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def duck_type(type_name: str) -> str:
+    """DuckDB's name of a type. Raises UnsupportedTypeError."""
+    if (simple := _DUCK.get(type_name)) is not None:
+        return simple
+    precision, scale = decimal_of(type_name)
+    return f"DECIMAL({precision},{scale})"
+
+
+def decimal_of(type_name: str) -> tuple[int, int]:
+    """Precision and scale of a decimal type. Raises UnsupportedTypeError for any other."""
+    if (match := _DECIMAL.fullmatch(type_name)) is None:
+        raise UnsupportedTypeError(type_name)
+    return int(match[1]), int(match[2])
+
+
+def cast(sql: str, type_name: str) -> str:
+    """DuckDB's own cast; raises on a value that does not fit."""
+    return f"CAST({sql} AS {duck_type(type_name)})"
+
+
+def try_cast(sql: str, type_name: str) -> str:
+    """DuckDB's own cast; NULL for a value that does not fit. What `sql` itself raises still raises."""
+    return f"TRY_CAST({sql} AS {duck_type(type_name)})"
+
+
+def quote(text: str) -> str:
+    """A string constant."""
+    if "\0" in text:  # the parser ends a statement there
+        return "(" + " || chr(0) || ".join(quote(part) for part in text.split("\0")) + ")"
+    return "'" + text.replace("'", "''") + "'"
+
+
+def fail_when(condition: str, reason: str, value: str, call: Call) -> str:
+    """`value`, but where `condition` holds an error in ANSI mode and NULL in TRY mode."""
+    if call.mode == "TRY":
+        return f"CASE WHEN {condition} THEN NULL ELSE {value} END"
+    return f"CASE WHEN {condition} THEN error({quote(reason)}) ELSE {value} END"
+
+
+def int_range(type_name: str) -> tuple[int, int]:
+    """Least and greatest value of an integer type."""
+    bits = INTEGER_BITS[type_name]
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+
+def constant(expr: object) -> str | int | bool | None:
+    """The value of a constant argument. Requires: the rule refuses calls where it is none."""
+    assert isinstance(expr, Literal), expr
+    return expr.value

@@ -1,0 +1,61 @@
+"""What a kernel refuses, before it runs and while it runs."""
+
+from jobs.sql.logical import Call, Column, Expr, Literal, Place
+from statestore.errors import InputError, TussockError
+
+
+def text_of(expr: Expr) -> str:
+    """The expression as a person reads it: `Add(c0, 1)`, `Cast(c2 AS int)`; stable, and never run."""
+    match expr:
+        case Column(index=index):
+            return f"c{index}"
+        case Literal(value=None):
+            return "NULL"
+        case Literal(value=value, type="string" | "binary" | "date" | "timestamp" | "timestamp_ntz"):
+            return f"{value!r}"
+        case Literal(value=value):
+            return f"{value}"
+        case Call(node="Cast", args=(child,), type=type_):
+            return f"Cast({text_of(child)} AS {type_})"
+        case Call(node=node, args=args, mode=mode):
+            return f"{'try_' if mode == 'TRY' else ''}{node}({', '.join(text_of(a) for a in args)})"
+
+
+class UnsupportedExpressionError(InputError):
+    """An expression that no kernel renders: it is not on the list of those tested against Spark."""
+
+    def __init__(self, shape: str, text: str, reason: str, place: Place | None = None) -> None:
+        super().__init__(shape, text, reason, place)
+        self.shape, self.text, self.reason, self.place = shape, text, reason, place
+
+    def __str__(self) -> str:
+        where = "" if self.place is None else f" at line {self.place.line}, column {self.place.column}"
+        return f"expression {self.text}{where} cannot be maintained: {self.shape} {self.reason}."
+
+
+class RowError(InputError):
+    """An expression raised on a row, as Spark in ANSI mode would.
+
+    `row` is the index of the first such row in the kernel's input, so that the caller can name the row's key.
+    """
+
+    def __init__(self, text: str, reason: str, row: int) -> None:
+        super().__init__(text, reason, row)
+        self.text, self.reason, self.row = text, reason, row
+
+    def __str__(self) -> str:
+        return (
+            f"expression {self.text} raised on row {self.row} of its input: {self.reason}. "
+            "Correct the row, or write the expression with try_…, CASE or a filter."
+        )
+
+
+class KernelError(TussockError):
+    """DuckDB refused a query that was rendered by us: a defect of the renderer, or memory and disk at their bounds."""
+
+    def __init__(self, sql: str, reason: str) -> None:
+        super().__init__(sql, reason)
+        self.sql, self.reason = sql, reason
+
+    def __str__(self) -> str:
+        return f"a kernel query failed: {self.reason}. Nothing of this epoch became visible. The query was: {self.sql[:2000]}"

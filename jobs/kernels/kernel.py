@@ -1,0 +1,190 @@
+"""The kernel: one DuckDB connection per process that computes over Arrow tables, closed off from everything else.
+
+One thread (a Spark task is one core), memory bounded and allowed to spill, no files, no network, no extension loading, UTC, configuration
+locked. A connection costs 20 ms, so the process keeps it; a query costs about 1 ms, so all expressions of a projection are one query.
+"""
+
+import atexit
+import os
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from jobs.kernels.duck import duck_type
+from jobs.kernels.errors import KernelError, RowError, text_of
+from jobs.kernels.functions import declared
+from jobs.kernels.render import render
+from jobs.sql.logical import Column, Expr
+from statestore.types import arrow_type
+
+DEFAULT_MEMORY = "512MB"
+_NOT_A_ROWS_FAULT = (
+    duckdb.ParserException,
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.OutOfMemoryException,
+    duckdb.InternalException,
+)
+
+
+class Kernel:
+    """Computes bound expressions over tables whose column i is named `c{i}`."""
+
+    def __init__(self, memory_limit: str = DEFAULT_MEMORY, temp_directory: str | None = None) -> None:
+        """`memory_limit` as DuckDB reads it; beyond it, sorts, joins and aggregates spill to `temp_directory` (None: they fail instead)."""
+        self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": memory_limit})
+        for setting in (
+            "SET TimeZone = 'UTC'",
+            f"SET temp_directory = '{(temp_directory or '').replace(chr(39), chr(39) * 2)}'",
+            "SET disabled_optimizers = 'expression_rewriter'",  # it makes c0 * 2 > 2 into c0 > 1, which loses the overflow
+            "SET python_enable_replacements = false",  # a table is what is passed in, never a variable of the caller
+            "SET autoinstall_known_extensions = false",
+            "SET autoload_known_extensions = false",
+            "SET enable_external_access = false",
+            "SET lock_configuration = true",
+        ):
+            self._connection.execute(setting)
+        self._registered = 0  # of the declared functions, oldest first
+
+    def project(self, rows: pa.Table, exprs: Sequence[Expr], types: Sequence[str], keep: Sequence[str] = ()) -> pa.Table:
+        """Compute one column per expression.
+
+        Args:
+            rows: (n, …), columns named `c0`, `c1`, …; other names are allowed.
+            exprs: bound expressions over those columns.
+            types: the type of each expression, by Spark's name.
+            keep: names of input columns that are passed through after the computed ones, e.g. `("w",)`.
+
+        Returns:
+            (n, len(exprs) + len(keep)) in the order of `rows`; columns `c0`, `c1`, … of exactly `arrow_type(types[i])`, then `keep`.
+
+        Raises:
+            RowError: an expression raised on a row, as Spark would in ANSI mode.
+            UnsupportedExpressionError: an expression is not on the tested list.
+            KernelError: the rendered query failed for another reason.
+
+        Cost: one query for all expressions (about 1 ms and up); none for plain columns, which are passed on without a copy.
+        """
+        computed = tuple(e for e in exprs if not isinstance(e, Column))
+        answer = self._select(rows, computed) if computed else None
+        columns: list[pa.ChunkedArray] = []
+        taken = 0
+        for expr, type_name in zip(exprs, types, strict=True):
+            if isinstance(expr, Column):
+                column = rows[f"c{expr.index}"]
+            else:
+                assert answer is not None
+                column, taken = answer.column(taken), taken + 1
+            if column.type != arrow_type(type_name):
+                raise KernelError(text_of(expr), f"it gives {column.type} where {arrow_type(type_name)} ({type_name}) was bound")
+            columns.append(column)
+        names = [*(f"c{i}" for i in range(len(columns))), *keep]
+        return pa.table([*columns, *(rows[k] for k in keep)], names=names)
+
+    def filter(self, rows: pa.Table, condition: Expr) -> pa.Table:
+        """The rows for which the condition is true (not false, not NULL), in order, all columns. Raises as `project` does.
+
+        The condition is computed as a column on every row, so that no rewrite of a WHERE moves a part that may raise before the part
+        that guards it.
+        """
+        return rows.filter(self.project(rows, (condition,), ("boolean",))["c0"])
+
+    def query(self, sql: str, **tables: pa.Table) -> pa.Table:
+        """Run an executor's query over tables given by name; the types are what DuckDB makes of the text.
+
+        Raises:
+            KernelError: with the query and DuckDB's reason.
+        """
+        try:
+            return self._run(sql, tables)
+        except duckdb.Error as err:
+            raise KernelError(sql, _reason_of(err)) from err
+
+    def close(self) -> None:
+        """Release the connection; the kernel is of no use afterwards."""
+        self._connection.close()
+
+    def _select(self, rows: pa.Table, exprs: tuple[Expr, ...]) -> pa.Table:
+        sql = _select_text(exprs)
+        try:
+            return self._run(sql, {"rows": rows})
+        except _NOT_A_ROWS_FAULT as err:
+            raise KernelError(sql, _reason_of(err)) from err
+        except duckdb.Error as err:
+            raise self._row_error(rows, exprs, err) from err
+
+    def _run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
+        self._register_functions()
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        try:
+            return self._connection.sql(sql).to_arrow_table()
+        finally:
+            for name in tables:
+                self._connection.unregister(name)
+
+    def _register_functions(self) -> None:
+        functions = declared()
+        if self._registered == len(functions):
+            return
+        create: Any = self._connection.create_function  # its stubs know Python values only, not Arrow columns
+        for function in list(functions.values())[self._registered :]:
+            create(
+                function.name,
+                function.call,
+                [duckdb.sqltype(duck_type(p)) for p in function.parameters],
+                duckdb.sqltype(duck_type(function.result)),
+                type="arrow",
+                null_handling="special",
+            )
+        self._registered = len(functions)
+
+    def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], err: duckdb.Error) -> Exception:
+        """Which expression raised, and on which row first: by running each alone, then halves of the rows. O(log n) queries."""
+        for expr in exprs:
+            if (found := self._failure(rows, expr)) is None:
+                continue
+            low, high = 0, rows.num_rows  # rows[:low] passes, rows[:high] fails
+            while high - low > 1:
+                middle = (low + high) // 2
+                failure = self._failure(rows.slice(low, middle - low), expr)
+                low, high, found = (middle, high, found) if failure is None else (low, middle, failure)
+            return RowError(text_of(expr), self._failure(rows.slice(low, 1), expr) or found, low)
+        return KernelError(_select_text(exprs), _reason_of(err))
+
+    def _failure(self, rows: pa.Table, expr: Expr) -> str | None:
+        try:
+            self._run(_select_text((expr,)), {"rows": rows})
+        except duckdb.Error as err:
+            return _reason_of(err)
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _select_text(exprs: tuple[Expr, ...]) -> str:
+    return f"SELECT {', '.join(f'{render(e)} AS c{i}' for i, e in enumerate(exprs))} FROM rows"
+
+
+def _reason_of(err: duckdb.Error) -> str:
+    """DuckDB's own words without the query's text and its advice, which speak of what the user did not write."""
+    first = str(err).strip().split("\n")[0]
+    if "Python exception" in str(err):
+        first = str(err).strip().split("\n")[-1]
+    return re.sub(r"^(Invalid Input|Out of Range|Conversion) Error: ", "", first).split(" Use TRY(")[0].rstrip(".!;")
+
+
+_kernels: dict[int, Kernel] = {}
+
+
+def process_kernel() -> Kernel:
+    """This process's kernel, made at the first call; a forked child makes its own."""
+    pid = os.getpid()
+    if (kernel := _kernels.get(pid)) is None:
+        _kernels.clear()  # a parent's connection is of no use here, and must not be closed from here
+        kernel = _kernels[pid] = Kernel()
+        atexit.register(kernel.close)
+    return kernel

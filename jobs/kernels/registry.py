@@ -1,0 +1,130 @@
+"""The tested list: which expression nodes render, over which types, and how.
+
+A node's *shape* is its Catalyst class name, its eval mode where that changes the answer, and the families of its argument and
+result types: `Add(int,int)->int`, `Cast[TRY](string)->date`. A family is the type's name; all decimals are one. For nodes
+that take any number of arguments the shape holds each family once, in order of appearance: `Coalesce(string)->string`.
+
+A shape renders iff a rule lists it, and a rule lists it only because tests/jobs/kernels compares it with Spark over edge values: the
+list here and the list there are checked to be equal. Everything else is refused by `check`, never approximated.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from jobs.kernels.errors import UnsupportedExpressionError, text_of
+from jobs.sql.logical import Call, Column, Expr, Literal
+
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
+FLOATS = ("float", "double")
+NUMBERS = (*INTEGERS, *FLOATS, "decimal")
+TIMES = ("date", "timestamp", "timestamp_ntz")
+TYPES = ("boolean", *NUMBERS, "string", "binary", *TIMES)
+INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+
+VARIADIC = frozenset({"Coalesce", "CaseWhen", "Concat", "ConcatWs", "Greatest", "In", "Least", "XxHash64"})
+
+Render = Callable[[Call, Sequence[str]], str]
+Refuse = Callable[[Call], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one node renders: the call and its rendered arguments to DuckDB text of exactly the call's type.
+
+    `refuse` looks at a call of a listed shape and answers why it does not render all the same (a pattern that is not a constant),
+    or None. `raises` says whether the node itself may raise on a row: AND and OR then keep it from rows they do not reach.
+    A `strict` node is NULL as soon as one argument is: Spark evaluates them in order and stops at the first NULL, so that what a
+    later one would raise is not raised.
+    """
+
+    node: str
+    shapes: frozenset[str]
+    render: Render
+    refuse: Refuse
+    raises: bool
+    strict: bool
+
+
+_RULES: dict[tuple[str, str | None], Rule] = {}
+
+
+def _takes_all(call: Call) -> str | None:
+    return None
+
+
+def family_of(type_name: str) -> str:
+    """The type's name without its parameters: all decimals are one family."""
+    return "decimal" if type_name.startswith("decimal(") else type_name
+
+
+def shape_of(call: Call) -> str:
+    """The node as the tested list names it."""
+    families = [family_of(a.type) for a in call.args]
+    if call.node in VARIADIC:
+        families = list(dict.fromkeys(families))
+    return shape(call.node, families, family_of(call.type), call.mode)
+
+
+def shape(node: str, args: Iterable[str], result: str, mode: str | None = None) -> str:
+    """`Add(int,int)->int`; TRY is part of the name, ANSI is the rule and LEGACY never listed."""
+    marked = node if mode in (None, "ANSI") else f"{node}[{mode}]"
+    return f"{marked}({','.join(args)})->{result}"
+
+
+def renders(
+    node: str,
+    shapes: Iterable[tuple[Sequence[str], str]],
+    *,
+    mode: str | None = None,
+    refuse: Refuse = _takes_all,
+    raises: bool = False,
+    strict: bool = True,
+) -> Callable[[Render], Render]:
+    """Put a node on the tested list: `shapes` are pairs of argument families and result family; `mode` is "TRY" or None (ANSI)."""
+
+    def register(render: Render) -> Render:
+        key = (node, mode)
+        names = frozenset(shape(node, args, result, mode) for args, result in shapes)
+        if key in _RULES:
+            raise ValueError(f"{node} [{mode}] is registered twice")
+        _RULES[key] = Rule(node, names, render, refuse, raises, strict)
+        return render
+
+    return register
+
+
+def rule_of(call: Call) -> Rule:
+    """The rule that renders this call. Raises UnsupportedExpressionError, naming the node, its types and its place."""
+    rule = _RULES.get((call.node, call.mode if call.mode == "TRY" else None))
+    name = shape_of(call)
+    if rule is None or name not in rule.shapes:
+        known = "" if rule is None else f"; {call.node} is there for " + ", ".join(sorted(rule.shapes)[:12])
+        reason = f"is not on the list of expressions that are tested to equal Spark{known}"
+        raise UnsupportedExpressionError(name, text_of(call), reason, call.place)
+    if (reason_or_none := rule.refuse(call)) is not None:
+        raise UnsupportedExpressionError(name, text_of(call), reason_or_none, call.place)
+    return rule
+
+
+def tested_shapes() -> frozenset[str]:
+    """Every shape on the list."""
+    return frozenset().union(*(r.shapes for r in _RULES.values()))
+
+
+def may_raise(expr: Expr) -> bool:
+    """Whether evaluating the expression can raise on some row. Requires: it passed `check`."""
+    if isinstance(expr, Column | Literal):
+        return False
+    return rule_of(expr).raises or any(may_raise(a) for a in expr.args)
+
+
+def constant_args(*places: int) -> Refuse:
+    """Refuses a call unless the arguments at `places` are constants."""
+
+    def refuse(call: Call) -> str | None:
+        for i in places:
+            if i < len(call.args) and not isinstance(call.args[i], Literal):
+                return f"renders only with a constant as argument {i + 1}"
+        return None
+
+    return refuse

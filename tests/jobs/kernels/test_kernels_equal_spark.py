@@ -1,0 +1,153 @@
+"""Every expression on the tested list against Spark, node by node, over edge values: values, types and the rows that raise."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from jobs.kernels.errors import RowError
+from jobs.kernels.kernel import Kernel
+from jobs.kernels.registry import shape_of, tested_shapes
+from jobs.sql.catalyst import bind_expressions
+from jobs.sql.logical import Call, Expr, Field
+from statestore.types import arrow_type
+from tests.jobs.kernels.edge_values import edge_table, type_of
+from tests.jobs.kernels.spark_truth import Truth, spark_answers
+
+
+@dataclass(frozen=True)
+class Case:
+    """Expressions over one table of edge values; `close` allows the last bits of a transcendental function to differ."""
+
+    file: str
+    columns: tuple[str, ...]
+    exprs: tuple[str, ...]
+    zone: str
+    close: bool
+
+    def __str__(self) -> str:
+        return f"{self.file}({', '.join(self.columns)}){'' if self.zone == 'UTC' else ' in ' + self.zone}"
+
+
+def load_cases() -> Iterator[Case]:
+    """All case files; `also` repeats a case's expressions over other columns, `zones` in other time zones."""
+    for path in sorted((Path(__file__).parent / "cases").glob("*.yaml")):
+        for entry in yaml.safe_load(path.read_text()):
+            for columns in [entry["columns"], *entry.get("also", [])]:
+                for zone in ["UTC", *entry.get("zones", [])]:
+                    yield Case(path.stem, tuple(columns), tuple(entry["exprs"]), zone, entry.get("close", False))
+
+
+CASES = list(load_cases())
+_COVERED: dict[str, set[str]] = {}
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    kernel = Kernel()
+    yield kernel
+    kernel.close()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_expression_gives_what_spark_gives(case: Case, spark: SparkSession, kernel: Kernel) -> None:
+    rows = edge_table(case.columns)
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", case.zone)
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    # else a part shared by two expressions is computed ahead of the AND that guards it in either
+    session.conf.set("spark.sql.subexpressionElimination.enabled", "false")
+    fields = [Field(f"c{i}", type_of(c)) for i, c in enumerate(case.columns)]
+    bound = bind_expressions(session, fields, case.exprs, case.zone)
+    truth = spark_answers(session, rows, case.exprs)
+    wrong = []
+    for i, (text, expr) in enumerate(zip(case.exprs, bound, strict=True)):
+        _COVERED.setdefault(str(case), set()).update(shapes_in(expr))
+        try:
+            wrong += [f"{text}: {found}" for found in differences(kernel, rows, expr, truth, i, case.close)]
+        except Exception as err:
+            wrong.append(f"{text}: {type(err).__name__}: {err}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.spark
+def test_every_shape_on_the_list_is_covered_by_a_case() -> None:
+    if len(_COVERED) < len(CASES):
+        pytest.skip("runs after all cases")
+    assert tested_shapes() - set().union(*_COVERED.values()) == set()
+
+
+def differences(kernel: Kernel, rows: pa.Table, expr: Expr, truth: Truth, i: int, close: bool) -> Iterator[str]:
+    """What the kernel does otherwise than Spark: type, rows that raise, values; the rows that do not raise are computed in one go."""
+    expected, type_name, raising = truth.values[f"r{i}"], truth.types[i], truth.raising[i]
+    if expr.type != type_name:
+        yield f"bound as {expr.type}, Spark has {type_name}"
+        return
+    calm = pa.array([i for i in range(rows.num_rows) if i not in raising], pa.int64())
+    for i in sorted(raising):
+        if (found := outcome(kernel, rows.slice(i, 1), expr)) != "raises":
+            yield f"row {shown(rows, i)}: Spark raises, the kernel gives {found}"
+    try:
+        got = kernel.project(rows.take(calm), [expr], [type_name])["c0"]
+    except RowError:
+        for i in calm.to_pylist():
+            if (found := outcome(kernel, rows.slice(i, 1), expr)) == "raises":
+                yield f"row {shown(rows, i)}: the kernel raises, Spark gives {plain(expected)[i]!r}"
+        return
+    assert got.type == arrow_type(type_name)
+    for i, kernels, sparks in zip(calm.to_pylist(), plain(got), plain(expected.take(calm)), strict=True):
+        if not same(kernels, sparks, close):
+            yield f"row {shown(rows, i)}: the kernel gives {kernels!r}, Spark {sparks!r}"
+
+
+def outcome(kernel: Kernel, row: pa.Table, expr: Expr) -> object:
+    """The kernel's value on one row, or "raises"."""
+    try:
+        return plain(kernel.project(row, [expr], [expr.type])["c0"])[0]
+    except RowError:
+        return "raises"
+
+
+def plain(column: pa.ChunkedArray) -> list[object]:
+    """Values as Python compares them; dates and times as numbers, since Spark's reach beyond Python's years."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    values: list[object] = column.to_pylist()
+    return values
+
+
+def same(a: object, b: object, close: bool) -> bool:
+    """Equal to the bit, all NaN being one; with `close`, to within a few units in the last place."""
+    if isinstance(a, float) and isinstance(b, float):
+        if math.isnan(a) or math.isnan(b):
+            return math.isnan(a) and math.isnan(b)
+        if close and math.isfinite(a) and math.isfinite(b):
+            return math.isclose(a, b, rel_tol=4e-16, abs_tol=5e-324)
+        return a == b and math.copysign(1, a) == math.copysign(1, b)
+    return a == b
+
+
+def shown(rows: pa.Table, i: int) -> str:
+    """One row, to be read in a failure."""
+    columns = rows.slice(i, 1).columns
+    return str([(c if pa.types.is_binary(c.type) else c.cast(pa.string())).to_pylist()[0] for c in columns])
+
+
+def shapes_in(expr: Expr) -> set[str]:
+    """The shapes of all nodes of an expression."""
+    if not isinstance(expr, Call):
+        return set()
+    return {shape_of(expr)}.union(*(shapes_in(a) for a in expr.args))
+
+
+def test_case_files_name_each_expression_once() -> None:
+    for case in CASES:
+        assert len(set(case.exprs)) == len(case.exprs), case
