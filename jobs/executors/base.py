@@ -1,0 +1,156 @@
+"""What all executors share: their face, netting, and the error for changes that contradict the rows they change.
+
+An executor gets all input of its epoch in one `apply`, rows in no order that means anything. Deletes of an epoch count before its
+inserts, and what it emits is netted: at most one -old and one +new per stream key.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.chunk import WEIGHT
+from statestore.errors import DamagedError
+from statestore.hummock.key import encode_keys
+from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from statestore.vnode import normalise, one_array
+
+Positions = npt.NDArray[np.int64]
+
+TWO_ROWS = "two live rows with one key"
+NO_ROW = "a delete of a row that is not there"
+
+
+class Executor(Protocol):
+    """One operator of one actor. Its state is in the StateTables it was built with; the caller seals them when the epoch is done."""
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Take one chunk per input (jobs.chunk), all of the epoch, and return what changes downstream, netted."""
+        ...
+
+
+class ChangeError(DamagedError):
+    """Changes that do not fit the rows they change; `problem` is TWO_ROWS or NO_ROW."""
+
+    def __init__(self, table: str, problem: str, key: str) -> None:
+        super().__init__(table, problem, key)
+        self.table, self.problem, self.key = table, problem, key
+
+    def __str__(self) -> str:
+        return (
+            f"state table {self.table!r}, key ({self.key}): {self.problem}. Changes and stored rows contradict each other, so one of them "
+            "is wrong. Nothing of this epoch was committed. Drop the view and create it again; keep a copy of the store to find the cause."
+        )
+
+
+def change_error(table: str, problem: str, keys: pa.Table, row: int) -> ChangeError:
+    """The error for one row of `keys`, the columns that name it."""
+    return ChangeError(table, problem, show_row(keys, row))
+
+
+def show_row(rows: pa.Table, row: int) -> str:
+    """One row as a person reads it: `7, 'east', NULL`."""
+    values: list[Any] = [column[row].as_py() for column in rows.columns]
+    return ", ".join("NULL" if v is None else repr(v) if isinstance(v, str | bytes) else str(v) for v in values)
+
+
+def columns_of(types: Sequence[str]) -> tuple[ColumnSpec, ...]:
+    """Columns c0, c1, … of a state table."""
+    return tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(types))
+
+
+def state_table(name: str, types: Sequence[str], key: Sequence[KeyColumn], distribution: Sequence[int]) -> TableSchema:
+    """A state table's layout with id 0; the planner numbers it."""
+    return TableSchema(0, name, columns_of(types), tuple(key), tuple(distribution))
+
+
+def weights_of(chunk: pa.Table) -> npt.NDArray[np.int64]:
+    """(n,) the chunk's weights."""
+    return chunk[WEIGHT].to_numpy()  # type: ignore[no-any-return]
+
+
+def net(chunk: pa.Table) -> pa.Table:
+    """The same change with as few rows as may be: equal rows (all columns, floats by their bits) become one with the sum of their weights.
+
+    Rows whose weights all have one sign can't cancel and are returned as they are, repeats included. Cost: one grouping of the rows
+    where signs differ, else none.
+    """
+    if chunk.num_rows == 0:
+        return chunk
+    weights = weights_of(chunk)
+    if weights.min() > 0 or weights.max() < 0:
+        return chunk
+    names = chunk.column_names[:-1]
+    grouped = chunk.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum")])
+    grouped = grouped.select([*names, f"{WEIGHT}_sum"]).rename_columns([*names, WEIGHT])
+    return grouped.filter(pc.not_equal(grouped[WEIGHT], 0))
+
+
+def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> tuple[pa.Table, pa.Table]:
+    """Split a netted chunk of a keyed stream into the rows that go and the rows that come, without weights.
+
+    Args:
+        chunk: netted rows with weights.
+        table: the state table they are kept in, for the error.
+        key: the stream key's columns.
+
+    Raises: ChangeError when a key goes or comes more than once.
+    """
+    weights = weights_of(chunk)
+    rows = chunk.drop_columns([WEIGHT])
+    gone, come = rows.filter(pa.array(weights < 0)), rows.filter(pa.array(weights > 0))
+    for half, sign, problem in ((gone, -1, NO_ROW), (come, 1, TWO_ROWS)):
+        ids, first = key_ids([half.column(k) for k in key], half.num_rows)
+        if len(first) != half.num_rows:
+            raise change_error(table, problem, half.select(list(key)), int(np.flatnonzero(first[ids] != np.arange(len(ids)))[0]))
+        of_sign = weights[weights * sign > 0]
+        if len(of_sign) and abs(of_sign).max() > 1:
+            raise change_error(table, problem, half.select(list(key)), int(abs(of_sign).argmax()))
+    return gone, come
+
+
+def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[Positions, Positions]:
+    """Number the distinct keys by first appearance.
+
+    Args:
+        columns: the key's columns, not necessarily normalised; NULLs are equal to each other.
+        rows: how many rows there are; without columns they all have the one empty key.
+
+    Returns: (rows,) the number of each row's key; (distinct keys,) the first row of each.
+    Cost: one hash pass; for keys of several columns one encoding pass before it.
+    """
+    if rows == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if not columns:
+        return np.zeros(rows, np.int64), np.zeros(1, np.int64)
+    if len(columns) == 1:
+        single = normalise(columns[0])
+    else:
+        single = encode_keys(0, np.zeros(rows, np.uint16), [one_array(c) for c in columns], [KeyColumn(i) for i in range(len(columns))])
+    ids = pc.dictionary_encode(single, null_encoding="encode").indices.to_numpy().astype(np.int64)
+    first = np.empty(int(ids.max()) + 1, np.int64)
+    first[ids[::-1]] = np.arange(rows - 1, -1, -1)  # of several writes to one place the last one stays
+    return ids, first
+
+
+def same_rows(left: pa.Table, right: pa.Table) -> npt.NDArray[np.bool_]:
+    """(n,) True where two tables of the same columns have equal rows: NULL equals NULL, floats are compared by their bits."""
+    same = np.ones(left.num_rows, np.bool_)
+    for a, b in zip(left.columns, right.columns, strict=True):
+        x, y = one_array(a), one_array(b)
+        if pa.types.is_floating(x.type):
+            bits = pa.int32() if x.type.bit_width == 32 else pa.int64()
+            x, y = x.view(bits), y.view(bits)
+        equal = pc.fill_null(pc.equal(x, y), False)
+        if x.null_count and y.null_count:
+            equal = pc.or_(equal, pc.and_(pc.is_null(x), pc.is_null(y)))
+        same &= equal.to_numpy(zero_copy_only=False)
+    return same
+
+
+def no_columns(rows: int) -> pa.Table:
+    """A table of `rows` rows and no columns: the key of a singleton."""
+    return pa.table({"": pa.nulls(rows)}).select([])

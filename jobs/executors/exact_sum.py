@@ -1,0 +1,211 @@
+"""Exact sums that can shrink: numbers as limbs, columns of 32-bit digits at fixed places, so that no addition ever rounds.
+
+A sum is  unit * (d[0] * 2**(32 * lowest) + d[1] * 2**(32 * (lowest + 1)) + …). The unit is 2**-1074 for doubles, the least one there is,
+and 1 for integers (unscaled decimals). A double's 53 bits fall into three neighbouring limbs. A digit takes an int64, so 2**31 numbers can
+be added before carries must run. {1e40, 1e20, 1} without the first two is 1.
+
+Stored form (a `binary` column, little-endian words of 32 bits; no bytes at all: zero):
+
+    lowest u32 | word u32 | … | word u32     the words are the number's two's complement, least first; the last one holds the sign
+
+In stored form neither the first word is 0 nor can the last be left out, so that equal sums are equal bytes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jobs.executors.int128 import Int128
+from statestore.vnode import null_mask, one_array
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_BITS = 32
+_MASK = np.int64(2**32 - 1)
+_HALF = np.int64(2**31)
+_LEAST_EXPONENT = -1074
+
+
+@dataclass(frozen=True, slots=True)
+class Limbs:
+    """n sums. `digits` is (k, n) int64; digit i of every number stands for 2**(32 * (lowest + i)) units."""
+
+    lowest: int
+    digits: I64
+
+    def __len__(self) -> int:
+        return int(self.digits.shape[1])
+
+    def __add__(self, other: "Limbs") -> "Limbs":
+        """Requires: digits of both are below 2**62 in size, as they are when carried or decoded."""
+        lowest = min(self.lowest, other.lowest)
+        end = max(self.lowest + len(self.digits), other.lowest + len(other.digits))
+        digits = np.zeros((end - lowest, len(self)), np.int64)
+        for part in (self, other):
+            digits[part.lowest - lowest : part.lowest - lowest + len(part.digits)] += part.digits
+        return Limbs(lowest, digits)
+
+    def carried(self) -> "Limbs":
+        """The same sums with every digit in [0, 2**32), but the last one, which has the sign: -2**31 or more, below 2**31."""
+        digits = np.empty((len(self.digits) + 2, len(self)), np.int64)
+        carry: I64 = np.zeros(len(self), np.int64)
+        for i, digit in enumerate(self.digits):
+            total = digit + carry
+            digits[i], carry = total & _MASK, total >> _BITS
+        # What is left is below 2**32 in size: one digit, and one more for the sign.
+        digits[-2], digits[-1] = carry & _MASK, carry >> _BITS
+        return Limbs(self.lowest, digits)
+
+    def to_float64(self) -> F64:
+        """The sums in units of 2**-1074 as doubles, rounded half to even; infinite where they are too large."""
+        carried = self.carried()
+        negative = carried.digits[-1] < 0
+        digits = Limbs(carried.lowest, np.where(negative, -carried.digits, carried.digits)).carried().digits.astype(np.uint64)
+        top, count = _highest_nonzero(digits), len(self)
+        rows = np.arange(count)
+        padded = np.concatenate([np.zeros((2, count), np.uint64), digits])  # so that there is always a digit below, and one below that
+        head = (padded[top + 2, rows] << np.uint64(32)) | padded[top + 1, rows]
+        below = padded[top, rows]
+        sticky = _any_below(padded, top)
+        shift = _leading_zeros(head)
+        # 64 bits that begin with a one; then whether anything nonzero is left of them, and half of the last place kept of 53.
+        whole = (head << shift) | np.where(shift > 0, below >> (np.uint64(32) - np.minimum(shift, np.uint64(32))), np.uint64(0))
+        sticky |= (below << (shift + np.uint64(32))) != 0
+        mantissa, rest = whole >> np.uint64(11), whole & np.uint64(0x7FF)
+        up = (rest > 0x400) | ((rest == 0x400) & (sticky | ((mantissa & np.uint64(1)) == 1)))
+        # Bit 63 of `whole` is bit 32 * top + 31 - shift of the digits.
+        exponent = _BITS * (top + carried.lowest) + 31 - shift.astype(np.int64) - 52 + _LEAST_EXPONENT
+        with np.errstate(over="ignore"):
+            size = np.ldexp((mantissa + up).astype(np.float64), exponent.astype(np.int32))
+        return np.where(negative, -size, size)  # type: ignore[no-any-return]
+
+    def to_int128(self) -> tuple[Int128, Mask]:
+        """The sums as integers, and whether they fit."""
+        n = len(self)
+        digits = np.concatenate([np.zeros((self.lowest, n), np.int64), self.carried().digits])
+        words = np.concatenate([digits, np.broadcast_to(digits[-1] >> _BITS, (max(0, 5 - len(digits)), n))])  # sign extended
+        sign = words[3] << np.int64(32) >> np.int64(63)  # of the fourth word
+        fits = np.all((words[4:] & _MASK) == (sign & _MASK), axis=0)
+        low = (words[0] & _MASK).view(np.uint64) | ((words[1] & _MASK).view(np.uint64) << np.uint64(32))
+        return Int128(low, (words[2] & _MASK) | (words[3] << np.int64(32))), fits
+
+
+def limbs_of_floats(values: F64, weights: I64) -> Limbs:
+    """values * weights as limbs, not carried. NaN and the infinities count as 0. Requires: weights are below 2**31 in size."""
+    bits = np.ascontiguousarray(values).view(np.uint64)
+    exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64)
+    fraction = (bits & np.uint64(2**52 - 1)).astype(np.int64)
+    mantissa = np.where(exponent == 0x7FF, 0, fraction | np.where(exponent > 0, np.int64(1) << 52, 0))
+    place = np.maximum(exponent, 1) - 1  # value = mantissa * 2**place units
+    there = mantissa != 0
+    if not there.any():
+        return Limbs(0, np.zeros((1, len(values)), np.int64))
+    limb = place >> 5
+    lowest, highest = int(limb[there].min()), int(limb[there].max())
+    limb = np.where(there, limb - lowest, 0)
+    shift = place & 31
+    low, high = (mantissa & _MASK) << shift, (mantissa >> _BITS) << shift
+    low_u = low.view(np.uint64)  # up to 63 bits, so the sign bit is free; unsigned for clarity of the shift
+    middle = (low_u >> np.uint64(32)).astype(np.int64) + high
+    signed = np.where((bits >> np.uint64(63)) == 1, -weights, weights)
+    digits = np.zeros((highest - lowest + 3, len(values)), np.int64)
+    rows = np.arange(len(values))
+    for i, part in enumerate((low & _MASK, middle & _MASK, middle >> _BITS)):
+        digits[limb + i, rows] = part * signed
+    return Limbs(lowest, digits)
+
+
+def limbs_of_int128(values: Int128, weights: I64) -> Limbs:
+    """values * weights as four limbs, not carried. Requires: weights are below 2**31 in size."""
+    low, high = values.low, values.high
+    words = (
+        (low & np.uint64(_MASK)).astype(np.int64),
+        (low >> np.uint64(32)).astype(np.int64),
+        high & _MASK,
+        high >> _BITS,
+    )
+    return Limbs(0, np.stack([w * weights for w in words]))
+
+
+def encode_limbs(limbs: Limbs) -> pa.BinaryArray:
+    """The sums in stored form, (n,) without NULLs. Cost: a few passes over (k, n)."""
+    digits = limbs.carried().digits
+    words = (digits & _MASK).astype(np.uint32)
+    k, n = words.shape
+    # The words above `top` only repeat its sign. Going up from below: the last place where a word is not the sign of the one beneath.
+    signs = np.where((words >> np.uint32(31)) == 1, np.uint32(2**32 - 1), np.uint32(0))
+    needed = np.empty((k, n), np.bool_)
+    needed[0] = words[0] != 0
+    needed[1:] = words[1:] != signs[:-1]
+    end = k - np.argmax(needed[::-1], axis=0)  # exclusive
+    nonzero = words != 0
+    start = np.argmax(nonzero, axis=0)
+    lengths = np.where(nonzero.any(axis=0), end - start + 1, 0)
+    places = np.arange(k)[:, None]
+    kept = (places >= start) & (places < end) & (lengths > 0)
+    table = np.empty((n, k + 1), "<u4")
+    table[:, 0] = start + limbs.lowest
+    table[:, 1:] = words.T
+    flat = table[np.concatenate([(lengths > 0)[:, None], kept.T], axis=1)]
+    ends = np.zeros(n + 1, np.int32)
+    np.cumsum(lengths * 4, out=ends[1:])
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(flat)])
+
+
+def decode_limbs(column: pa.Array | pa.ChunkedArray) -> Limbs:
+    """Stored sums as limbs; NULL is zero."""
+    array = one_array(column)
+    n = len(array)
+    if array.null_count:
+        array = array.fill_null(b"")
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + n + 1] if n else np.zeros(1, np.int32)
+    counts = np.diff(offsets) // 4
+    there = counts > 0
+    if not there.any():
+        return Limbs(0, np.zeros((1, n), np.int64))
+    words = np.frombuffer(array.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].copy().view("<u4").astype(np.int64)
+    starts = (offsets[:-1] - offsets[0]) // 4
+    lowest_of_row = np.where(there, words[np.minimum(starts, len(words) - 1)], 0)
+    lowest = int(lowest_of_row[there].min())
+    end = int((lowest_of_row + counts - 1)[there].max())
+    last = (starts + counts - 1)[there]
+    words[last] = np.where(words[last] >= _HALF, words[last] - 2 * _HALF, words[last])
+    rows = np.repeat(np.arange(n), counts)
+    within = np.arange(len(words)) - np.repeat(starts, counts)
+    body = within > 0
+    digits = np.zeros((end - lowest, n), np.int64)
+    digits[(lowest_of_row[rows] - lowest + within - 1)[body], rows[body]] = words[body]
+    return Limbs(lowest, digits)
+
+
+def float_values(column: pa.Array | pa.ChunkedArray) -> F64:
+    """A float or double column as (n,) float64, exactly; 0.0 where NULL."""
+    array = one_array(column)
+    values = array.to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(null_mask(array), 0.0, values) if array.null_count else values
+
+
+def _highest_nonzero(digits: npt.NDArray[np.uint64]) -> I64:
+    """(n,) the place of the highest nonzero digit; 0 where all are 0."""
+    top = len(digits) - 1 - np.argmax(digits[::-1] != 0, axis=0)
+    return np.where((digits != 0).any(axis=0), top, 0).astype(np.int64)
+
+
+def _any_below(padded: npt.NDArray[np.uint64], place: I64) -> Mask:
+    """(n,) whether a digit below `place` (of the padded digits) is nonzero."""
+    return ((padded != 0) & (np.arange(len(padded))[:, None] < place)).any(axis=0)  # type: ignore[no-any-return]
+
+
+def _leading_zeros(head: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """(n,) zeros before the first one of a 64-bit word; 0 for the word 0."""
+    zeros = np.zeros(len(head), np.uint64)
+    rest = head.copy()
+    for step in (32, 16, 8, 4, 2, 1):
+        small = (rest >> np.uint64(64 - step)) == 0
+        zeros += np.where(small, np.uint64(step), np.uint64(0))
+        rest = np.where(small, rest << np.uint64(step), rest)
+    return np.where(head == 0, np.uint64(0), zeros)

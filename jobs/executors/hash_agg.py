@@ -1,0 +1,107 @@
+"""HashAgg: groups with counts, sums, averages and extremes, kept correct under inserts and deletes.
+
+State: `agg_values`, group key -> (row count, slots of the calls; see value_state); and where rows may go, an extreme state per min and max.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.chunk import difference, empty_chunk
+from jobs.executors.agg_result import AggregateOverflowError, result_of
+from jobs.executors.base import NO_ROW, change_error, net, no_columns, same_rows, show_row, state_table
+from jobs.executors.extreme import ExtremeState, extreme_table
+from jobs.executors.partial_agg import group_partials, group_rows
+from jobs.executors.value_state import Extreme, State, slots_of, value_layout
+from jobs.kernels.kernel import Kernel
+from jobs.plan import nodes
+from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
+
+
+def state_tables(node: nodes.HashAgg) -> tuple[TableSchema, ...]:
+    """The value states, then one extreme state per retractable min and max, in slot order. Raises UnsupportedTypeError."""
+    layout = value_layout(node.calls, node.append_only)
+    keys = range(len(node.keys))
+    types = (*(node.input_types[k] for k in node.keys), *layout.types)
+    values = state_table("agg_values", types, [KeyColumn(k) for k in keys], keys)
+    return (values, *(extreme_table(node, slot) for slot in layout.slots if isinstance(slot, Extreme) and slot.retractable))
+
+
+class HashAggExecutor:
+    """One row per live group; without keys one row, from the first epoch on, also when nothing is left.
+
+    Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks. Group keys come out normalised, as
+    Spark's do. Sums over the same column share their state.
+    """
+
+    def __init__(self, node: nodes.HashAgg, tables: Sequence[StateTable], kernel: Kernel) -> None:
+        """`tables`: as `state_tables(node)` lays them out."""
+        self._node, self._kernel = node, kernel
+        self._layout = value_layout(node.calls, node.append_only)
+        self._values = tables[0]
+        retractable = [i for i, slot in enumerate(self._layout.slots) if isinstance(slot, Extreme) and slot.retractable]
+        self._extremes: dict[int, ExtremeState] = {}
+        for i, table in zip(retractable, tables[1:], strict=True):
+            slot = self._layout.slots[i]
+            assert isinstance(slot, Extreme)
+            self._extremes[i] = ExtremeState(node, slot, table)
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """One chunk: raw rows, or PartialAgg's output where the node says so.
+
+        Raises:
+            ChangeError: more rows of a group went than it had.
+            AggregateOverflowError: a sum or average does not fit its type.
+
+        Cost: one grouping of the input, one `get_rows` of the groups touched, and per retractable extreme at most one scan of first rows.
+        """
+        (chunk,) = chunks
+        node = self._node
+        if chunk.num_rows == 0 and node.keys:
+            return empty_chunk(node.types)
+        if self._extremes:
+            chunk = net(chunk)
+        keys, change = group_partials(self._layout, chunk, len(node.keys)) if node.partial else group_rows(self._layout, chunk, node.keys)
+        groups = pa.table(keys, names=[f"c{i}" for i in range(len(keys))]) if keys else no_columns(1)
+        found = self._values.get_rows(groups)
+        before = self._layout.split(found.rows.columns[len(keys) :])
+        after = self._advance(chunk, groups, before, change)
+        rows = after[0][0].to_numpy(zero_copy_only=False)
+        if rows.min(initial=0) < 0:
+            raise change_error(self._values.name, NO_ROW, groups, int(np.flatnonzero(rows < 0)[0]))
+        existed = found.found.to_numpy(zero_copy_only=False)
+        live = (rows > 0) | (not keys)
+        states = pa.table([*keys, *(column for state in after for column in state)], names=found.rows.column_names)
+        self._values.delete_rows(found.rows.filter(pa.array(existed & ~live)))
+        self._values.insert_rows(states.filter(pa.array(live)))
+        old, new = self._results(groups, before, existed), self._results(groups, after, live)
+        same = existed & live & same_rows(old, new)
+        return difference(old.filter(pa.array(existed & ~same)), new.filter(pa.array(live & ~same)))
+
+    def _advance(self, chunk: pa.Table, groups: pa.Table, before: Sequence[State], change: Sequence[State]) -> list[State]:
+        after: list[State] = []
+        for i, slot in enumerate(self._layout.slots):
+            if (extreme := self._extremes.get(i)) is None:
+                after.append(slot.add(before[i], change[i]))
+            else:
+                extreme.write(chunk)
+                after.append(extreme.advance(groups, before[i], change[i]))
+        return after
+
+    def _results(self, groups: pa.Table, states: Sequence[State], there: np.ndarray) -> pa.Table:
+        """The rows a query sees, (n,), of groups that are there; others hold anything. Raises AggregateOverflowError."""
+        columns = [c.combine_chunks() for c in groups.columns]
+        places = {slot: i for i, slot in enumerate(self._layout.slots)}
+        for call in self._node.calls:
+            slots = slots_of(call, self._node.append_only)
+            result = result_of(call, slots, [states[places[slot]] for slot in slots], self._kernel)
+            if result.overflow is not None and call.mode != "TRY" and (bad := np.flatnonzero(result.overflow & there)).size:
+                raise AggregateOverflowError(self._values.name, call.function, call.type, show_row(groups, int(bad[0])))
+            columns.append(result.values)
+        if not columns:  # DISTINCT of no columns
+            return no_columns(groups.num_rows)
+        return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
+
+
