@@ -1,0 +1,67 @@
+"""`python -m benchmarks`: run the benchmarks, print a table, write JSON to benchmarks/results/.
+
+    python -m benchmarks                         both, at the design's sizes
+    python -m benchmarks group-by --bids 1000000 --runs 1
+    python -m benchmarks small-epoch --rows 100000 1000000
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Against Structured Streaming, and against recomputing.")
+    parser.add_argument("which", nargs="?", choices=["all", "group-by", "small-epoch"], default="all", help="which benchmark (all)")
+    parser.add_argument("--bids", type=int, default=10_000_000, help="group-by: events in all")
+    parser.add_argument("--epochs", type=int, default=8, help="group-by: files, and so epochs")
+    parser.add_argument("--auctions", type=int, default=500_000, help="group-by: groups")
+    parser.add_argument("--runs", type=int, default=3, help="group-by: runs of each side")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="small-epoch: sizes of the table")
+    parser.add_argument("--changed", type=int, default=1_000, help="small-epoch: rows an epoch changes")
+    parser.add_argument("--small-epochs", type=int, default=9, help="small-epoch: epochs; the first two are not counted")
+    parser.add_argument("--recomputes", type=int, default=3, help="small-epoch: runs of the other side")
+    parser.add_argument("--scratch", type=Path, help="where input, stores and checkpoints go; kept if named, else a temporary folder")
+    parser.add_argument("--driver-memory", default="3g", help="of the one Spark session that both sides share")
+    parser.add_argument("--out", type=Path, help="the JSON file; benchmarks/results/<time>.json unless named")
+    options = parser.parse_args(arguments)
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from benchmarks.group_by import GroupBy, compare_group_by
+    from benchmarks.report import table_of, write_json
+    from benchmarks.small_epoch import SmallEpoch, compare_small_epoch
+    from jobs.spark import build_spark
+
+    compared = []
+    with tempfile.TemporaryDirectory(prefix="tussock-bench-") as temporary:
+        scratch = options.scratch or Path(temporary)
+        settings = {"spark.driver.memory": options.driver_memory, "spark.local.dir": str(scratch / "spark")}
+        spark = build_spark("tussock-benchmarks", settings=settings)
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            if options.which != "small-epoch":
+                size = GroupBy(options.bids, options.epochs, options.auctions, options.runs)
+                compared += compare_group_by(spark, scratch, size, _progress)
+            if options.which != "group-by":
+                small = SmallEpoch(tuple(options.rows), options.changed, options.small_epochs, options.recomputes)
+                compared += compare_small_epoch(spark, scratch, small, _progress)
+        finally:
+            spark.stop()
+    out = options.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
+    write_json(out, compared, {k: v for k, v in vars(options).items() if k not in ("scratch", "out")})
+    print(table_of(compared))
+    print(f"written to {out}")
+    return 0
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

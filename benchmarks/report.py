@@ -1,0 +1,76 @@
+"""Figures of a benchmark: every run's seconds, shown as median, min and max, and the ratio of two sides' medians."""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Seconds of one side's runs."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How many times the median of `ours` fits into that of `theirs`, and what the budget wants."""
+
+    what: str
+    ours: Series
+    theirs: Series
+    budget: float | None = None  # the least ratio wanted
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        return self.theirs.median / self.ours.median
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.budget is None else "ok" if self.ratio >= self.budget else "MISSED"
+
+
+def table_of(comparisons: Iterable[Comparison]) -> str:
+    """The comparisons as a text table, two lines each."""
+    lines = [f"{'':58}{'median s':>10}{'min':>9}{'max':>9}{'runs':>6}{'ratio':>8}{'budget':>9}"]
+    for c in comparisons:
+        lines.append(c.what)
+        for side in (c.ours, c.theirs):
+            figures = f"{side.median:>10.3f}{min(side.seconds):>9.3f}{max(side.seconds):>9.3f}{len(side.seconds):>6}"
+            ratio = f"{c.ratio:>7.2f}x{'' if c.budget is None else f'>= {c.budget:g}x':>9} {c.verdict}" if side is c.ours else ""
+            lines.append(f"  {side.name:56}{figures}{ratio}".rstrip())
+    return "\n".join(lines)
+
+
+def write_json(path: Path, comparisons: Iterable[Comparison], settings: Mapping[str, object]) -> None:
+    """Everything measured, and on what."""
+    made = {
+        "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "settings": dict(settings),
+        "comparisons": [
+            {
+                "what": c.what,
+                "ratio": round(c.ratio, 3),
+                "budget": c.budget,
+                "verdict": c.verdict,
+                "facts": dict(c.facts),
+                "sides": [
+                    {"name": s.name, "median": s.median, "min": min(s.seconds), "max": max(s.seconds), "seconds": list(s.seconds)}
+                    for s in (c.ours, c.theirs)
+                ],
+            }
+            for c in comparisons
+        ],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(made, indent=2) + "\n")
