@@ -42,9 +42,8 @@ class FaultyObjectStore:
     _hooks: dict[int, Callable[[], None]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
-    def uri(self) -> str:
-        return self.inner.uri
+    def __post_init__(self) -> None:
+        self.uri = self.inner.uri
 
     def fail(self, nth: int, fault: Fault = Fault.REFUSED) -> None:
         """Disturb the call that comes `nth` from now (0 is the next)."""

@@ -17,13 +17,13 @@ from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_encoder = msgspec.json.Encoder(order="deterministic")  # dicts too: equal values are equal bytes, which put_if_absent compares
+_encoder = msgspec.json.Encoder()
 _decoders: dict[type, msgspec.json.Decoder[msgspec.Struct]] = {}
 _CLOSING_BYTES = len("\ncrc32c 00000000\n")
 
 
 def encode_document(value: msgspec.Struct) -> bytes:
-    """The bytes of a document; equal values give equal bytes."""
+    """The bytes of a document; equal values give equal bytes if their dicts were filled in the same order."""
     body = _encoder.encode(value)
     return body + _closing_of(body)
 

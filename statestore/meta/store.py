@@ -20,6 +20,9 @@ from statestore.meta.version import HummockVersion
 from statestore.meta.version_log import VersionLog
 from statestore.objectstore.base import ObjectStore
 
+#: What a barrier takes in, where that depends on the epoch it is allotted (relations are created *at* an epoch).
+PlanOfEpoch = Callable[[int], BarrierPlan]
+
 
 class MetaStore:
     """Epochs, barriers, catalog, mapping, version log and statement log of one store. Not safe for threads: one for each.
@@ -76,7 +79,7 @@ class MetaStore:
         """The barrier in force that is not committed: to be finished before another is injected."""
         return self._in_force(self.latest().epoch)
 
-    def inject_barrier(self, prev_epoch: int, plan: BarrierPlan) -> Barrier:
+    def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """Pin what the epoch after `prev_epoch` takes in. If a barrier is in force there already, that one is returned: resume it.
 
         Raises LostRaceError when another epoch has been committed since `prev_epoch` was looked up.
@@ -89,7 +92,7 @@ class MetaStore:
             return barrier
         return require_document(self.objects, barrier_name(prev_epoch, 0), Barrier)
 
-    def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan) -> Barrier:
+    def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """Put another attempt in the place of `barrier`, with an epoch of its own. Until one of them is committed, either still may be.
 
         Raises LostRaceError when the epoch is committed already, or another attempt has superseded `barrier` first.
@@ -125,16 +128,19 @@ class MetaStore:
         """The sealed manifest of an epoch; None: its run has not come that far."""
         return read_document(self.objects, manifest_name(epoch), SealedManifest)
 
-    def commit_epoch(self, manifest: SealedManifest) -> HummockVersion:
-        """Make a sealed epoch durable and visible to those who ask for it. Returns a version that holds it.
+    def commit_epoch(self, manifest: SealedManifest) -> tuple[HummockVersion, bool]:
+        """Make a sealed epoch durable and visible to those who ask for it. Returns a version that holds it, and whether this call did it.
 
         Without effect when it is committed already, by whomever. Rebases on everything that is not an epoch.
         Requires: `manifest` came from `seal` or `sealed`.
         Raises LostRaceError when another epoch was committed onto its prev epoch.
         """
 
+        mine = False
+
         def decide(version: HummockVersion) -> Change | None:
-            if self._is_committed(version, manifest.epoch):
+            nonlocal mine
+            if not (mine := not self._is_committed(version, manifest.epoch)):
                 return None
             if version.epoch != manifest.prev_epoch:
                 raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", self._winner(version, manifest.prev_epoch))
@@ -142,7 +148,7 @@ class MetaStore:
                 manifest.prev_epoch, manifest.epoch, manifest.attempt, manifest.ssts, manifest.log_end, manifest.catalog
             )
 
-        return self._versions.append(decide)
+        return self._versions.append(decide), mine
 
     def publish(self, epoch: int) -> HummockVersion:
         """Let every reader see a committed epoch. Never goes back: without effect when it or a later one is published.
@@ -258,10 +264,11 @@ class MetaStore:
             raise LostRaceError(what, self._winner(version, prev_epoch))
         return version
 
-    def _attempt(self, version: HummockVersion, plan: BarrierPlan, above: int, attempt: int) -> Barrier:
+    def _attempt(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch, above: int, attempt: int) -> Barrier:
+        epoch = allot_epoch(above, self._clock_ms(), attempt)
+        plan = plan(epoch) if callable(plan) else plan
         if plan.log_end < version.log_end:
             raise SettingError("the log end of a barrier", str(plan.log_end), f"at least {version.log_end}, up to which it is committed")
-        epoch = allot_epoch(above, self._clock_ms(), attempt)
         return barrier_of(
             plan, prev_epoch=version.epoch, epoch=epoch, attempt=attempt, writer=self.writer, log_start=version.log_end
         )

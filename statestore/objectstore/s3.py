@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 PARALLEL_REQUESTS = 16  # of one store; the connection pool has as many, so that none is opened and thrown away
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
-ATTEMPTS = 5  # of each request, with botocore's exponential backoff between them
+ATTEMPTS = 4  # of each request, with botocore's exponential backoff between them
 SETTLE_BACKOFF_S = 0.05  # doubles; between the attempts to find out what became of a conditional PUT
 DELETE_BATCH = 1000  # the most keys one DeleteObjects takes
 
@@ -69,7 +69,8 @@ class S3Address:
     @property
     def uri(self) -> str:
         """The one spelling of this address that `open_object_store` takes back."""
-        options = {"endpoint": self.endpoint, "path_style": "true" if self.path_style else None, "region": self.region}
+        plain_aws = self.endpoint is None and not self.path_style  # the style goes without saying
+        options = {"endpoint": self.endpoint, "path_style": None if plain_aws else str(self.path_style).lower(), "region": self.region}
         query = urlencode({k: v for k, v in options.items() if v is not None}, safe=":/")
         return f"s3://{self.bucket}" + (f"/{quote(self.prefix)}" if self.prefix else "") + (f"?{query}" if query else "")
 

@@ -1,0 +1,139 @@
+"""The DML and DDL log: dense, durable, each client id once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from statestore.meta.errors import DamagedDocumentError, SettingError
+from statestore.meta.names import log_name
+from statestore.meta.probe import end_of
+from statestore.meta.store import MetaStore
+from statestore.objectstore.base import ObjectStore
+from tests.faults import FaultyObjectStore
+from tests.statestore.meta.make import new_meta, open_meta
+
+
+def test_entries_keep_their_order_and_their_json(any_store: ObjectStore) -> None:
+    meta = new_meta(any_store)
+    statements = [b'{"n": %d, "text": "\\u00e4\\n"}' % n for n in range(5)]
+    assert [meta.append_log(f"c{n}", s) for n, s in enumerate(statements)] == list(range(5))
+    other = open_meta(any_store, "b")
+    assert other.log_end() == 5
+    assert [(e.position, bytes(e.statement), e.client_id) for e in other.read_log(1, 5)] == [
+        (n, statements[n], f"c{n}") for n in range(1, 5)
+    ]
+    assert other.read_log(2, 2) == []
+
+
+def test_a_repeated_client_id_is_ignored_and_answers_the_first_position(objects: ObjectStore) -> None:
+    meta = new_meta(objects)
+    for n in range(4):
+        meta.append_log(f"c{n}", b"1")
+    assert open_meta(objects, "b").append_log("c1", b"2") == 1
+    assert meta.append_log("c3", b"3") == 3
+    assert [bytes(e.statement) for e in meta.read_log(0, meta.log_end())] == [b"1"] * 4
+
+
+def test_eight_writers_fill_the_log_without_gap_and_a_client_id_that_all_use_stands_once(objects: ObjectStore) -> None:
+    MetaStore.init(objects, vnode_count=8)
+    writers, rounds = 8, 20
+    start = threading.Barrier(writers)
+
+    def write(writer: int) -> list[tuple[int, int]]:
+        meta = open_meta(objects, f"w{writer}")
+        answers = []
+        for n in range(rounds):
+            start.wait()
+            answers.append((meta.append_log(f"own {writer} {n}", b"0"), meta.append_log(f"shared {n}", b"%d" % writer)))
+        return answers
+
+    with ThreadPoolExecutor(writers) as pool:
+        answers = list(pool.map(write, range(writers)))
+    meta = open_meta(objects)
+    end = meta.log_end()
+    entries = meta.read_log(0, end)
+    assert end == writers * rounds + rounds
+    assert len({e.client_id for e in entries}) == end
+    for writer in range(writers):
+        for n in range(rounds):
+            own, shared = answers[writer][n]
+            assert entries[own].client_id == f"own {writer} {n}"
+            assert entries[shared].client_id == f"shared {n}"
+
+
+def test_two_calls_with_one_client_id_that_interleave_at_any_request_write_one_entry(objects: ObjectStore) -> None:
+    for nth in range(6):
+        store = FaultyObjectStore(objects)
+        slow, fast = open_meta(store, f"slow {nth}"), open_meta(objects, f"fast {nth}")
+        if nth == 0:
+            MetaStore.init(objects, vnode_count=8)
+        before = fast.log_end()
+        told: list[int] = []
+
+        def rival(fast: MetaStore = fast, told: list[int] = told, nth: int = nth) -> None:
+            fast.append_log(f"noise {nth}", b"0")
+            told.append(fast.append_log(f"shared {nth}", b"1"))
+
+        store.before(nth, rival)
+        position = slow.append_log(f"shared {nth}", b"2")
+        ids = [e.client_id for e in fast.read_log(before, fast.log_end())]
+        assert ids.count(f"shared {nth}") == 1
+        assert ids[position - before] == f"shared {nth}"
+        assert told in ([position], [])
+
+
+def test_an_append_costs_three_requests(objects: ObjectStore) -> None:
+    store = FaultyObjectStore(objects)
+    meta = new_meta(store)
+    meta.append_log("first", b"0")
+    store.calls.clear()
+    meta.append_log("second", b"0")
+    assert [operation for operation, _ in store.calls] == ["head", "put_if_absent", "put_if_absent"]
+
+
+def test_a_missing_entry_is_named(objects: ObjectStore) -> None:
+    meta = new_meta(objects)
+    for n in range(3):
+        meta.append_log(f"c{n}", b"0")
+    objects.delete([log_name(1)])
+    with pytest.raises(DamagedDocumentError, match=r"meta/log/00000000000000000001\.json.*missing"):
+        meta.read_log(0, 3)
+
+
+def test_a_payload_is_named_after_its_bytes_and_checked_when_read(objects: ObjectStore) -> None:
+    meta = new_meta(objects)
+    name = meta.put_payload(b"rows" * 100)
+    assert meta.put_payload(b"rows" * 100) == name
+    assert meta.get_payload(name) == b"rows" * 100
+    objects.put(name, b"rows" * 99)
+    with pytest.raises(DamagedDocumentError, match=name):
+        meta.get_payload(name)
+    with pytest.raises(DamagedDocumentError, match=name):
+        meta.put_payload(b"rows" * 100)
+    objects.delete([name])
+    with pytest.raises(DamagedDocumentError, match="missing"):
+        meta.get_payload(name)
+
+
+def test_what_is_no_json_or_has_no_client_id_is_refused_before_anything_is_written(objects: ObjectStore) -> None:
+    meta = new_meta(objects)
+    with pytest.raises(SettingError, match="one JSON value"):
+        meta.append_log("c", b"{")
+    with pytest.raises(SettingError, match="client id"):
+        meta.append_log("", b"1")
+    assert meta.log_end() == 0
+    assert meta.append_log("c", b"1") == 0
+
+
+@pytest.mark.parametrize("end", [*range(0, 40), 1000, 4095, 4096, 4097])
+def test_probing_finds_the_end_from_any_start_in_few_steps(end: int) -> None:
+    for start in {0, end // 2, max(0, end - 1), end}:
+        asked: list[int] = []
+
+        def exists(n: int, asked: list[int] = asked) -> bool:
+            asked.append(n)
+            return n < end
+
+        assert end_of(exists, start) == end
+        assert len(asked) <= 2 * (end - start + 1).bit_length() + 1

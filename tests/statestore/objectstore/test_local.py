@@ -1,0 +1,128 @@
+"""What only a directory can do wrong."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from statestore.errors import TussockError
+from statestore.objectstore.base import (
+    AccessDeniedError,
+    BadObjectNameError,
+    BadStoreError,
+    ObjectStoreFullError,
+    ObjectStoreUnavailableError,
+)
+from statestore.objectstore.local import LocalObjectStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalObjectStore:
+    return LocalObjectStore(tmp_path / "store")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named_and_leaves_what_was_there(
+    store: LocalObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    store.put("x", b"old")
+
+    def full(handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        for write in (lambda: store.put("x", b"new"), lambda: store.put_if_absent("y", b"new")):
+            with pytest.raises(ObjectStoreFullError, match=r"3 bytes .* no space left.*free space"):
+                write()
+    assert [o.name for o in store.list("")] == ["x"]
+    assert store.get("x") == b"old"
+    assert list((tmp_path / "store" / ".tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(errno.EACCES, AccessDeniedError), (errno.EROFS, AccessDeniedError), (errno.EIO, ObjectStoreUnavailableError)],
+)
+def test_what_the_system_refuses_comes_out_as_our_error(
+    store: LocalObjectStore, monkeypatch: pytest.MonkeyPatch, code: int, error: type[TussockError]
+) -> None:
+    store.put("x", b"old")
+
+    def refuse(*args: object, **options: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as system:
+        system.setattr(os, "open", refuse)
+        with pytest.raises(error, match=os.strerror(code)):
+            store.put("x", b"new")
+    assert store.get("x") == b"old"
+
+
+def test_a_file_system_without_hard_links_is_named(store: LocalObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(BadStoreError, match="hard link"):
+        store.put_if_absent("x", b"1")
+
+
+def test_an_object_cannot_lie_below_another_one(store: LocalObjectStore) -> None:
+    store.put("a", b"1")
+    store.put("b/c", b"1")
+    for write in (store.put, store.put_if_absent):
+        with pytest.raises(BadObjectNameError, match="local store"):
+            write("a/b", b"2")
+    with pytest.raises(BadObjectNameError, match="local store"):
+        store.put("b", b"2")
+    assert not store.put_if_absent("b", b"2")
+
+
+def test_temporary_files_are_no_objects(store: LocalObjectStore, tmp_path: Path) -> None:
+    store.put("x", b"1")
+    (tmp_path / "store" / ".tmp" / "left-by-a-crash").write_bytes(b"half")
+    assert [o.name for o in store.list("")] == ["x"]
+    with pytest.raises(BadObjectNameError, match="own folder"):
+        store.get(".tmp/left-by-a-crash")
+
+
+def test_an_object_is_as_readable_as_the_umask_says(store: LocalObjectStore, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        store.put("x", b"1")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "store" / "x").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_process_killed_while_it_writes_leaves_whole_objects(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from statestore.objectstore.local import LocalObjectStore\n"
+        "store = LocalObjectStore(Path(sys.argv[1]))\n"
+        "for n in range(10**9):\n"
+        "    store.put('replaced', b'%07d' % n * 50_000)\n"
+        "    assert store.put_if_absent(f'created/{n:07}', b'%07d' % n * 50_000)\n"
+        "    print(n, flush=True)\n"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    assert victim.stdout is not None
+    for _ in range(7):
+        victim.stdout.readline()
+    os.kill(victim.pid, signal.SIGKILL)
+    told = 6 + len(victim.stdout.readlines())
+    victim.wait()
+
+    store = LocalObjectStore(root)
+    created = [o.name for o in store.list("created/")]
+    assert len(created) >= told
+    for name in [*created, "replaced"]:
+        data = store.get(name)
+        assert data == data[:7] * 50_000

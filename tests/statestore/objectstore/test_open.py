@@ -1,0 +1,65 @@
+"""URIs of object stores: the forms that are taken, and what refused ones show."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from statestore.objectstore.base import BadObjectNameError, BadStoreError
+from statestore.objectstore.local import LocalObjectStore
+from statestore.objectstore.open import open_object_store
+
+
+def test_a_path_and_its_file_uri_are_the_same_store(tmp_path: Path) -> None:
+    folder = tmp_path / "a ä#?%b"
+    store = open_object_store(str(folder))
+    store.put("x", b"1")
+    assert isinstance(store, LocalObjectStore)
+    assert store.uri.startswith("file:///")
+    assert open_object_store(store.uri).get("x") == b"1"
+    assert (folder / "x").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize(
+    ("uri", "spelled"),
+    [
+        ("s3://bucket", "s3://bucket"),
+        ("s3a://bucket/", "s3://bucket"),
+        ("s3://bucket/a/b/", "s3://bucket/a/b"),
+        ("s3://bucket/a%20b?region=eu-central-1", "s3://bucket/a%20b?region=eu-central-1"),
+        ("s3://b/p?endpoint=http://h:9000&path_style=true", "s3://b/p?endpoint=http://h:9000&path_style=true"),
+        ("s3://b/p?endpoint=http%3A%2F%2Fh%3A9000", "s3://b/p?endpoint=http://h:9000&path_style=true"),
+        ("s3://b/p?path_style=false&endpoint=https://h", "s3://b/p?endpoint=https://h&path_style=false"),
+    ],
+)
+def test_an_s3_uri_has_one_spelling_that_opens_the_same_store(uri: str, spelled: str) -> None:
+    store = open_object_store(uri)
+    assert store.uri == spelled
+    assert open_object_store(store.uri).uri == spelled
+    assert pickle.loads(pickle.dumps(store)).uri == spelled
+
+
+@pytest.mark.parametrize(
+    ("uri", "named"),
+    [
+        ("", "absolute path"),
+        ("relative/path", "absolute path"),
+        ("ftp://host/x", "absolute path"),
+        ("file://host/x", "no host"),
+        ("s3:///x", "s3://bucket/prefix"),
+        ("s3://AKIA:hunter2@bucket/x", "credentials do not belong"),
+        ("s3://b/x?secret_key=hunter2", "unknown option secret_key"),
+        ("s3://b/x?endpoint=http://user:hunter2@host", "without user or password"),
+        ("s3://b/x?endpoint=host:9000", "http://host:port"),
+        ("s3://b/x?endpoint=http://h&path_style=yes", "expected true or false"),
+    ],
+)
+def test_a_uri_that_is_not_understood_is_named_without_its_secrets(uri: str, named: str) -> None:
+    with pytest.raises(BadStoreError, match=named) as refused:
+        open_object_store(uri)
+    assert "hunter2" not in str(refused.value) + repr(refused.value)
+
+
+def test_a_prefix_that_climbs_out_is_refused() -> None:
+    with pytest.raises(BadObjectNameError):
+        open_object_store("s3://bucket/a/../b")

@@ -1,0 +1,146 @@
+"""What only a server can do wrong: answers lost, bodies cut, endpoints that refuse."""
+
+import os
+import socket
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from statestore.objectstore import s3
+from statestore.objectstore.base import AccessDeniedError, BadStoreError, ObjectStore, ObjectStoreUnavailableError
+from statestore.objectstore.open import open_object_store
+from tests.lossy_proxy import LossyProxy
+from tests.s3_servers import BUCKET, SECRET
+
+_prefixes = count()
+
+
+def _store(endpoint: str, prefix: str) -> ObjectStore:
+    return open_object_store(f"s3://{BUCKET}/{prefix}?endpoint={endpoint}&path_style=true")
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"s3-{next(_prefixes)}"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore waits up to 8 s between attempts; the tests need only that it makes them."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda self, context: 0.01)
+
+
+@pytest.mark.parametrize("lost", [1, 2, s3.ATTEMPTS, s3.ATTEMPTS + 1])
+def test_a_conditional_put_whose_answers_are_lost_knows_its_own_object(moto_endpoint: str, prefix: str, lost: int) -> None:
+    left = [lost]
+
+    def lose(method: str, path: str) -> bool:
+        left[0] -= method == "PUT"
+        return method == "PUT" and left[0] >= 0
+
+    with LossyProxy(moto_endpoint, lose=lose) as proxy:
+        assert _store(proxy.endpoint, prefix).put_if_absent("x", b"mine")
+        assert proxy.seen[0][0] == "PUT"
+    assert _store(moto_endpoint, prefix).get("x") == b"mine"
+
+
+@pytest.mark.parametrize("lost", [1, s3.ATTEMPTS])
+def test_a_conditional_put_whose_answers_are_lost_knows_that_another_was_first(moto_endpoint: str, prefix: str, lost: int) -> None:
+    assert _store(moto_endpoint, prefix).put_if_absent("x", b"theirs")
+    left = [lost]
+
+    def lose(method: str, path: str) -> bool:
+        left[0] -= method == "PUT"
+        return method == "PUT" and left[0] >= 0
+
+    with LossyProxy(moto_endpoint, lose=lose) as proxy:
+        assert not _store(proxy.endpoint, prefix).put_if_absent("x", b"mine")
+    assert _store(moto_endpoint, prefix).get("x") == b"theirs"
+
+
+def test_a_server_that_answers_nothing_at_all_is_an_error_and_never_a_guess(moto_endpoint: str, prefix: str) -> None:
+    with LossyProxy(moto_endpoint, lose=lambda method, path: True) as proxy:
+        store = _store(proxy.endpoint, prefix)
+        with pytest.raises(ObjectStoreUnavailableError, match="put_if_absent"):
+            store.put_if_absent("x", b"mine")
+    assert _store(moto_endpoint, prefix).put_if_absent("x", b"mine"), "asked again, it is recognised"
+
+
+def test_a_body_that_ends_early_is_fetched_again(moto_endpoint: str, prefix: str) -> None:
+    data = bytes(range(256)) * 2000
+    _store(moto_endpoint, prefix).put("x", data)
+    left = [0]
+
+    def cut(method: str, path: str) -> bool:
+        left[0] -= 1
+        return left[0] >= 0
+
+    with LossyProxy(moto_endpoint, cut=cut) as proxy:
+        store = _store(proxy.endpoint, prefix)
+        reads: list[Callable[[], bytes]] = [
+            lambda: store.get("x"),
+            lambda: store.get_ranges("x", [(0, len(data))])[0],
+            lambda: store.get_ranges("x", [(-len(data), len(data))])[0],
+        ]
+        for read in reads:
+            left[0] = s3.ATTEMPTS - 1
+            assert read() == data
+            left[0] = s3.ATTEMPTS
+            with pytest.raises(ObjectStoreUnavailableError):
+                read()
+
+
+def test_neighbouring_ranges_are_one_request_and_far_ones_go_out_together(moto_endpoint: str, prefix: str) -> None:
+    _store(moto_endpoint, prefix).put("x", bytes(1_000_000))
+    with LossyProxy(moto_endpoint) as proxy:
+        store = _store(proxy.endpoint, prefix)
+        store.get_ranges("x", [(i * 1000, 100) for i in range(50)])
+        assert len(proxy.seen) == 1
+        store.get_ranges("x", [(0, 10), (300_000, 10), (600_000, 10), (-10, 10)])
+        assert len(proxy.seen) == 5
+
+
+def test_an_endpoint_that_refuses_is_named_with_what_to_do(moto_endpoint: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
+    store = _store(endpoint, "x")
+    for call in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: store.put_if_absent("a", b""), lambda: list(store.list(""))):
+        with pytest.raises(ObjectStoreUnavailableError, match=f"{endpoint}.*EndpointConnection.*Check the endpoint"):
+            call()
+
+
+def test_a_bucket_that_does_not_exist_is_named(moto_endpoint: str) -> None:
+    store = open_object_store(f"s3://no-such-bucket/p?endpoint={moto_endpoint}")
+    for call in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: store.put_if_absent("a", b""), lambda: list(store.list(""))):
+        with pytest.raises(BadStoreError, match=r"no-such-bucket.*NoSuchBucket.*create it"):
+            call()
+
+
+def test_absent_credentials_are_named_with_where_they_come_from(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in os.environ if n.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    s3._client_of.cache_clear()
+    try:
+        with pytest.raises(AccessDeniedError, match=r"no credentials were found.*AWS_ACCESS_KEY_ID"):
+            _store(moto_endpoint, "x").put_if_absent("a", b"")
+    finally:
+        s3._client_of.cache_clear()
+
+
+@pytest.mark.deep
+def test_wrong_credentials_are_an_error_that_shows_none(versitygw_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-" + SECRET)
+    s3._client_of.cache_clear()
+    try:
+        store = _store(versitygw_endpoint, "x")
+        for call in (lambda: store.get("a"), lambda: store.put_if_absent("a", b"")):
+            with pytest.raises(AccessDeniedError, match="SignatureDoesNotMatch") as denied:
+                call()
+            assert SECRET not in str(denied.value) + str(denied.value.__cause__)
+    finally:
+        s3._client_of.cache_clear()
