@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-cases", action="store_true", help="rewrite case files and golden files; review the difference as code")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One small local Spark session in UTC: the independent judge."""

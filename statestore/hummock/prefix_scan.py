@@ -173,13 +173,15 @@ def _complete(
 
 def _numbers(first: Positions, end: Positions) -> Positions:
     """The distinct numbers of all the ranges, ascending."""
-    return np.unique(_expand(first, end)).astype(np.int64, copy=False)
+    numbers: Positions = np.unique(_expand(first, end))
+    return numbers
 
 
 def _expand(first: Positions, end: Positions) -> Positions:
     """first[0] … end[0] - 1, first[1] … end[1] - 1, and so on, as one array."""
     counts = np.maximum(end - first, 0)
-    return np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    numbers: Positions = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return numbers
 
 
 def _rank(index: Positions) -> Positions:

@@ -228,11 +228,12 @@ def _block_starts(keys: pa.Array, rows_per_block: int, cuts: Ints | None) -> Int
     spans = np.append(borders[1:], count) - borders
     blocks = -(-spans // rows_per_block)
     within = np.arange(int(blocks.sum())) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-    starts = np.repeat(borders, blocks) + within * rows_per_block
+    starts: Ints = np.repeat(borders, blocks) + within * rows_per_block
     if (first := differs_from_previous(keys)).all():
         return starts
     key_starts = np.flatnonzero(first)
-    return np.unique(key_starts[np.searchsorted(key_starts, starts, "right") - 1]).astype(np.int64, copy=False)
+    moved: Ints = np.unique(key_starts[np.searchsorted(key_starts, starts, "right") - 1])
+    return moved
 
 
 def _require_columns(rows: pa.Table, place: str) -> None:

@@ -1,7 +1,6 @@
 """Reads of a HummockStore against a plain dict of (key, epoch)."""
 
 import random
-from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
@@ -30,7 +29,7 @@ def _block_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture(params=[(seed, wide, target) for seed in (1, 2) for wide in (False, True) for target in (3_000, 1 << 20)], ids=str)
-def model(request: pytest.FixtureRequest, objects: ObjectStore) -> Iterator[tuple[StoreModel, random.Random]]:
+def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreModel, random.Random]:
     """Twelve epochs of random puts and deletes on three tables, from two actors; also of keys too wide to be padded."""
     seed, wide, target = request.param
     rng = random.Random(seed)
@@ -46,7 +45,7 @@ def model(request: pytest.FixtureRequest, objects: ObjectStore) -> Iterator[tupl
                     changes[key] = None if rng.random() < 0.3 else {"n": rng.randrange(1000), "s": rng.choice([None, "", "ß", "long " * 9])}
                 batches.append(sealed(table_id, changes))
         model.commit(epoch, batches, target)
-    yield model, rng
+    return model, rng
 
 
 def test_multi_get_agrees_with_a_dict_at_every_epoch(model: tuple[StoreModel, random.Random]) -> None:
@@ -66,7 +65,7 @@ def test_multi_get_agrees_with_a_dict_at_every_epoch(model: tuple[StoreModel, ra
 def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.Random]) -> None:
     store_model, rng = model
     store = HummockStore(store_model.objects, store_model.version, BlockCache())
-    bounds = sorted(rng.sample(sorted(store_model.rows), 4)) + [b"", b"\x00\x00\x00\x05", b"\x00\x00\x00\x05\x00\x01zz"]
+    bounds = [*sorted(rng.sample(sorted(store_model.rows), 4)), b"", b"\x00\x00\x00\x05", b"\x00\x00\x00\x05\x00\x01zz"]
     for epoch in (0, 10, 70, 120):
         for table_id in (3, 5, 9):
             for first in [None, *bounds]:
