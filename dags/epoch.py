@@ -1,0 +1,43 @@
+"""One DAG per pipeline: advance all of its views by one epoch, audit it, let readers see it.
+
+A run takes in the files of its interval and nothing twice, whichever way it was started. Parsing reads the small pipelines/*/pipeline.toml
+and nothing else.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+from tussock_operators import PARAMS, commit_version, inject_barrier, publish_views, run_actors, validate_views
+from tussock_steps import pipelines_folder
+
+from jobs.pipeline import Pipeline, load_pipeline, pipeline_names
+
+
+def epoch_dag(pipeline: Pipeline) -> DAG:
+    """The epoch DAG of a pipeline; without a schedule it runs when it is triggered."""
+    schedule = pipeline.schedule
+    with DAG(
+        dag_id=f"epoch_{pipeline.name}",
+        description=pipeline.description,
+        schedule=schedule.cron if schedule else None,
+        start_date=schedule.start if schedule else datetime(2000, 1, 1, tzinfo=UTC),
+        end_date=schedule.end if schedule else None,
+        catchup=schedule.catchup if schedule else False,
+        max_active_runs=1,
+        params=dict(PARAMS),
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=15)},
+        tags=["tussock"],
+        doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`",
+    ) as dag:
+        (
+            inject_barrier(pipeline)
+            >> run_actors(pipeline)
+            >> commit_version(pipeline)  # the only step that makes anything durable, if run_actors has not done so
+            >> validate_views(pipeline)
+            >> publish_views(pipeline)  # the only step that makes anything visible to readers
+        )
+    return dag
+
+
+for name in pipeline_names(pipelines_folder()):
+    globals()[f"epoch_{name}"] = epoch_dag(load_pipeline(pipelines_folder() / name))

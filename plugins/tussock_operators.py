@@ -1,0 +1,183 @@
+"""The five tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
+
+    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views
+
+All tasks of a pipeline share its pool of one slot, so runs of all kinds (scheduled, triggered, backfills) take turns. What makes that safe
+is not the pool but the store: whichever order tasks of two runs come in, an open barrier is finished before another is injected, and an
+epoch is committed once.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import tussock_steps as steps
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, AssetAlias, Param, get_current_context, task
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from pydantic import JsonValue
+from tussock_archive import build_archive
+
+from jobs.pipeline import Pipeline
+
+SPARK_CONNECTION = "spark_default"
+BIN = Path(sys.executable).parent
+
+PARAMS: Mapping[str, Param] = {
+    "start": Param(
+        None,
+        type=["null", "string"],
+        format="date-time",
+        title="Interval start",
+        description="Take in the files of this interval. Empty in a run by hand: whatever waits, of any interval.",
+    ),
+    "end": Param(
+        None, type=["null", "string"], format="date-time", title="Interval end", description="The first moment after the interval."
+    ),
+}
+"""The fields of the trigger form."""
+
+
+def pool_of(pipeline: str) -> str:
+    """The pool, of one slot, that serialises a pipeline's tasks. `scripts/airflow.sh` makes it."""
+    return f"tussock_{pipeline}"
+
+
+def asset_of(pipeline: str, view: str) -> Asset:
+    """The asset that stands for a view; other DAGs may be scheduled on it."""
+    return Asset(name=f"{pipeline}.{view}", uri=f"tussock://{pipeline}/{view}", group="tussock")
+
+
+def alias_of(pipeline: str) -> AssetAlias:
+    """Stands for all views of a pipeline while a DAG is parsed, when nobody has looked up which there are."""
+    return AssetAlias(name=f"{pipeline}.views", group="tussock")
+
+
+def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
+    """The interval whose files a run takes in: that of its params; else, unless it was triggered by hand, its data interval; else none.
+
+    Airflow makes up an interval for a run by hand (the last one before its logical date). Nobody asked for it, so it does not count.
+    """
+    start, end = (context["params"].get(name) for name in PARAMS)
+    if (start is None) != (end is None):
+        raise AirflowFailException(f"params start={start!r} and end={end!r}: give both ends of the interval, or neither")
+    if start is not None and end is not None:
+        interval = (_moment(start), _moment(end))
+        if interval[0] >= interval[1]:
+            raise AirflowFailException(f"params start={start!r} and end={end!r}: the end is not after the start")
+        return interval
+    run = context["dag_run"]
+    if str(run.run_type) in ("manual", "DagRunType.MANUAL") or run.data_interval_start is None or run.data_interval_end is None:
+        return None
+    return run.data_interval_start, run.data_interval_end
+
+
+def inject_barrier(pipeline: Pipeline) -> Any:
+    """Pin the files of the run's interval and the end of the statement log."""
+
+    @task(task_id="inject_barrier", pool=pool_of(pipeline.name))
+    def inject(name: str) -> dict[str, str]:
+        context = get_current_context()
+        start, end = run_interval(context) or (None, None)
+        return steps.inject(name, start, end, {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id})
+
+    return inject(pipeline.name)
+
+
+def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
+    """Finish the open barrier, then take in the run's interval, to the last file: one Spark application."""
+    return RunActors(pipeline=pipeline, task_id="run_actors", application="epoch.py")
+
+
+def commit_version(pipeline: Pipeline) -> Any:
+    """Commit what is sealed, and name the committed epoch."""
+
+    @task(task_id="commit_version", pool=pool_of(pipeline.name))
+    def commit(name: str) -> dict[str, str]:
+        return steps.commit(name)
+
+    return commit(pipeline.name)
+
+
+def validate_views(pipeline: Pipeline) -> SparkSubmitOperator:
+    """Run the suites on the epoch that commit_version named."""
+    return ValidateViews(pipeline=pipeline, task_id="validate_views", application="quality.py")
+
+
+def publish_views(pipeline: Pipeline) -> Any:
+    """Let readers see that epoch, and tell those who wait for a view."""
+
+    @task(task_id="publish_views", pool=pool_of(pipeline.name), outlets=[alias_of(pipeline.name)])
+    def publish(name: str) -> dict[str, str]:
+        context = get_current_context()
+        published = steps.publish(name, _committed_epoch(context))
+        events = context["outlet_events"][alias_of(name)]
+        for view, (rows, changed) in published.views.items():
+            extra: dict[str, JsonValue] = {"epoch": str(published.epoch), "version": published.version, "quality": published.quality}
+            extra |= {"changed_rows": changed} if rows is None else {"changed_rows": changed, "rows": rows}
+            events.add(asset_of(name, view), extra=extra)
+        return {"epoch": str(published.epoch), "version": str(published.version)}
+
+    return publish(pipeline.name)
+
+
+class SubmitJob(SparkSubmitOperator):
+    """Submits one of `jobs/*.py` with this checkout's code, through the connection `spark_default`."""
+
+    def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, **more: Any) -> None:
+        super().__init__(
+            task_id=task_id,
+            pool=pool_of(pipeline.name),
+            conn_id=SPARK_CONNECTION,
+            name=f"{pipeline.name}.{task_id}",
+            application=str(steps.ROOT / "jobs" / application),
+            conf={"spark.ui.showConsoleProgress": "false", **pipeline.spark},
+            **more,
+        )
+        self.pipeline_name = pipeline.name
+
+    def submit(self, context: Any, arguments: list[str]) -> None:
+        """Run the job with these arguments to its end. Raises AirflowException when it fails; its last lines are in the task's log."""
+        self.py_files = str(build_archive(steps.ROOT, steps.ROOT / ".airflow" / "code"))
+        # spark-submit, and the Python of driver and local workers, are those of this process.
+        self.env_vars = {"PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "PYSPARK_PYTHON": sys.executable}
+        self.application_args = ["--pipeline", str(steps.pipelines_folder() / self.pipeline_name), *arguments]
+        super().execute(context)
+
+
+class RunActors(SubmitJob):
+    """`jobs/epoch.py` over the run's interval."""
+
+    def execute(self, context: Any) -> None:
+        interval = run_interval(context)
+        self.submit(context, [] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)])
+
+
+class ValidateViews(SubmitJob):
+    """`jobs/quality.py` at the committed epoch. Fails without a retry when a suite does: the same rows would fail again."""
+
+    def execute(self, context: Any) -> None:
+        epoch = _committed_epoch(context)
+        if not steps.suites_of(self.pipeline_name):
+            self.log.info("pipeline %s has no suites; nothing holds epoch %d", self.pipeline_name, epoch)
+            return
+        try:
+            self.submit(context, ["--epoch", str(epoch)])
+        except AirflowException:
+            if (failure := steps.gate_failure(self.pipeline_name, epoch)) is not None:
+                raise AirflowFailException(failure) from None
+            raise
+
+
+def _committed_epoch(context: Any) -> int:
+    return int(context["ti"].xcom_pull(task_ids="commit_version")["epoch"])
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise AirflowFailException(f"{text!r} has no time zone; write e.g. {text}Z")
+    return moment

@@ -1,0 +1,124 @@
+"""What the tasks of an epoch DAG do that need no Spark: pin, commit, publish. Knows the engine, and nothing of Airflow.
+
+Each step may be run again, and by two tasks at once: it looks at the store first and does what is left to do. Names and epochs travel
+between tasks, never data; an epoch travels as text, for it does not fit into the numbers of a browser.
+"""
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from jobs.pipeline import Pipeline, find_pipeline
+
+if TYPE_CHECKING:
+    from jobs.sources.listing import Interval
+    from statestore.meta.store import MetaStore
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What readers see from now on, per view: rows (None where no suite counted them) and rows changed by the epoch."""
+
+    epoch: int
+    version: int
+    views: Mapping[str, tuple[int | None, int]]
+    quality: str  # "passed", or "none" where the pipeline has no suites
+
+
+def pipelines_folder() -> Path:
+    """Where the pipelines are: TUSSOCK_PIPELINES, or `pipelines/` beside `plugins/`."""
+    return Path(os.environ.get("TUSSOCK_PIPELINES") or ROOT / "pipelines")
+
+
+def open_meta(pipeline: Pipeline) -> "MetaStore":
+    """The pipeline's store, for this process. Raises NotInitialisedError when `tussock apply` has not been run yet."""
+    from statestore.meta.store import MetaStore
+    from statestore.objectstore.open import open_object_store
+
+    writer = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex}"
+    meta = MetaStore(open_object_store(pipeline.store), writer, lambda: time.time_ns() // 1_000_000)
+    _ = meta.settings  # a missing store is told here, by its own name
+    return meta
+
+
+def interval_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> "Interval | None":
+    """A run's interval in the pipeline's time zone, which is the one paths are formatted in."""
+    from jobs.sources.listing import Interval
+
+    if start is None or end is None:
+        return None
+    zone = ZoneInfo(pipeline.time_zone)
+    return Interval(start.astimezone(zone), end.astimezone(zone))
+
+
+def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping[str, str]) -> dict[str, str]:
+    """Put the run's barrier in force, or find the one that a run before it left unfinished.
+
+    A barrier that is open already, whoever's it is, comes first: the epoch job finishes it, and then takes in this run's interval.
+    """
+    from jobs.barrier import inject as inject_barrier
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    meta = open_meta(pipeline)
+    barrier = inject_barrier(meta, interval_of(pipeline, start, end), pipeline.epoch.max_bytes, dict(run))
+    return {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
+
+
+def commit(name: str) -> dict[str, str]:
+    """Commit what is sealed and not committed; without effect when the epoch job has done so itself, as it does unless it was killed."""
+    pipeline = find_pipeline(name, pipelines_folder())
+    meta = open_meta(pipeline)
+    if (barrier := meta.open_barrier()) is not None and (sealed := meta.sealed(barrier.epoch)) is not None:
+        meta.commit_epoch(sealed)
+    version = meta.latest()
+    return {"epoch": str(version.epoch), "version": str(version.id)}
+
+
+def suites_of(name: str) -> tuple[Path, ...]:
+    """The pipeline's suites; none where it asks for none."""
+    quality = find_pipeline(name, pipelines_folder()).quality
+    return () if quality is None else quality.suites()
+
+
+def gate_failure(name: str, epoch: int) -> str | None:
+    """What the quality gate holds against `epoch`, for people; None where it passed or was not asked."""
+    from jobs.quality import QualityGateError, read_record
+
+    record = read_record(open_meta(find_pipeline(name, pipelines_folder())).objects, epoch)
+    return None if record is None or record.passed else str(QualityGateError(record))
+
+
+def publish(name: str, epoch: int) -> Publication:
+    """Let readers see `epoch`, if its quality record passed. Never goes back.
+
+    Raises:
+        QualityGateError: a suite failed; readers go on seeing the epoch before.
+        MissingRecordError: the pipeline has suites, and nobody ran them at this epoch.
+    """
+    from jobs.quality import require_passed
+
+    meta = open_meta(find_pipeline(name, pipelines_folder()))
+    record = require_passed(meta.objects, epoch) if suites_of(name) else None
+    version = meta.publish(epoch)
+    sealed = meta.sealed(epoch)
+    changed = (
+        {}
+        if sealed is None
+        else {view: out for view, (_, out) in msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]]).items()}
+    )
+    rows = {} if record is None else {view.view: view.rows for view in record.views}
+    views = [relation.name for relation in version.catalog.at(epoch) if relation.kind == "view"]
+    return Publication(
+        epoch, version.id, {view: (rows.get(view), changed.get(view, 0)) for view in views}, "none" if record is None else "passed"
+    )
