@@ -52,7 +52,10 @@ class Binder:
             UnsupportedQueryError: a SELECT of a view, or a condition, that cannot be kept incrementally.
             NullKeyError: an INSERT with NULL in the primary key.
         """
-        source = SourceText(text, start)
+        with self._sandbox.active():
+            return self._bind(SourceText(text, start))
+
+    def _bind(self, source: SourceText) -> Bound:
         cursor = Cursor(source)
         if not cursor.tokens:
             raise SqlError("the statement is empty")

@@ -7,13 +7,13 @@ keep up with is refused with its place. How expressions look is in `expressions.
 Cost: parsing, analysis and optimization about 15-100 ms, the walk about 25 ms for 65 nodes.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from jobs.sql.errors import SqlError, UnsupportedQueryError, translated
 from jobs.sql.expressions import ExpressionWalk, columns_of, conjunction, conjuncts, renumbered, without_places
@@ -33,12 +33,12 @@ _REASONS: dict[str, tuple[str, str]] = {
     "LocalRelation": ("a list of VALUES", "rows must come from a relation; put them into a table"),
     "OneRowRelation": ("a SELECT without FROM", "rows must come from a relation"),
     "Range": ("range()", "rows must come from a relation"),
-    "Sample": ("TABLESAMPLE", "it picks other rows on every run"),
     "LogicalRelation": ("a relation of Spark's own catalog", "only relations made here are known; declare it with CREATE SOURCE"),
     "Offset": ("OFFSET without LIMIT", "add a LIMIT"),
     "Except": ("EXCEPT", "set differences are not kept yet"),
     "Intersect": ("INTERSECT", "intersections are not kept yet"),
 }
+_DECLARED = re.compile(r"(\w+)\s+(\w+(?:\([^)]*\))?)")
 _SORT = (
     "ORDER BY without LIMIT",
     "a view is a set of rows without order; leave it out, and order the query that reads the view, or add a LIMIT",
@@ -71,6 +71,11 @@ def bind_view(sandbox: Sandbox, source: SourceText) -> Plan:
         SqlError: it does not parse, names what does not exist, has mismatched types, or repeats a column name.
         UnsupportedQueryError: it cannot be kept incrementally.
     """
+    with sandbox.active():
+        return _bind_view(sandbox, source)
+
+
+def _bind_view(sandbox: Sandbox, source: SourceText) -> Plan:
     execution = sandbox.analyze(source, sandbox.parse_query(source)).queryExecution()
     analyzed = execution.analyzed()
     walk = PlanWalk(ExpressionWalk(sandbox, source))
@@ -108,15 +113,16 @@ def bind_expressions(spark: SparkSession, columns: Sequence[Field], texts: Seque
     relation = Relation(1, "t", "source", tuple(ColumnSpec(c.name, c.type) for c in columns), msgspec.Raw(b"{}"))
     sandbox = Sandbox(spark, [relation], time_zone)
     source = SourceText("SELECT " + ",\n".join(f"{text} AS c{i}" for i, text in enumerate(texts)) + " FROM t")
-    return list(bind_projection(sandbox, source, sandbox.analyze(source, sandbox.parse_query(source)), "an expression"))
+    with sandbox.active():
+        return list(bind_projection(sandbox, source, sandbox.analyze(source, sandbox.parse_query(source)), "an expression"))
 
 
 def relation_of_ddl(id: int, text: str) -> Relation:
-    """A source for tests and tools from `name (column type, …)`, types as Spark reads them."""
+    """A source for tests and tools from `name (column type, …)`; types by the names of statestore.types, in any case. Needs no JVM."""
     name, _, columns = text.partition("(")
-    schema = StructType.fromDDL(columns.rstrip().removesuffix(")"))
-    assert isinstance(schema, StructType)
-    specs = tuple(ColumnSpec(f.name, f.dataType.simpleString()) for f in schema.fields)
+    specs = tuple(ColumnSpec(column, kind.lower()) for column, kind in _DECLARED.findall(columns))
+    for spec in specs:
+        arrow_type(spec.type)
     return Relation(id, name.strip(), "source", specs, msgspec.Raw(b"{}"))
 
 

@@ -17,8 +17,8 @@ _PLACES = (
     re.compile(r";? line (\d+) pos (\d+)"),
     re.compile(r"\(line (\d+), position (\d+)\)"),
 )
-# ANSI mode is not for users to choose
-_NOISE = re.compile(r" SQLSTATE: \w+| If necessary set \"spark\.sql\.ansi\.enabled\" to \"false\"[^.]*\.")
+# ANSI mode is not for users to choose, nor is a search path
+_NOISE = re.compile(r" SQLSTATE: \w+| on search path \[[^\]]*\]| If necessary set \"spark\.sql\.ansi\.enabled\" to \"false\"[^.]*\.")
 _SNIPPET = re.compile(r"== SQL.*==\n(.*)")
 
 

@@ -37,7 +37,8 @@ from jobs.sql.source_text import SourceText
 #: Expression ids of a plan node's input, and what each stands for.
 Scope = Mapping[int, Expr]
 
-AGGREGATES = frozenset({"Count", "Sum", "Average", "Min", "Max"})
+#: Catalyst's names of the aggregates that are kept, and SQL's.
+AGGREGATES = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
 _COMPARISONS = ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _BOOLEAN = frozenset({"And", "Or", "Not", "IsNull", "IsNotNull", "In", "Like", "StartsWith", "EndsWith", "Contains", *_COMPARISONS})
 _SUBQUERIES = frozenset(
@@ -129,7 +130,7 @@ class ExpressionWalk:
         if node.isDistinct() and name not in ("Min", "Max"):
             raise self.refuse(node, None, "DISTINCT inside an aggregate is not kept yet; aggregate over SELECT DISTINCT … instead")
         if name not in AGGREGATES:
-            raise self.refuse(node, None, f"the aggregates kept incrementally are {', '.join(sorted(n.lower() for n in AGGREGATES))}")
+            raise self.refuse(node, None, f"the aggregates kept incrementally are {', '.join(AGGREGATES.values())}")
         args = tuple(self.expression(child, scope) for child in items(function.children()))
         mode, _ = self._mode_and_params(name, function)
         condition = node.filter()

@@ -6,6 +6,7 @@ is folded away because a relation looks empty, and no rewrite turns up that only
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 from py4j.java_gateway import JavaObject, JVMView
@@ -22,7 +23,6 @@ _EXCLUDED_RULES = (
     "PropagateEmptyRelation",
     "ConvertToLocalRelation",
     "OptimizeLimitZero",
-    "NormalizeFloatingNumbers",  # keys are normalised by the state store
 )
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
@@ -53,7 +53,7 @@ class Sandbox:
         self.session = spark.newSession()
         for name, value in {**_SETTINGS, "spark.sql.session.timeZone": time_zone}.items():
             self.session.conf.set(name, value)
-        self._registered: dict[str, tuple[ColumnSpec, ...]] = {}
+        self._registered: dict[str, tuple[int, tuple[ColumnSpec, ...]]] = {}  # name -> (relation id, columns) of the view
         self._of_rdd: dict[int, str] = {}
         self.relations: dict[str, Relation] = {}
         self.set_relations(relations)
@@ -65,10 +65,24 @@ class Sandbox:
         assert jvm is not None, "a classic Spark session always has its JVM"
         return jvm
 
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Makes this the active session of the JVM's thread: Spark's parser takes its settings (ANSI mode) from there."""
+        sessions = self.jvm.org.apache.spark.sql.classic.SparkSession
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(self.session._jsparkSession)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
     def set_relations(self, relations: Sequence[Relation]) -> None:
         """The relations that names may mean from now on; a later one of a name shadows an earlier one."""
         self.relations = {r.name.lower(): r for r in relations}
-        for name in [n for n, columns in self._registered.items() if n not in self.relations or self.relations[n].columns != columns]:
+        for name in [n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen]:
             self.session.catalog.dropTempView(name)
             del self._registered[name]
 
@@ -127,7 +141,11 @@ class Sandbox:
         frame = self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
         frame.createOrReplaceTempView(f"`{relation.name}`")
         self._of_rdd[frame.queryExecution().analyzed().rdd().id()] = name
-        self._registered[name] = relation.columns
+        self._registered[name] = _identity(relation)
+
+
+def _identity(relation: Relation) -> tuple[int, tuple[ColumnSpec, ...]]:
+    return relation.id, relation.columns
 
 
 class _Definition(msgspec.Struct):

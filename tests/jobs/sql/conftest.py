@@ -1,0 +1,101 @@
+"""A binder over a handful of relations, and case files."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from jobs.sql.binder import Binder
+from jobs.sql.catalyst import relation_of_ddl
+from jobs.sql.logical import Field
+from jobs.sql.sandbox import Sandbox
+from jobs.sql.statements import CreateTable
+from statestore.meta.catalog import ColumnSpec, Relation
+
+CASES = Path(__file__).parent / "cases"
+
+#: Rewrites the expected side of every case file that the run touches; read the difference as code.
+UPDATE = os.environ.get("TUSSOCK_UPDATE_CASES") == "1"
+
+ACCOUNTS = CreateTable(
+    "accounts",
+    (
+        Field("id", "bigint"),
+        Field("owner", "string"),
+        Field("balance", "decimal(10,2)"),
+        Field("opened", "timestamp"),
+        Field("rate", "double"),
+    ),
+    (0,),
+)
+RELATIONS = (
+    relation_of_ddl(1, "orders (id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE)"),
+    relation_of_ddl(2, "shops (id INT, name STRING, city STRING)"),
+    relation_of_ddl(3, "cities (name STRING, country STRING, people INT)"),
+    Relation(
+        4,
+        "accounts",
+        "table",
+        tuple(ColumnSpec(f.name, f.type) for f in ACCOUNTS.fields),
+        msgspec.Raw(msgspec.json.encode(ACCOUNTS)),
+    ),
+)
+
+
+@pytest.fixture(scope="session")
+def binder(spark: SparkSession) -> Binder:
+    return Binder(spark, RELATIONS, "UTC")
+
+
+@pytest.fixture(scope="session")
+def sandbox(spark: SparkSession) -> Sandbox:
+    return Sandbox(spark, RELATIONS, "UTC")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One entry of a case file."""
+
+    file: str
+    name: str
+    sql: str
+    expected: str
+
+
+def load_cases(file: str, key: str) -> list[Any]:
+    """The cases of a file as pytest parameters; `key` names the expected side."""
+    entries = yaml.safe_load((CASES / file).read_text())
+    return [pytest.param(Case(file, e["name"], e["sql"], e.get(key, "")), id=e["name"]) for e in entries]
+
+
+def _text(dumper: yaml.Dumper, data: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+@pytest.fixture(scope="module")
+def expect() -> Iterator[Any]:
+    """Compares a case with what was found; with TUSSOCK_UPDATE_CASES=1 it writes what was found into the case file instead."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+
+    def check(case: Case, key: str, text: str) -> None:
+        if UPDATE:
+            found.setdefault((case.file, key), {})[case.name] = text
+        else:
+            assert text == case.expected.rstrip("\n")
+
+    yield check
+    for (file, key), texts in found.items():
+        entries = yaml.safe_load((CASES / file).read_text())
+        for entry in entries:
+            if entry["name"] in texts:
+                entry[key] = texts[entry["name"]]
+        dumper = type("CaseDumper", (yaml.SafeDumper,), {})
+        dumper.add_representer(str, _text)
+        blocks = [yaml.dump([e], Dumper=dumper, sort_keys=False, width=1000, allow_unicode=True) for e in entries]
+        (CASES / file).write_text("\n".join(blocks))

@@ -1,0 +1,168 @@
+"""Runs a logical plan by Spark's DataFrame API, node by node and by position only: says whether the plan still means its query."""
+
+import math
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Filter, Join, Literal, Plan, Project, Scan, TopN
+
+ORDERS = "id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE"
+SHOPS = "id INT, name STRING, city STRING"
+CITIES = "name STRING, country STRING, people INT"
+ACCOUNTS = "id BIGINT, owner STRING, balance DECIMAL(10,2), opened TIMESTAMP, rate DOUBLE"
+_NOON = datetime(2020, 1, 2, 12)
+ROWS: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
+    "orders": (
+        ORDERS,
+        [
+            (1, 1, "apple", Decimal("1.50"), 1.5, _NOON, date(2020, 1, 2)),
+            (2, 1, "pear", Decimal("2.25"), 2.5, _NOON, date(2020, 1, 2)),
+            (3, 2, "apple", None, 0.5, _NOON, date(2020, 2, 29)),
+            (4, 2, None, Decimal("10.00"), None, None, None),
+            (5, None, "fig", Decimal("-3.00"), -1.0, _NOON, date(2021, 1, 1)),
+            (6, 3, "apple", Decimal("7.00"), 4.0, _NOON, date(2020, 1, 2)),
+            (7, 9, "apple", Decimal("7.00"), 4.0, _NOON, date(2020, 1, 2)),
+        ],
+    ),
+    "shops": (SHOPS, [(1, "north", "Oslo"), (2, "south", "Rome"), (3, None, "Oslo"), (None, "lost", None)]),
+    "cities": (CITIES, [("Oslo", "NO", 700_000), ("Rome", "IT", 2_800_000), (None, "??", None)]),
+    "accounts": (
+        ACCOUNTS,
+        [(1, "ann", Decimal("5.00"), _NOON, 0.1), (2, None, Decimal("-5.00"), None, None), (3, "ann", None, _NOON, 0.3)],
+    ),
+}
+_OPERATORS = {
+    "Add": "+",
+    "Subtract": "-",
+    "Multiply": "*",
+    "Divide": "/",
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "And": "AND",
+    "Or": "OR",
+}
+_FUNCTIONS = {
+    "Coalesce": "coalesce",
+    "Upper": "upper",
+    "Length": "length",
+    "StartsWith": "startswith",
+    "Year": "year",
+    "Substring": "substring",
+}
+_AGGREGATES = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
+
+
+def answer_of_query(spark: SparkSession, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and sorted rows that Spark gives for a SELECT over ROWS."""
+    for name in ROWS:
+        _frame(spark, name).createOrReplaceTempView(name)
+    frame = spark.sql(sql)
+    return frame.columns, _rows(frame)
+
+
+def answer_of_plan(spark: SparkSession, plan: Plan) -> list[tuple[Any, ...]]:
+    """Sorted rows of the plan over ROWS."""
+    return _rows(_run(spark, plan))
+
+
+def _frame(spark: SparkSession, name: str) -> DataFrame:
+    schema, rows = ROWS[name]
+    return spark.createDataFrame(rows, schema)
+
+
+def _rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    rows = [tuple(round(v, 9) if isinstance(v, float) and math.isfinite(v) else v for v in row) for row in frame.collect()]
+    return sorted(rows, key=repr)
+
+
+def _run(spark: SparkSession, plan: Plan) -> DataFrame:
+    """The plan's rows; column i is named c{i}."""
+    match plan:
+        case Scan():
+            frame = _frame(spark, plan.relation)
+            return _named(frame.select(*(frame[frame.columns[i]] for i in plan.columns)))
+        case Project():
+            return _named(_run(spark, plan.input).select(*(_column(e) for e in plan.exprs)))
+        case Filter():
+            return _run(spark, plan.input).where(_column(plan.condition))
+        case Join():
+            left, right = _run(spark, plan.left), _run(spark, plan.right)
+            width = len(left.columns)
+            right = right.toDF(*(f"c{width + i}" for i in range(len(right.columns))))
+            on = [
+                f"({_text(a)}) {'<=>' if safe else '='} ({_text(b, width)})"
+                for a, b, safe in zip(plan.left_keys, plan.right_keys, plan.null_safe, strict=True)
+            ]
+            on += [] if plan.condition is None else [_text(plan.condition)]
+            return left.join(right, F.expr(" AND ".join(f"({c})" for c in on)), "inner")
+        case Aggregate():
+            below = _run(spark, plan.input)
+            keys = [_column(k) for k in plan.keys]
+            if not plan.calls:
+                return _named(below.select(*keys).distinct())
+            return _named(below.groupBy(*keys).agg(*(F.expr(_call(c)) for c in plan.calls)))
+        case TopN():
+            order = [
+                getattr(_column(k.expr), f"{'desc' if k.descending else 'asc'}_nulls_{'last' if k.nulls_last else 'first'}")()
+                for k in plan.order
+            ]
+            return _run(spark, plan.input).orderBy(*order).offset(plan.offset).limit(plan.limit)
+
+
+def _named(frame: DataFrame) -> DataFrame:
+    return frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
+
+
+def _column(expr: Expr) -> SparkColumn:
+    return F.expr(_text(expr))
+
+
+def _call(call: AggCall) -> str:
+    where = "" if call.filter is None else f" FILTER (WHERE {_text(call.filter)})"
+    return f"{_AGGREGATES[call.function]}({', '.join(_text(a) for a in call.args) or '*'}){where}"
+
+
+def _text(expr: Expr, shift: int = 0) -> str:
+    """The expression as SQL over columns c{shift + index}; only the nodes that the case files use."""
+    if isinstance(expr, Column):
+        return f"c{expr.index + shift}"
+    if isinstance(expr, Literal):
+        return _literal(expr)
+    assert isinstance(expr, Call)
+    args: Sequence[str] = [_text(a, shift) for a in expr.args]
+    if expr.node == "Cast":
+        return f"{'try_cast' if expr.mode == 'TRY' else 'cast'}({args[0]} AS {expr.type})"
+    if expr.node in _OPERATORS:
+        return f"({args[0]} {_OPERATORS[expr.node]} {args[1]})"
+    if expr.node in _FUNCTIONS:
+        return f"{_FUNCTIONS[expr.node]}({', '.join(args)})"
+    if expr.node == "CaseWhen":
+        otherwise = f" ELSE {args[-1]}" if len(args) % 2 else ""
+        return "CASE" + "".join(f" WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2)) + otherwise + " END"
+    return {
+        "Not": lambda: f"(NOT {args[0]})",
+        "IsNotNull": lambda: f"({args[0]} IS NOT NULL)",
+        "IsNull": lambda: f"({args[0]} IS NULL)",
+        "In": lambda: f"({args[0]} IN ({', '.join(args[1:])}))",
+        "TruncTimestamp": lambda: f"date_trunc({args[0]}, {args[1]})",
+    }[expr.node]()
+
+
+def _literal(literal: Literal) -> str:
+    if literal.value is None:
+        return f"CAST(NULL AS {literal.type})"
+    if literal.type == "timestamp":
+        return f"timestamp_micros({literal.value})"
+    if literal.type == "date":
+        return f"date_from_unix_date({literal.value})"
+    return f"CAST('{literal.value}' AS {literal.type})"

@@ -1,0 +1,105 @@
+"""SELECTs bound into logical plans: as text, against Spark's own answers, and through JSON."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.sql.catalyst import bind_expressions, bind_view
+from jobs.sql.errors import SqlError, UnsupportedQueryError
+from jobs.sql.logical import Call, Field, Literal, Plan, Scan
+from jobs.sql.sandbox import Sandbox
+from jobs.sql.show import show_expr, show_plan
+from jobs.sql.source_text import SourceText
+from tests.jobs.sql.conftest import Case, load_cases
+from tests.jobs.sql.plan_oracle import ROWS, answer_of_plan, answer_of_query
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("case", load_cases("selects.yaml", "plan"))
+def test_a_select_is_bound_to_the_plan_of_its_case(case: Case, sandbox: Sandbox, expect: Any) -> None:
+    expect(case, "plan", show_plan(bind_view(sandbox, SourceText(case.sql))))
+
+
+@pytest.mark.parametrize("case", load_cases("selects.yaml", "plan"))
+def test_the_bound_plan_gives_the_rows_that_spark_gives_for_the_select(case: Case, sandbox: Sandbox, spark: SparkSession) -> None:
+    plan = bind_view(sandbox, SourceText(case.sql))
+    names, expected = answer_of_query(spark, case.sql)
+    assert [f.name for f in plan.fields] == names
+    assert answer_of_plan(spark, plan) == expected
+    assert len(expected) > 0 or "false" in case.sql, f"the case says nothing on these rows: {ROWS}"
+
+
+@pytest.mark.parametrize("case", load_cases("selects.yaml", "plan"))
+def test_a_plan_is_the_same_after_its_way_through_json(case: Case, sandbox: Sandbox) -> None:
+    plan = bind_view(sandbox, SourceText(case.sql))
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+@pytest.mark.parametrize("case", load_cases("refusals.yaml", "error"))
+def test_what_cannot_be_kept_is_refused_with_reason_and_place(case: Case, sandbox: Sandbox, expect: Any) -> None:
+    with pytest.raises(SqlError) as caught:
+        bind_view(sandbox, SourceText(case.sql))
+    expect(case, "error", f"{type(caught.value).__name__}: {caught.value}")
+
+
+def test_the_same_select_is_bound_to_equal_plans_every_time(sandbox: Sandbox) -> None:
+    sql = SourceText("SELECT shop, sum(amount) AS total FROM orders JOIN shops ON shop = shops.id GROUP BY shop HAVING count(*) > 1")
+    assert bind_view(sandbox, sql) == bind_view(sandbox, sql)
+
+
+def test_eval_modes_survive_and_do_not_depend_on_the_users_session(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        texts = ["a + 1", "try_add(a, 1)", "cast(b AS int)", "try_cast(b AS int)"]
+        exprs = bind_expressions(spark, [Field("a", "int"), Field("b", "string")], texts)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert [show_expr(e) for e in exprs] == ["Add[ANSI](#0, 1):int", "Add[TRY](#0, 1):int", "Cast[ANSI](#1):int", "Cast[TRY](#1):int"]
+
+
+def test_literals_are_held_in_physical_form(spark: SparkSession) -> None:
+    texts = {
+        "DATE'2020-01-02'": Literal(18263, "date"),
+        "TIMESTAMP'1970-01-01 00:00:01.5'": Literal(1_500_000, "timestamp"),
+        "TIMESTAMP_NTZ'1970-01-01 00:00:01'": Literal(1_000_000, "timestamp_ntz"),
+        "1.50BD": Literal("1.50", "decimal(3,2)"),
+        "-1e-7BD": Literal("-0.0000001", "decimal(7,7)"),
+        "0.1D": Literal("0.1", "double"),
+        "CAST('NaN' AS DOUBLE)": Literal("nan", "double"),
+        "CAST('-Infinity' AS FLOAT)": Literal("-inf", "float"),
+        "CAST(0.1 AS FLOAT)": Literal("0.1", "float"),
+        "X'00FF'": Literal("AP8=", "binary"),
+        "'it''s'": Literal("it's", "string"),
+        "9223372036854775807": Literal(2**63 - 1, "bigint"),
+        "3Y": Literal(3, "tinyint"),
+        "true": Literal(True, "boolean"),
+        "CAST(NULL AS INT)": Literal(None, "int"),
+    }
+    assert bind_expressions(spark, [Field("a", "int")], list(texts)) == list(texts.values())
+
+
+def test_time_zones_stand_on_the_casts_that_need_them(spark: SparkSession) -> None:
+    texts = ["cast(ts AS date)", "cast(a AS bigint)", "cast(ts AS bigint)", "cast(ts AS string)"]
+    exprs = bind_expressions(spark, [Field("ts", "timestamp"), Field("a", "int")], texts, time_zone="Europe/Berlin")
+    assert [e.params for e in exprs if isinstance(e, Call)] == [
+        (("timeZoneId", "Europe/Berlin"),),
+        (),
+        (),
+        (("timeZoneId", "Europe/Berlin"),),
+    ]
+
+
+def test_a_scan_reads_only_the_columns_that_are_used(sandbox: Sandbox) -> None:
+    plan = bind_view(sandbox, SourceText("SELECT price FROM orders"))
+    assert plan == Scan("orders", (4,), (Field("price", "double"),))
+
+
+def test_places_count_from_where_the_statement_began_in_its_script(sandbox: Sandbox) -> None:
+    from jobs.sql.logical import Place
+
+    with pytest.raises(UnsupportedQueryError) as caught:
+        bind_view(sandbox, SourceText("SELECT\n now() AS n FROM orders", Place(10, 5)))
+    assert caught.value.place == Place(11, 2)

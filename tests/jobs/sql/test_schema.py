@@ -1,0 +1,71 @@
+"""Columns of Parquet files against what Spark's reader says of the same file."""
+
+import io
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from jobs.sql.logical import Field
+from jobs.sql.schema import UnreadableSchemaError, UnsupportedFileTypeError, parquet_fields
+
+_DAY = datetime(2020, 1, 2)
+_COLUMNS = {
+    "int8": pa.array([1], pa.int8()),
+    "int64": pa.array([1], pa.int64()),
+    "uint8": pa.array([1], pa.uint8()),
+    "uint16": pa.array([1], pa.uint16()),
+    "uint32": pa.array([1], pa.uint32()),
+    "uint64": pa.array([1], pa.uint64()),
+    "float": pa.array([1.5], pa.float32()),
+    "local ms": pa.array([_DAY], pa.timestamp("ms")),
+    "local us": pa.array([_DAY], pa.timestamp("us")),
+    "local ns": pa.array([_DAY], pa.timestamp("ns")),
+    "instant us": pa.array([_DAY], pa.timestamp("us", tz="UTC")),
+    "instant of Berlin": pa.array([_DAY], pa.timestamp("ms", tz="Europe/Berlin")),
+    "date": pa.array([date(2020, 1, 2)]),
+    "decimal": pa.array([Decimal("1.50")], pa.decimal128(10, 2)),
+    "fixed binary": pa.array([b"abc"], pa.binary(3)),
+    "large string": pa.array(["x"], pa.large_string()),
+    "categories": pa.array(["x"]).dictionary_encode(),
+    "time": pa.array([1], pa.time32("ms")),
+    "half": pa.array([1.0], pa.float16()),
+}
+
+
+def _file(column: pa.Array, int96: bool = False) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"x": column}), sink, use_deprecated_int96_timestamps=int96)
+    return sink.getvalue()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("int96", [False, True])
+@pytest.mark.parametrize("name", _COLUMNS)
+def test_a_files_column_has_the_type_that_spark_reads(name: str, int96: bool, spark: SparkSession, tmp_path: Path) -> None:
+    data = _file(_COLUMNS[name], int96)
+    (tmp_path / "x.parquet").write_bytes(data)
+    try:
+        expected = spark.read.parquet(str(tmp_path / "x.parquet")).schema[0].dataType.simpleString()
+    except PySparkException:
+        with pytest.raises(UnsupportedFileTypeError):
+            parquet_fields(io.BytesIO(data), "x.parquet")
+        return
+    assert parquet_fields(io.BytesIO(data), "x.parquet") == (Field("x", expected),)
+
+
+def test_a_nested_column_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFileTypeError) as caught:
+        parquet_fields(io.BytesIO(_file(pa.array([[1]]))), "data/x.parquet")
+    expected = "column 'x' of data/x.parquet has type list<element: int64>, which cannot be kept; declare the source's columns without it"
+    assert str(caught.value) == expected
+
+
+def test_a_file_that_is_no_parquet_is_named() -> None:
+    with pytest.raises(UnreadableSchemaError, match=r"the columns of data/x.parquet cannot be read: .*Expected a Parquet file"):
+        parquet_fields(io.BytesIO(b"id,name\n1,x\n"), "data/x.parquet")
