@@ -46,13 +46,13 @@ class VersionLog:
         for _ in range(SNAPSHOT_EVERY):
             if (delta := read_document(self._objects, version_name(version.id + 1), VersionDelta)) is None:
                 return self._seen(version)
-            version = self._followed(version, delta)
+            version = self._noted(apply(version, delta))
         # Far behind: a stale hint, or a process that slept. Jump, instead of reading everything in between.
         newest_id = end_of(self._exists, version.id + 1) - 1
-        self._due = None
+        self._due = None  # what was due is history; newer ones follow
         version = self._seen(self._nearest_snapshot(newest_id, version))
         while (delta := read_document(self._objects, version_name(version.id + 1), VersionDelta)) is not None:
-            version = self._followed(version, delta)
+            version = self._noted(apply(version, delta))
         return self._seen(version)
 
     def at(self, version_id: int) -> HummockVersion:
@@ -75,9 +75,9 @@ class VersionLog:
             if (change := decide(version)) is None:
                 return version
             delta = VersionDelta(version.id + 1, self._writer, change)
-            after = self._followed(version, delta)  # refuses before anything is written
+            after = apply(version, delta)  # refuses before anything is written
             if self._objects.put_if_absent(version_name(delta.id), encode_document(delta)):
-                self._seen(after)
+                self._seen(self._noted(after))
                 self._write_snapshot()
                 return after
 
@@ -85,11 +85,11 @@ class VersionLog:
         self._newest = version
         return version
 
-    def _followed(self, version: HummockVersion, delta: VersionDelta) -> HummockVersion:
-        after = apply(version, delta)
-        if after.id % SNAPSHOT_EVERY == 0:
-            self._due = after
-        return after
+    def _noted(self, version: HummockVersion) -> HummockVersion:
+        """Remember a version of which there has to be a snapshot. Whoever commits next writes it, if its own committer was killed."""
+        if version.id % SNAPSHOT_EVERY == 0:
+            self._due = version
+        return version
 
     def _exists(self, delta_id: int) -> bool:
         try:
