@@ -34,15 +34,16 @@ from jobs.exchange import (
 from jobs.executors.build import build
 from jobs.executors.table_replay import TableReplay
 from jobs.failure import ActorError, encode_failure
-from jobs.kernels import process_kernel
 from jobs.kernels.errors import RowError
+from jobs.kernels.kernel import process_kernel
 from jobs.plan import nodes
 from jobs.plan.schedule import Feed, Schedule, Scheduled
 from jobs.sources.parquet import Split, read_split
 from jobs.sql.statements import Delete, Insert, Update
 from statestore.errors import RetryableError, TussockError
 from statestore.hummock.cache import process_cache
-from statestore.hummock.shared_buffer import SealedBatch, batch_ingest
+from statestore.hummock.ingest import batch_ingest
+from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.store import HummockStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
@@ -65,7 +66,7 @@ class EpochTask:
     @property
     def data_prefix(self) -> str:
         """Where this epoch's objects go: named after the epoch, so that vacuum can tell whose they are."""
-        return f"data/{self.epoch:016x}/"
+        return f"data/{self.epoch:016x}"
 
 
 class FragmentReport(msgspec.Struct, frozen=True):
@@ -170,7 +171,8 @@ class _Unit:
     # --- one fragment ------------------------------------------------------------------------------------------------------------
 
     def _fragment(self, scheduled: Scheduled) -> Iterator[pa.RecordBatch]:
-        tables = {t.table_id: self._state_table(t) for t in scheduled.tables} if scheduled.fragment is not None else {}
+        used = {t for o in scheduled.fragment.operators for t in o.tables} if scheduled.fragment is not None else set()
+        tables = {t.table_id: self._state_table(t) for t in scheduled.tables if t.table_id in used}
         if scheduled.source is not None:
             output, rows_in = self._read_source(scheduled)
         elif (computed := self._compute(scheduled, tables)) is not None:
@@ -248,7 +250,7 @@ class _Unit:
             parts = [empty_chunk(types)]
             for chunk in sorted(self.inbox.get((scheduled.id, splits), [])):
                 for split in _splits.decode(chunk):
-                    parts.append(inserts(read_split(split, source.columns, source.statement.fields)))
+                    parts.append(inserts(read_split(split, source.columns, source.statement.fields, source.statement.options)))
             if (made := decode(sorted(self.inbox.get((scheduled.id, rows), [])))) is not None:
                 parts.append(inserts(made))
             return pa.concat_tables(parts)
@@ -290,7 +292,7 @@ class _Unit:
                 self.task.data_prefix,
                 self.task.target_bytes,
             )
-            yield cells(self.slot, SST, 0, [msgspec.json.encode(i) for i in infos])
+            yield cells(self.slot, SST, 0, [msgspec.json.encode(infos)])
             rest = sealed.rows.slice(rows)
         if rest.num_rows:
             yield cells(self.slot, FLUSH, table_id, encode(rest))
@@ -301,19 +303,19 @@ def flush_function(task: "Callable[[], EpochTask]") -> Callable[[Iterator[pa.Rec
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = task()
-        sealed: dict[int, list[bytes]] = {}
+        batches_of: list[SealedBatch] = []
         for batch in batches:
-            for i, table_id in enumerate(batch.column(2).to_pylist()):
-                sealed.setdefault(table_id, []).append(batch.column(3)[i].as_py())
-        if not sealed:
-            return
-        merged = []
-        for table_id in sorted(sealed):
-            rows = decode(sorted(sealed[table_id]))
-            assert rows is not None
-            merged.append(SealedBatch(table_id, rows.sort_by("key")))
-        infos = batch_ingest(_objects(known.store_uri), merged, known.epoch, known.data_prefix, known.target_bytes)
-        yield cells(0, SST, 0, [msgspec.json.encode(i) for i in infos])
+            fragments = batch.column(1).to_numpy()
+            others = np.flatnonzero(fragments != FLUSH)
+            if len(others):
+                yield batch.take(pa.array(others))
+            for i in np.flatnonzero(fragments == FLUSH).tolist():
+                rows = decode([batch.column(3)[i].as_buffer()])
+                assert rows is not None
+                batches_of.append(SealedBatch(batch.column(2)[i].as_py(), rows))
+        if batches_of:
+            infos = batch_ingest(_objects(known.store_uri), batches_of, known.epoch, known.data_prefix, known.target_bytes)
+            yield cells(0, SST, 0, [msgspec.json.encode(infos)])
 
     return run
 

@@ -47,7 +47,7 @@ def encode(table: pa.Table) -> Iterator[bytes]:
         yield sink.getvalue().to_pybytes()
 
 
-def decode(chunks: Iterable[bytes]) -> pa.Table | None:
+def decode(chunks: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
     """The tables concatenated; None where there is none."""
     tables = [pa.ipc.open_stream(chunk).read_all() for chunk in chunks]
     return pa.concat_tables(tables) if tables else None

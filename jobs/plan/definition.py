@@ -4,7 +4,8 @@ Pure functions of (catalog, statement, epoch): every driver that resumes a barri
 appends it, comes to the same catalog with the same ids.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -109,23 +110,34 @@ def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
     raise UnknownRelationError(name, " or ".join(kinds) or "relation", tuple(sorted(r.name for r in fitting)))
 
 
-def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> tuple[Catalog, dict[int, list[tuple[int, Dml]]]]:
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A slice of the log, replayed."""
+
+    catalog: Catalog
+    changes: Mapping[int, Sequence[tuple[int, Dml]]]  # live table's id -> its row changes as (index in the slice, statement), in order
+    rejected: tuple[tuple[int, str], ...]  # (index, reason) of statements that no longer apply: another session was first
+
+
+def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> Replayed:
     """Replay a slice of the log.
 
     Args:
-        statements: in log order.
+        statements: in log order. Each applied when its session checked it; one that two sessions' appends brought into conflict is rejected.
         epoch: the epoch whose commit makes the changes visible.
-
-    Returns: the catalog after it, and per table id of relation the row changes as (index in `statements`, statement), in order.
     """
     changes: dict[int, list[tuple[int, Dml]]] = {}
+    rejected: list[tuple[int, str]] = []
     for index, statement in enumerate(statements):
+        try:
+            catalog = apply_statement(catalog, statement, epoch)
+        except InputError as err:
+            rejected.append((index, str(err)))
+            continue
         if isinstance(statement, Insert | Update | Delete):
             changes.setdefault(find(catalog, statement.table, "table").id, []).append((index, statement))
-        else:
-            catalog = apply_statement(catalog, statement, epoch)
     live = {r.id for r in catalog.live()}
-    return catalog, {r: rows for r, rows in changes.items() if r in live}
+    return Replayed(catalog, {r: rows for r, rows in changes.items() if r in live}, tuple(rejected))
 
 
 def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:

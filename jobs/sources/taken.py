@@ -6,7 +6,7 @@
 alone reads and writes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +29,19 @@ def taken_schema(source: str) -> TableSchema:
     return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
 
 
-def pin_files(listed: Sequence[ListedFile], taken: StorageTable | None, max_epoch_bytes: int) -> tuple[PinnedFile, ...]:
+def pin_files(
+    listed: Sequence[ListedFile], taken: StorageTable | None, max_epoch_bytes: int, accept_changed: Collection[str] = ()
+) -> tuple[PinnedFile, ...]:
     """The files the next epoch takes: those not taken yet, in path order, at most `max_epoch_bytes` of them but at least one.
 
     Args:
         listed: what is there, in path order without repeats.
         taken: the source's table at the version the barrier builds on; None when it has taken nothing yet.
         max_epoch_bytes: bytes on storage.
+        accept_changed: paths that may differ from what was recorded: they are pinned again as they are now, under their old number, for
+            the caller to record without reading.
 
-    Raises: ChangedFileError when a file already taken has another size or ETag now.
+    Raises: ChangedFileError when another file already taken has another size or ETag now.
 
     Cost: one scan of `taken`.
     """
@@ -48,16 +52,25 @@ def pin_files(listed: Sequence[ListedFile], taken: StorageTable | None, max_epoc
             "etag_now": pa.array([f.etag for f in listed], pa.string()),
         }
     )
-    parts = [] if taken is None else list(taken.scan(columns=(0, 1, 2)))
-    before = pa.concat_tables([_TAKEN_FILES.empty_table(), *(p.cast(_TAKEN_FILES) for p in parts)])
-    _refuse_changed(there.join(before, "path", join_type="inner"))
+    parts = [] if taken is None else list(taken.scan())
+    before = pa.concat_tables([_ROWS.empty_table(), *(p.cast(_ROWS) for p in parts)])
+    changed = _changed(there.join(before, "path", join_type="inner"))
+    accepted = pc.is_in(changed["path"], pa.array(list(accept_changed), pa.string()))
+    _refuse(changed.filter(pc.invert(accepted)))
     new = there.join(before, "path", join_type="left anti").sort_by("path")
-    if new.num_rows == 0:
-        return ()
     fits = int(np.searchsorted(np.cumsum(new["size_now"].to_numpy()), max_epoch_bytes, side="right"))
     first = before.num_rows
     rows = new.slice(0, max(1, fits)).to_pylist()
-    return tuple(PinnedFile(path=r["path"], size=r["size_now"], etag=r["etag_now"], number=first + i) for i, r in enumerate(rows))
+    pinned = [PinnedFile(path=r["path"], size=r["size_now"], etag=r["etag_now"], number=first + i) for i, r in enumerate(rows)]
+    again = changed.filter(accepted).to_pylist()
+    return (*pinned, *(PinnedFile(path=r["path"], size=r["size_now"], etag=r["etag_now"], number=r["number"]) for r in again))
+
+
+def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
+    """All files taken so far, as they were recorded, in the order of taking."""
+    rows = [r for part in taken.scan() for r in part.to_pylist()]
+    files = (PinnedFile(path=r["path"], size=r["size"], etag=r["etag"], number=r["number"]) for r in rows)
+    return tuple(sorted(files, key=lambda f: f.number))
 
 
 def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) -> SealedBatch:
@@ -75,12 +88,15 @@ def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) ->
     return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(len(files), np.uint8)), **columns}))
 
 
-_TAKEN_FILES = pa.schema([("path", pa.string()), ("size", pa.int64()), ("etag", pa.string())])
+_ROWS = pa.schema([(name, arrow_type(kind)) for name, kind in _COLUMNS])
 
 
-def _refuse_changed(both: pa.Table) -> None:
+def _changed(both: pa.Table) -> pa.Table:
     same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(both["etag"], both["etag_now"]))
-    changed = both.filter(pc.invert(same)).sort_by("path")
+    return both.filter(pc.invert(same)).sort_by("path")
+
+
+def _refuse(changed: pa.Table) -> None:
     if changed.num_rows:
         row = changed.slice(0, 1).to_pylist()[0]
         raise ChangedFileError(row["path"], f"{row['size']} bytes, ETag {row['etag']}", f"{row['size_now']} bytes, ETag {row['etag_now']}")

@@ -1,0 +1,24 @@
+"""The edge of a process: what it draws once and passes down, so that everything below is a function of its arguments."""
+
+import os
+import secrets
+import socket
+import time
+
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+
+
+def new_writer() -> str:
+    """A name that no other process has or ever had; readable, so that a lost race can say who won."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(6)}"
+
+
+def clock_ms() -> int:
+    """Unix milliseconds now."""
+    return time.time_ns() // 1_000_000
+
+
+def open_meta(store: str) -> MetaStore:
+    """The meta store at a store's address, with this process as a new writer. Raises NotInitialisedError when it is first used."""
+    return MetaStore(open_object_store(store), new_writer(), clock_ms)

@@ -1,0 +1,264 @@
+"""The embedded face: SQL in, Arrow out.
+
+    with Session(store="my-store") as session:
+        session.execute("CREATE TABLE orders (id bigint, shop int, amount double, PRIMARY KEY (id))")
+        session.execute("CREATE MATERIALIZED VIEW by_shop AS SELECT shop, sum(amount) AS total FROM orders GROUP BY shop")
+        session.execute("INSERT INTO orders VALUES (1, 7, 9.5)")
+        session.flush()
+        print(session.query("SELECT * FROM by_shop"))
+
+Statements are durable when `execute` returns and take effect with the next epoch; `flush` runs one.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.barrier import MAX_EPOCH_BYTES, inject, pending_catalog
+from jobs.epoch import EpochSummary, Progress, run_epoch
+from jobs.plan.definition import SourceDefinition, TableDefinition, apply_statement, definition_of, find
+from jobs.plan.explain import explain_relation
+from jobs.process import open_meta
+from jobs.reader import relation_frame
+from jobs.sources.listing import Interval, absolute_path
+from jobs.spark import build_spark
+from jobs.sql.binder import Binder
+from jobs.sql.dml import rows_to_insert
+from jobs.sql.errors import SqlError
+from jobs.sql.script import split_script
+from jobs.sql.statements import BoundInsert, BoundInsertSelect, CreateSource, CreateView, Explain, Insert, Query, Show, Statement
+from statestore.errors import InputError
+from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.errors import NotInitialisedError
+from statestore.meta.readable import check_readable
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.open import open_object_store
+
+
+class NotThereYetError(InputError):
+    """A relation was read that no committed epoch holds yet."""
+
+    def __init__(self, name: str, epoch: int) -> None:
+        super().__init__(name, epoch)
+        self.name, self.epoch = name, epoch
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is in the log but not in epoch {self.epoch} yet; run an epoch (`tussock epoch`, Session.flush), then ask again"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one statement answered: a table for SELECT, SHOW and EXPLAIN; else one line that says what was taken."""
+
+    statement: str
+    message: str
+    table: pa.Table | None = None
+
+
+class Session:
+    """One process's way into one store. Not for several threads at once."""
+
+    def __init__(
+        self, store: str, spark: SparkSession | None = None, *, create: bool = True, units: int = 2, time_zone: str = "UTC"
+    ) -> None:
+        """Open a store.
+
+        Args:
+            store: a directory or `s3://bucket/prefix?endpoint=…`.
+            spark: a classic Spark session to use; None starts a local one when first needed, and `close` stops it.
+            create: make the store where there is none yet.
+            units, time_zone: of a store that is made.
+
+        Raises: NotInitialisedError without `create`; errors of the object store.
+        """
+        if create and not _exists(store):
+            MetaStore.init(open_object_store(store), units=units, time_zone=time_zone)
+        self.meta = open_meta(store)
+        self.time_zone = self.meta.settings.time_zone
+        self._spark = spark
+        self._owned = spark is None
+        self._binder: Binder | None = None
+        self._statements = 0
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session."""
+        if self._spark is None:
+            self._spark = build_spark()
+        return self._spark
+
+    def execute(self, sql: str, *, base: Path | None = None) -> list[Answer]:
+        """Run a script, statement by statement; each is durable before the next is read.
+
+        Args:
+            sql: statements separated by `;`.
+            base: what relative paths of sources start from; the working directory when None.
+
+        Raises: InputError branches that name the place; statements before the failing one stay taken.
+        """
+        return [self._execute(s.text, s.place, base or Path.cwd()) for s in split_script(sql)]
+
+    def flush(
+        self, interval: Interval | None = None, *, max_epoch_bytes: int = MAX_EPOCH_BYTES, progress: Progress = lambda _: None
+    ) -> EpochSummary:
+        """Run one epoch over everything that is new, commit and publish it; without effect when nothing is. An unfinished barrier is finished
+        first, as that epoch.
+
+        Args:
+            interval: take only this data interval's files from sources whose path is a template.
+            max_epoch_bytes: of source files; the rest waits for the next epoch.
+            progress: called with one line per step.
+        """
+        if (barrier := inject(self.meta, interval, max_epoch_bytes)) is None:
+            version = self.meta.latest()
+            return EpochSummary(version.epoch, version.id, {}, 0, 0, {})
+        progress(f"barrier {barrier.epoch} after {barrier.prev_epoch}")
+        summary = run_epoch(self.spark, self.meta, barrier, progress)
+        self.meta.publish(summary.epoch)
+        return summary
+
+    def query(self, sql: str, epoch: int | None = None) -> pa.Table:
+        """Answer a SELECT over tables and views.
+
+        Args:
+            sql: anything Spark can run.
+            epoch: the published one when None.
+
+        Raises: SqlError; EpochNotCommittedError, EpochExpiredError.
+        """
+        version = self.meta.latest()
+        at = version.published if epoch is None else epoch
+        if at:
+            check_readable(version, at)
+        bound = self._bind_to(version.catalog.at(at)).bind(sql)
+        if not isinstance(bound, Query):
+            raise SqlError("query takes a SELECT; use execute for other statements")
+        return self._select(bound.sql, bound.relations, version, at)
+
+    def close(self) -> None:
+        """Stop Spark, if this session started it."""
+        if self._owned and self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- statements --------------------------------------------------------------------------------------------------------------
+
+    def _execute(self, text: str, place: object, base: Path) -> Answer:
+        version = self.meta.latest()
+        catalog = pending_catalog(self.meta, version)
+        bound = self._bind_to(catalog.live()).bind(text, place)  # type: ignore[arg-type]
+        match bound:
+            case Query():
+                at = self._bind_to(version.catalog.at(version.published)).bind(text, place)  # type: ignore[arg-type]
+                assert isinstance(at, Query)
+                table = self._select(at.sql, at.relations, version, version.published)
+                return Answer(text, f"{table.num_rows} rows", table)
+            case Show():
+                table = show(catalog, bound)
+                return Answer(text, f"{table.num_rows} rows", table)
+            case Explain():
+                explained = explain(catalog, bound, version.epoch + 1)
+                return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
+            case BoundInsert():
+                return self._append(catalog, text, self._insert(bound.table, bound.rows))
+            case BoundInsertSelect():
+                selected = self._frame(bound.select, bound.relations, version, version.epoch)
+                return self._append(catalog, text, self._insert(bound.table, rows_to_insert(selected, bound)))
+            case CreateSource():
+                placed = {**bound.options, "path": absolute_path(bound.options["path"], base)}
+                return self._append(catalog, text, msgspec.structs.replace(bound, options=placed))
+            case _:
+                return self._append(catalog, text, bound)
+
+    def _insert(self, table: str, rows: pa.Table) -> Insert:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        return Insert(table, rows.num_rows, self.meta.put_payload(sink.getvalue().to_pybytes()))
+
+    def _append(self, catalog: Catalog, text: str, statement: Statement) -> Answer:
+        apply_statement(catalog, statement, self.meta.latest().epoch + 1)  # what could not be applied never enters the log
+        self._statements += 1
+        position = self.meta.append_log(f"{self.meta.writer}/{self._statements}", msgspec.json.encode(statement))
+        return Answer(text, f"log entry {position}: {_told(statement)}; takes effect with the next epoch")
+
+    def _bind_to(self, relations: tuple[Relation, ...]) -> Binder:
+        if self._binder is None:
+            self._binder = Binder(self.spark, relations, self.time_zone)
+        else:
+            self._binder.set_relations(relations)
+        return self._binder
+
+    def _select(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> pa.Table:
+        return self._frame(sql, relations, version, epoch).toArrow()
+
+    def _frame(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> DataFrame:
+        session = self.spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", self.time_zone)
+        session.conf.set("spark.sql.ansi.enabled", "true")
+        visible = {r.name: r for r in version.catalog.at(epoch)}
+        for name in relations:
+            if name not in visible:
+                raise NotThereYetError(name, epoch)
+            relation_frame(session, self.meta.objects.uri, version, visible[name], epoch).createOrReplaceTempView(f"`{name}`")
+        return session.sql(sql)
+
+
+def show(catalog: Catalog, statement: Show) -> pa.Table:
+    """The answer to SHOW: relations with their kind and columns; or one relation's columns, or the statement that made it."""
+    if statement.name is not None:
+        relation = find(catalog, statement.name)
+        if statement.what == "columns":
+            return pa.table({"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]})
+        return pa.table({"statement": [_created_by(relation)]})
+    kinds = {"sources": ("source",), "tables": ("table",), "views": ("view",)}.get(statement.what, ("source", "table", "view"))
+    found = [r for r in catalog.live() if r.kind in kinds]
+    columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
+    return pa.table({"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns})
+
+
+def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
+    """The answer to EXPLAIN: how the view would be maintained if it were created now."""
+    name = statement.name or "_query"
+    view = CreateView(name, statement.sql, statement.plan)
+    planned = apply_statement(catalog, view, epoch)
+    return explain_relation(planned, find(planned, name))
+
+
+def _created_by(relation: Relation) -> str:
+    match definition_of(relation):
+        case SourceDefinition(statement):
+            fields = ", ".join(f"{f.name} {f.type}" for f in statement.fields)
+            options = ", ".join(f"{k} '{v}'" for k, v in statement.options.items())
+            return f"CREATE SOURCE {relation.name} ({fields}) USING {statement.format} OPTIONS ({options})"
+        case TableDefinition(statement):
+            fields = ", ".join(f"{f.name} {f.type}" for f in statement.fields)
+            return f"CREATE TABLE {relation.name} ({fields}, PRIMARY KEY ({', '.join(statement.fields[k].name for k in statement.key)}))"
+        case view:
+            return f"CREATE MATERIALIZED VIEW {relation.name} AS {view.sql}"
+
+
+def _told(statement: Statement) -> str:
+    kind = type(statement).__name__
+    words = {"CreateSource": "create source", "CreateTable": "create table", "CreateView": "create view"}.get(kind, kind.lower())
+    name = statement.table if hasattr(statement, "table") else statement.name
+    return f"{words} {name}" + (f", {statement.rows} rows" if isinstance(statement, Insert) else "")
+
+
+def _exists(store: str) -> bool:
+    try:
+        _ = open_meta(store).settings
+    except NotInitialisedError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Views against Spark: the same SELECT over the same rows, at every epoch."""
