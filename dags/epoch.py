@@ -6,7 +6,7 @@ and nothing else.
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronDataIntervalTimetable
 from tussock_operators import PARAMS, commit_version, inject_barrier, publish_views, run_actors, validate_views
 from tussock_steps import pipelines_folder
 
@@ -19,7 +19,8 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
     with DAG(
         dag_id=f"epoch_{pipeline.name}",
         description=pipeline.description,
-        schedule=schedule.cron if schedule else None,
+        # Days begin where the pipeline is, and every scheduled or backfilled run has an interval, whatever Airflow's default is.
+        schedule=CronDataIntervalTimetable(schedule.cron, timezone=pipeline.time_zone) if schedule else None,
         start_date=schedule.start if schedule else datetime(2000, 1, 1, tzinfo=UTC),
         end_date=schedule.end if schedule else None,
         catchup=schedule.catchup if schedule else False,

@@ -6,7 +6,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     description = "…"                                  # optional
     store = "${FLIGHTS_STORE:-.tussock/flights/store}" # a folder or s3://bucket/prefix?…
     data = "${FLIGHTS_DATA:-.tussock/flights/data}"    # optional: `${data}` in the SQL files
-    sql = ["sources.sql", "views.sql"]                 # applied in this order
+    sql = ["sources.sql", "views.sql"]                 # applied in this order; `${data}/…` for one that is made with the data
     time_zone = "UTC"                                  # optional
 
     [schedule]                                         # optional: without it the pipeline runs when triggered
@@ -183,13 +183,14 @@ def _pipeline_of(document: dict[str, Any], folder: Path) -> Pipeline:
     if name != folder.name:
         raise root.error("name", repr(name), f"{folder.name!r}, the folder's name")
     time_zone = root.take("time_zone", _zone, "UTC")
+    data = _place(data, home) if (data := root.text("data", None)) is not None else None
     pipeline = Pipeline(
         name=name,
         folder=folder,
         description=root.text("description", ""),
         store=_place(root.text("store"), home),
-        data=_place(data, home) if (data := root.text("data", None)) is not None else None,
-        sql=tuple(_inside(root, "sql", folder, text) for text in root.take("sql", _texts)),
+        data=data,
+        sql=tuple(_script(root, folder, data, text) for text in root.take("sql", _texts)),
         time_zone=time_zone,
         schedule=_schedule_of(schedule, ZoneInfo(time_zone)) if (schedule := root.table("schedule")) is not None else None,
         epoch=_epoch_of(epoch) if (epoch := root.table("epoch")) is not None else EpochSettings(),
@@ -366,6 +367,15 @@ def _substitute(text: str, variables: Mapping[str, str], file: str, key: str) ->
 def _place(text: str, home: Path) -> str:
     """A store's or a data root's address: made absolute where it is a relative path."""
     return text if "://" in text else str(home / text)
+
+
+def _script(table: _Table, folder: Path, data: str | None, text: str) -> Path:
+    """A SQL file of the pipeline's folder, or one below a local data root."""
+    if not text.startswith("${data}/"):
+        return _inside(table, "sql", folder, text)
+    if data is None or "://" in data:
+        raise table.error("sql", repr(text), f"`data` to be a local folder; it is {data!r}")
+    return _inside(table, "sql", Path(data), text.removeprefix("${data}/"))
 
 
 def _inside(table: _Table, key: str, folder: Path, text: str) -> Path:

@@ -6,11 +6,15 @@ folder. Its `meta` may carry `"key"`, the columns that name a row in a report; w
 The outcome is a `QualityRecord`, one small JSON object `quality/<epoch>.json` in the store. It is what `publish_views` goes by: the
 published epoch moves only to an epoch whose record passed. Data Docs go to a folder outside of the store, for people.
 
+    spark-submit jobs/quality.py --pipeline FOLDER --epoch N        (or python -m jobs.quality …)
+
 Cost: a view is read once and kept while its suite runs; each expectation is one or two Spark jobs over it.
 """
 
+import argparse
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,11 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from statestore.errors import InputError
+from jobs.pipeline import Pipeline, load_pipeline
+from statestore.errors import InputError, TussockError
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from statestore.meta.catalog import Relation
+    from statestore.meta.store import MetaStore
 
 SAMPLE_KEYS = 10
 """Most failing rows that a report names."""
@@ -86,9 +95,42 @@ class QualityGateError(InputError):
         return "\n".join(lines)
 
 
+class MissingRecordError(InputError):
+    """The gate was not asked about an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(epoch)
+        self.epoch = epoch
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/quality.py) on it first."
+
+
 def record_name(epoch: int) -> str:
     """The object that holds an epoch's QualityRecord."""
     return f"quality/{epoch}.json"
+
+
+def write_record(objects: ObjectStore, record: QualityRecord) -> None:
+    """Keep a record. A later one replaces it: suites may be corrected and run again."""
+    objects.put(record_name(record.epoch), msgspec.json.encode(record))
+
+
+def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
+    """The record of `epoch`; None where the gate was not asked."""
+    try:
+        return msgspec.json.decode(objects.get(record_name(epoch)), type=QualityRecord)
+    except ObjectNotFoundError:
+        return None
+
+
+def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
+    """The record of `epoch`, which passed. Raises QualityGateError, MissingRecordError."""
+    if (record := read_record(objects, epoch)) is None:
+        raise MissingRecordError(epoch)
+    if not record.passed:
+        raise QualityGateError(record)
+    return record
 
 
 class QualityGate:
@@ -175,6 +217,65 @@ def run_gate(gate: QualityGate, epoch: int, views: Iterable[tuple[str, "DataFram
     return QualityRecord(epoch, tuple(gate.check(view, rows, suite, epoch, key) for view, rows, suite, key in views))
 
 
+def validate_epoch(spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, epoch: int) -> QualityRecord:
+    """Run all suites of a pipeline over its views at a committed epoch, and keep the record.
+
+    Raises: QualitySuiteError; EpochNotCommittedError, EpochExpiredError.
+    """
+    from jobs.reader import relation_frame
+    from statestore.meta.readable import check_readable
+
+    version = meta.latest()
+    check_readable(version, epoch)
+    relations = {relation.name: relation for relation in version.catalog.at(epoch) if relation.kind != "source"}
+    views = []
+    for suite in pipeline.quality.suites() if pipeline.quality is not None else ():
+        if (relation := relations.get(suite.stem)) is None:
+            raise QualitySuiteError(str(suite), f"view {suite.stem!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
+        rows = relation_frame(spark, meta.objects.uri, version, relation, epoch)
+        views.append((relation.name, rows, suite, _key_columns(relation)))
+    record = QualityRecord(epoch, ())
+    if pipeline.quality is not None and views:
+        record = run_gate(QualityGate(pipeline.quality.docs), epoch, views)
+    write_record(meta.objects, record)
+    return record
+
+
+def _key_columns(relation: "Relation") -> list[str]:
+    """The visible columns of the key that the view's rows are stored by; all of them where none is visible."""
+    from jobs.reader import stored_table
+
+    names = [column.name for column in relation.columns]
+    return [names[key.column] for key in stored_table(relation).key if key.column < len(names)] or names
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The job's entry. Exit code 0: the epoch passed; 1: it did not, or could not be asked; the reason is on standard error."""
+    from jobs.process import open_meta
+    from jobs.spark import build_spark
+
+    parser = argparse.ArgumentParser(prog="python -m jobs.quality", description="Run a pipeline's quality suites at a committed epoch.")
+    parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
+    parser.add_argument("--epoch", required=True, type=int, help="a committed epoch")
+    chosen = parser.parse_args(arguments)
+    try:
+        pipeline = load_pipeline(Path(chosen.pipeline))
+        meta = open_meta(pipeline.store)
+        spark = build_spark(f"tussock quality {pipeline.name}", settings=pipeline.spark)
+        try:
+            record = validate_epoch(spark, meta, pipeline, chosen.epoch)
+        finally:
+            spark.stop()
+        for view in record.views:
+            print(f"{view.view}: {view.expectations} expectations over {view.rows} rows, {len(view.failures)} failed", flush=True)
+        if not record.passed:
+            raise QualityGateError(record)
+    except TussockError as err:
+        print(f"error: {err}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
 def _suite_document(file: Path) -> dict[str, Any]:
     expected = 'a JSON object with a list "expectations" of {"type": …, "kwargs": {…}}'
     try:
@@ -253,3 +354,7 @@ def _quiet() -> Iterator[None]:
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when GX is imported and whenever a context is made
     os.environ["TQDM_DISABLE"] = "1"
     yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -79,10 +79,8 @@ def inject_barrier(pipeline: Pipeline) -> Any:
     """Pin the files of the run's interval and the end of the statement log."""
 
     @task(task_id="inject_barrier", pool=pool_of(pipeline.name))
-    def inject(name: str) -> dict[str, str]:
-        context = get_current_context()
-        start, end = run_interval(context) or (None, None)
-        return steps.inject(name, start, end, {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id})
+    def inject(name: str) -> dict[str, str] | None:
+        return _inject(name, get_current_context())
 
     return inject(pipeline.name)
 
@@ -149,9 +147,12 @@ class SubmitJob(SparkSubmitOperator):
 
 
 class RunActors(SubmitJob):
-    """`jobs/epoch.py` over the run's interval."""
+    """`jobs/epoch.py` over the run's interval; no job where nothing waits, as in a finished run that is cleared."""
 
     def execute(self, context: Any) -> None:
+        if _inject(self.pipeline_name, context) is None:  # asked again: files may have come, or another run finished, since inject_barrier
+            self.log.info("nothing waits")
+            return
         interval = run_interval(context)
         self.submit(context, [] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)])
 
@@ -170,6 +171,11 @@ class ValidateViews(SubmitJob):
             if (failure := steps.gate_failure(self.pipeline_name, epoch)) is not None:
                 raise AirflowFailException(failure) from None
             raise
+
+
+def _inject(name: str, context: Any) -> dict[str, str] | None:
+    start, end = run_interval(context) or (None, None)
+    return steps.inject(name, start, end, {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id})
 
 
 def _committed_epoch(context: Any) -> int:

@@ -5,9 +5,6 @@ between tasks, never data; an epoch travels as text, for it does not fit into th
 """
 
 import os
-import socket
-import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,11 +40,9 @@ def pipelines_folder() -> Path:
 
 def open_meta(pipeline: Pipeline) -> "MetaStore":
     """The pipeline's store, for this process. Raises NotInitialisedError when `tussock apply` has not been run yet."""
-    from statestore.meta.store import MetaStore
-    from statestore.objectstore.open import open_object_store
+    from jobs import process
 
-    writer = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex}"
-    meta = MetaStore(open_object_store(pipeline.store), writer, lambda: time.time_ns() // 1_000_000)
+    meta = process.open_meta(pipeline.store)
     _ = meta.settings  # a missing store is told here, by its own name
     return meta
 
@@ -62,17 +57,16 @@ def interval_of(pipeline: Pipeline, start: datetime | None, end: datetime | None
     return Interval(start.astimezone(zone), end.astimezone(zone))
 
 
-def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping[str, str]) -> dict[str, str]:
-    """Put the run's barrier in force, or find the one that a run before it left unfinished.
+def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping[str, str]) -> dict[str, str] | None:
+    """Put the run's barrier in force, or find the one that a run before it left unfinished; None where nothing waits.
 
     A barrier that is open already, whoever's it is, comes first: the epoch job finishes it, and then takes in this run's interval.
     """
     from jobs.barrier import inject as inject_barrier
 
     pipeline = find_pipeline(name, pipelines_folder())
-    meta = open_meta(pipeline)
-    barrier = inject_barrier(meta, interval_of(pipeline, start, end), pipeline.epoch.max_bytes, dict(run))
-    return {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
+    barrier = inject_barrier(open_meta(pipeline), interval_of(pipeline, start, end), pipeline.epoch.max_bytes, dict(run))
+    return None if barrier is None else {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
 
 
 def commit(name: str) -> dict[str, str]:

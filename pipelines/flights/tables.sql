@@ -1,4 +1,5 @@
--- What changes rarely, as tables. An INSERT with a key that is there overwrites it, so applying this again refreshes them.
+-- What changes rarely, as tables. Their rows are in rows.sql, which load.py writes; an INSERT with a key that is there overwrites it, so
+-- applying them again refreshes the tables.
 
 CREATE TABLE IF NOT EXISTS airlines (carrier string, name string, PRIMARY KEY (carrier));
 
@@ -10,7 +11,3 @@ CREATE TABLE IF NOT EXISTS planes (
     tailnum string, year int, type string, manufacturer string, model string,
     engines int, seats int, speed int, engine string, PRIMARY KEY (tailnum)
 );
-
-INSERT INTO airlines SELECT * FROM parquet.`${data}/airlines.parquet`;
-INSERT INTO airports SELECT * FROM parquet.`${data}/airports.parquet`;
-INSERT INTO planes SELECT * FROM parquet.`${data}/planes.parquet`;

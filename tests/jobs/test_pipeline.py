@@ -130,6 +130,15 @@ def test_scripts_come_in_order_with_their_variables_put_in(tmp_path: Path) -> No
     assert [text for _, text in load_pipeline(folder).scripts()] == ["OPTIONS (path '/lake/{start:%Y-%m-%d}.parquet')", "SELECT 1"]
 
 
+def test_a_script_made_with_the_data_is_found_there(tmp_path: Path) -> None:
+    text = MINIMAL.replace('["views.sql"]', '["${data}/rows.sql"]')
+    assert load_pipeline(write(tmp_path, text + 'data = "lake"\n')).sql == (tmp_path / "lake/rows.sql",)
+    with pytest.raises(PipelineError, match=r"sql: found '\$\{data\}/rows.sql', expected `data` to be a local folder; it is 's3://lake'"):
+        load_pipeline(write(tmp_path, text + 'data = "s3://lake"\n'))
+    with pytest.raises(PipelineError, match=r"expected a path within /lake"):
+        load_pipeline(write(tmp_path, text.replace("rows", "../rows") + 'data = "/lake"\n'))
+
+
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"sql: found views.sql \(No such file or directory\)"):
         load_pipeline(write(tmp_path, MINIMAL)).scripts()

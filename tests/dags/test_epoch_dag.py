@@ -1,0 +1,113 @@
+"""The DAGs that pipelines/*/pipeline.toml make, without an Airflow database."""
+
+import importlib.util
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TASKS = ["inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views"]
+pytestmark = pytest.mark.airflow
+
+SHOP = """
+name = "shop"
+description = "Orders"
+store = "s3://bucket/shop"
+sql = ["views.sql"]
+time_zone = "Europe/Berlin"
+"""
+DAILY = '[schedule]\ncron = "@daily"\nstart = 2013-01-01\nend = 2013-12-31\ncatchup = true\n'
+
+
+def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> ModuleType:
+    """`dags/epoch.py`, parsed over these pipelines."""
+    for name, text in pipelines.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "pipeline.toml").write_text(text)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder))
+    spec = importlib.util.spec_from_file_location("epoch_dags", ROOT / "dags/epoch.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
+    for dag in (module.epoch_shop, module.epoch_ship):
+        assert [task.task_id for task in dag.topological_sort()] == TASKS
+        assert [sorted(task.downstream_task_ids) for task in dag.topological_sort()] == [[t] for t in TASKS[1:]] + [[]]
+        assert {task.pool for task in dag.tasks} == {f"tussock_{dag.dag_id.removeprefix('epoch_')}"}
+        assert dag.max_active_runs == 1
+        assert not any(task.depends_on_past for task in dag.tasks)
+
+
+def test_a_schedule_has_data_intervals_and_none_means_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
+    assert type(module.epoch_shop.timetable).__name__ == "CronDataIntervalTimetable"
+    assert module.epoch_shop.catchup
+    assert module.epoch_shop.start_date == datetime(2012, 12, 31, 23, tzinfo=UTC)  # midnight in Berlin
+    assert str(module.epoch_shop.timetable.timezone) == "Europe/Berlin"
+    assert type(module.epoch_ship.timetable).__name__ == "NullTimetable"
+
+
+def test_a_broken_pipeline_is_an_import_error_that_names_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Exception, match=r"shop/pipeline.toml: stroe: found an unknown key, expected 'store', perhaps"):
+        dags_of(tmp_path, monkeypatch, shop=SHOP + 'stroe = "x"\n')
+
+
+def test_parsing_imports_neither_spark_nor_arrow_nor_great_expectations() -> None:
+    code = """
+        import sys
+        sys.path[:0] = ["plugins", "dags"]
+        import epoch
+        assert epoch.epoch_flights.dag_id == "epoch_flights"
+        print(sorted({"pyspark", "pyarrow", "great_expectations", "duckdb", "boto3"} & set(sys.modules)))
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.stdout.strip() == "[]", run.stderr
+
+
+def context(run_type: str, **params: str | None) -> dict[str, Any]:
+    start, end = (datetime(2013, 1, day, tzinfo=UTC) for day in (5, 6))
+    return {"params": params, "dag_run": SimpleNamespace(run_type=run_type, data_interval_start=start, data_interval_end=end)}
+
+
+def test_a_run_takes_its_params_interval_else_its_own_else_whatever_waits() -> None:
+    from tussock_operators import run_interval
+
+    own = (datetime(2013, 1, 5, tzinfo=UTC), datetime(2013, 1, 6, tzinfo=UTC))
+    asked = (datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 2, 3, tzinfo=UTC))
+    params = {"start": "2013-02-01T00:00:00Z", "end": "2013-02-03T00:00:00+00:00"}
+    for run_type in ("scheduled", "backfill"):
+        assert run_interval(context(run_type)) == own
+        assert run_interval(context(run_type, **params)) == asked
+    assert run_interval(context("manual")) is None  # Airflow made that interval up
+    assert run_interval(context("manual", **params)) == asked
+    without = context("scheduled")
+    without["dag_run"].data_interval_start = None
+    assert run_interval(without) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "message"),
+    [
+        ("2013-01-01T00:00:00Z", None, "give both ends of the interval, or neither"),
+        ("2013-01-02T00:00:00Z", "2013-01-01T00:00:00Z", "the end is not after the start"),
+        ("2013-01-01T00:00:00", "2013-01-02T00:00:00", "has no time zone; write e.g. 2013-01-01T00:00:00Z"),
+    ],
+)
+def test_params_that_are_no_interval_fail_the_run_for_good(start: str, end: str | None, message: str) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+    from tussock_operators import run_interval
+
+    with pytest.raises(AirflowFailException, match=message):
+        run_interval(context("manual", start=start, end=end))
