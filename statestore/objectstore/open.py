@@ -6,12 +6,14 @@
 A URI never holds credentials: boto3's standard chain gives them.
 """
 
+import re
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
 from statestore.objectstore.local import LocalObjectStore
 
+_ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, no password, no query
 _S3_OPTIONS = ("endpoint", "path_style", "region")
 
 
@@ -44,7 +46,7 @@ def _open_s3(uri: str, shown: str) -> ObjectStore:
     if unknown := sorted(set(options) - set(_S3_OPTIONS)):
         raise BadStoreError(shown, f"unknown option {', '.join(unknown)}; known are {', '.join(_S3_OPTIONS)}")
     endpoint = options.get("endpoint") or None
-    if endpoint is not None and (urlsplit(endpoint).scheme not in ("http", "https") or "@" in endpoint or urlsplit(endpoint).query):
+    if endpoint is not None and _ENDPOINT.fullmatch(endpoint) is None:
         raise BadStoreError(shown, "endpoint has to be http://host:port or https://host:port, without user or password")
     path_style = options.get("path_style", "true" if endpoint else "false")
     if path_style not in ("true", "false"):

@@ -21,11 +21,15 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    CredentialRetrievalError,
     IncompleteReadError,
     NoCredentialsError,
+    ParamValidationError,
     PartialCredentialsError,
+    ProfileNotFound,
     ReadTimeoutError,
     ResponseStreamingError,
+    TokenRetrievalError,
 )
 
 from statestore.objectstore.base import (
@@ -43,13 +47,14 @@ from statestore.objectstore.ranges import Read, plan_reads, slice_of
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-PARALLEL_REQUESTS = 16  # of one store; the connection pool has as many, so that none is opened and thrown away
+PARALLEL_REQUESTS = 16  # of one process; the connection pool has as many, so that none is opened and thrown away
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
 ATTEMPTS = 4  # of each request, with botocore's exponential backoff between them
 SETTLE_BACKOFF_S = 0.05  # doubles; between the attempts to find out what became of a conditional PUT
 DELETE_BATCH = 1000  # the most keys one DeleteObjects takes
 
+_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError, ProfileNotFound)
 _ABSENT_CODES = ("NoSuchKey", "404", "NotFound")
 _DENIED_CODES = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403")
 _MOVED_CODES = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301")
@@ -84,8 +89,6 @@ class S3ObjectStore:
     def __init__(self, address: S3Address) -> None:
         self._address = address
         self._prefix = address.prefix + "/" if address.prefix else ""
-        self._threads: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
         self.uri = address.uri
 
     def __reduce__(self) -> tuple[type["S3ObjectStore"], tuple[S3Address]]:
@@ -101,7 +104,7 @@ class S3ObjectStore:
         reads = plan_reads(ranges)
         with self._translated("get_ranges", name):
             if len(reads) > 1:
-                bodies = list(self._pool.map(lambda read: self._read(key, read), reads))
+                bodies = list(_threads_of(os.getpid()).map(lambda read: self._read(key, read), reads))
             else:
                 bodies = [self._read(key, read) for read in reads]
         found = [b""] * len(ranges)
@@ -145,10 +148,10 @@ class S3ObjectStore:
         folder = prefix.rpartition("/")[0]
         if folder:
             checked_name(folder)
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._address.bucket, Prefix=self._prefix + prefix, StartAfter=self._prefix + start_after if start_after else ""
-        )
         with self._translated("list", prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._address.bucket, Prefix=self._prefix + prefix, StartAfter=self._prefix + start_after if start_after else ""
+            )
             for page in pages:
                 for found in page.get("Contents", ()):
                     name = found["Key"][len(self._prefix) :]
@@ -170,15 +173,7 @@ class S3ObjectStore:
 
     @property
     def _client(self) -> "S3Client":
-        # By process: a forked child must not share its parent's connections.
         return _client_of(self._address.endpoint, self._address.region, self._address.path_style, os.getpid())
-
-    @property
-    def _pool(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="s3-get")
-            return self._threads
 
     def _key(self, name: str) -> str:
         return self._prefix + checked_name(name)
@@ -227,8 +222,10 @@ class S3ObjectStore:
             yield
         except ClientError as err:
             raise self._error_of(err, operation, name, size) from err
-        except (NoCredentialsError, PartialCredentialsError) as err:
-            raise AccessDeniedError(self.uri, f"{operation} {name!r}", "no credentials were found") from err
+        except _NO_CREDENTIALS as err:
+            raise AccessDeniedError(self.uri, f"{operation} {name!r}", f"no credentials were found ({type(err).__name__})") from err
+        except ParamValidationError as err:
+            raise BadStoreError(self.uri, f"{operation} {name!r} is no request that S3 takes; is this a bucket's name?") from err
         except BotoCoreError as err:
             raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", type(err).__name__.removesuffix("Error")) from err
 
@@ -247,10 +244,20 @@ class S3ObjectStore:
         return ObjectStoreUnavailableError(self.uri, what, f"the server answered {code}")
 
 
+# Clients and threads are kept by process: a forked child has its parent's memory, but must not use its connections and lacks its threads.
+
+
+@lru_cache(maxsize=1)
+def _threads_of(process: int) -> ThreadPoolExecutor:
+    """The threads that fetch ranges, for all stores of this process."""
+    del process  # only the key
+    return ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="s3-get")
+
+
 @lru_cache(maxsize=8)
 def _client_of(endpoint: str | None, region: str | None, path_style: bool, process: int) -> "S3Client":
     """One client for all stores of an endpoint in this process: making one takes 0.1 s, and it holds the connections."""
-    del process  # only part of the key
+    del process  # only a part of the key
     with _client_lock:  # boto3's default session is not safe for threads while it makes clients
         client: S3Client = boto3.session.Session().client(
             "s3",
@@ -285,7 +292,7 @@ def _is_settled_by_reading(err: Exception) -> bool:
 
 def _is_refused(err: Exception) -> bool:
     """Whether the answer is a plain no, which says that nothing was written. Server errors (5xx) and timeouts say nothing of the kind."""
-    if isinstance(err, NoCredentialsError | PartialCredentialsError):
+    if isinstance(err, (*_NO_CREDENTIALS, ParamValidationError)):
         return True
     if not isinstance(err, ClientError) or _is_settled_by_reading(err):
         return False

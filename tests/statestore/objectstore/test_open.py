@@ -51,6 +51,8 @@ def test_an_s3_uri_has_one_spelling_that_opens_the_same_store(uri: str, spelled:
         ("s3://b/x?secret_key=hunter2", "unknown option secret_key"),
         ("s3://b/x?endpoint=http://user:hunter2@host", "without user or password"),
         ("s3://b/x?endpoint=host:9000", "http://host:port"),
+        ("s3://b/x?endpoint=http://host:port", "http://host:port"),
+        ("s3://b/x?endpoint=http://", "http://host:port"),
         ("s3://b/x?endpoint=http://h&path_style=yes", "expected true or false"),
     ],
 )

@@ -1,6 +1,7 @@
 """What only a server can do wrong: answers lost, bodies cut, endpoints that refuse."""
 
 import os
+import signal
 import socket
 from collections.abc import Callable
 from itertools import count
@@ -101,6 +102,19 @@ def test_neighbouring_ranges_are_one_request_and_far_ones_go_out_together(moto_e
         assert len(proxy.seen) == 5
 
 
+def test_a_forked_child_uses_connections_and_threads_of_its_own(moto_endpoint: str, prefix: str) -> None:
+    store = _store(moto_endpoint, prefix)
+    store.put("x", bytes(1_000_000))
+    apart = [(0, 10), (500_000, 10), (900_000, 10)]
+    assert store.get_ranges("x", apart) == [bytes(10)] * 3
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that waits for threads it does not have
+        os._exit(0 if store.get_ranges("x", apart) == [bytes(10)] * 3 and store.put_if_absent("y", b"child") else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert store.get("y") == b"child"
+
+
 def test_an_endpoint_that_refuses_is_named_with_what_to_do(moto_endpoint: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -116,6 +130,11 @@ def test_a_bucket_that_does_not_exist_is_named(moto_endpoint: str) -> None:
     for call in (lambda: store.get("a"), lambda: store.put("a", b""), lambda: store.put_if_absent("a", b""), lambda: list(store.list(""))):
         with pytest.raises(BadStoreError, match=r"no-such-bucket.*NoSuchBucket.*create it"):
             call()
+
+
+def test_a_name_that_no_bucket_can_have_is_named(moto_endpoint: str) -> None:
+    with pytest.raises(BadStoreError, match="a bucket's name"):
+        open_object_store(f"s3://no!bucket/p?endpoint={moto_endpoint}").put_if_absent("a", b"")
 
 
 def test_absent_credentials_are_named_with_where_they_come_from(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
