@@ -87,11 +87,9 @@ class Binder:
         if cursor.accept("TABLE"):
             return self._table(source, cursor)
         if cursor.accept("VIEW"):
-            raise cursor.error("plain views are not kept; write CREATE MATERIALIZED VIEW")
+            raise cursor.complaint("plain views are not kept; write CREATE MATERIALIZED VIEW")
         if cursor.accept("OR", "REPLACE"):
-            raise cursor.error(
-                "OR REPLACE is not supported: drop it and create it again; expected CREATE MATERIALIZED VIEW, TABLE or SOURCE"
-            )
+            raise cursor.complaint("OR REPLACE is not supported: drop it and create it again")
         raise cursor.error("expected CREATE MATERIALIZED VIEW, CREATE TABLE or CREATE SOURCE")
 
     def _view(self, source: SourceText, header: ViewHeader) -> CreateView:

@@ -33,6 +33,7 @@ _REASONS: dict[str, tuple[str, str]] = {
     "LocalRelation": ("a list of VALUES", "rows must come from a relation; put them into a table"),
     "OneRowRelation": ("a SELECT without FROM", "rows must come from a relation"),
     "Range": ("range()", "rows must come from a relation"),
+    "Sample": ("TABLESAMPLE", "it picks other rows on every run"),
     "LogicalRelation": ("a relation of Spark's own catalog", "only relations made here are known; declare it with CREATE SOURCE"),
     "Offset": ("OFFSET without LIMIT", "add a LIMIT"),
     "Except": ("EXCEPT", "set differences are not kept yet"),

@@ -35,7 +35,9 @@ class NullKeyError(InputError):
 
 
 def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInsertSelect:
-    """An INSERT statement; constants are evaluated at once (now() included), a SELECT over relations is left to the caller.
+    """An INSERT statement.
+
+    Constants (now() included) and rows of files (FROM parquet.`path`) are evaluated at once; a SELECT over relations is left to the caller.
 
     Raises SqlError (syntax, names, number and types of columns), NullKeyError.
     """
@@ -55,7 +57,8 @@ def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInse
     if not parsed.partitionSpec().isEmpty() or parsed.ifPartitionNotExists() or parsed.replaceCriteriaOpt().isDefined():
         raise cursor.error("tables have no partitions; expected INSERT INTO table [(column, …)] VALUES … or SELECT …")
     select = source.part(cursor.offset)
-    frame = sandbox.analyze(select, parsed.query())
+    with sandbox.files_readable():
+        frame = sandbox.analyze(select, parsed.query())
     analyzed = frame.queryExecution().analyzed()
     output = [(a.name(), a.dataType()) for a in items(analyzed.output())]
     if parsed.byName():

@@ -65,7 +65,7 @@ class Cursor:
             self.at = begin
             raise self.error(f"expected the name of {what}: letters a-z, digits and _, at most 100, no digit first")
         if self.at < len(self.tokens) and self.tokens[self.at].text == ".":
-            raise self.error("names of relations are not qualified: a store holds one pipeline")
+            raise self.complaint("names of relations are not qualified: a store holds one pipeline")
         return name
 
     def close(self) -> int:
@@ -81,6 +81,10 @@ class Cursor:
         """SqlError unless the statement ends here."""
         if self.at < len(self.tokens):
             raise self.error("expected the end of the statement")
+
+    def complaint(self, reason: str) -> SqlError:
+        """What is wrong with what stands here."""
+        return sql_error(self.source, self.offset, reason)
 
     def error(self, expected: str) -> SqlError:
         """What was expected and what stands there instead."""
@@ -126,10 +130,10 @@ def read_source(cursor: Cursor) -> SourceHeader:
     cursor.end()
     if "path" not in options:
         cursor.at = begin
-        raise cursor.error("a source needs OPTIONS (path '…'): a directory, a file or a pattern")
+        raise cursor.complaint("a source needs OPTIONS (path '…'): a directory, a file or a pattern")
     if file_format == "csv" and columns is None:
         cursor.at = begin
-        raise cursor.error(
+        raise cursor.complaint(
             "a csv source needs its columns: CREATE SOURCE name (column type, …) USING csv; its files do not say their types"
         )
     return SourceHeader(name, if_not_exists, columns, file_format, options)
@@ -146,7 +150,7 @@ def _options(cursor: Cursor) -> dict[str, str]:
         key = "path" if key.lower() == "path" else key
         if key in options:
             cursor.at = begin
-            raise cursor.error(f"option {key!r} is given twice")
+            raise cursor.complaint(f"option {key!r} is given twice")
         cursor.accept("=")
         sign = "-" if cursor.accept("-") else ""
         value = cursor.next(f"the value of option {key!r}")
@@ -165,7 +169,7 @@ def read_view(cursor: Cursor) -> ViewHeader:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the view")
     if cursor.offset < len(cursor.source.text) and cursor.tokens[cursor.at].text == "(":
-        raise cursor.error("a view's columns are named in its SELECT (expression AS name); expected AS")
+        raise cursor.complaint("a view's columns are named in its SELECT: expression AS name")
     cursor.expect("AS")
     return ViewHeader(name, if_not_exists, cursor.offset)
 

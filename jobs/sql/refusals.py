@@ -45,8 +45,6 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
             raise UnsupportedQueryError("session_window", _SESSION, source.place(token.start), source.caret(token.start), walk.within)
     if not analyzed.deterministic():
         found = _first(analyzed, _is_chance)
-        if found is None and (sample := _node(analyzed, "Sample")) is not None:
-            raise walk.refuse(sample, "TABLESAMPLE", "it picks other rows on every run")
         raise _refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)
 
 
@@ -90,10 +88,3 @@ def _first(plan: JavaObject, wanted: Callable[[JavaObject], bool]) -> JavaObject
         if child.productPrefix() != "ExprId" and (found := _first(child, wanted)) is not None:
             return found
     return None
-
-
-def _node(plan: JavaObject, name: str) -> JavaObject | None:
-    """The first node of a plan that has this class name."""
-    if plan.productPrefix() == name:
-        return plan
-    return next((found for child in items(plan.children()) if (found := _node(child, name)) is not None), None)

@@ -24,6 +24,7 @@ _EXCLUDED_RULES = (
     "ConvertToLocalRelation",
     "OptimizeLimitZero",
 )
+_FILES = "spark.sql.runSQLOnFiles"
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.storeAssignmentPolicy": "ANSI",
@@ -33,7 +34,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # IN lists stay lists
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
     "spark.sql.cbo.enabled": "false",
-    "spark.sql.runSQLOnFiles": "false",  # FROM parquet.`/path` would read past the catalog
+    _FILES: "false",  # FROM parquet.`/path` would read past the catalog
     "spark.sql.variable.substitute": "false",  # ${…} in a string is a string
     "spark.sql.debug.maxToStringFields": "1000",
 }
@@ -78,6 +79,15 @@ class Sandbox:
                 sessions.setActiveSession(before.get())
             else:
                 sessions.clearActiveSession()
+
+    @contextmanager
+    def files_readable(self) -> Iterator[None]:
+        """FROM parquet.`path` names a file inside: for an INSERT, which takes rows from wherever its user may read."""
+        self.session.conf.set(_FILES, "true")
+        try:
+            yield
+        finally:
+            self.session.conf.set(_FILES, "false")
 
     def set_relations(self, relations: Sequence[Relation]) -> None:
         """The relations that names may mean from now on; a later one of a name shadows an earlier one."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -99,6 +100,15 @@ def test_an_insert_of_a_select_is_left_to_the_caller_and_its_rows_fit_the_table(
     spark.createDataFrame([(1, "north", "Oslo")], "id INT, name STRING, city STRING").createOrReplaceTempView("shops")
     rows = rows_to_insert(spark.sql(bound.select), bound)
     assert rows.to_pylist() == [{"id": 2, "owner": "north", "balance": None, "opened": None, "rate": None}]
+
+
+def test_an_insert_takes_rows_from_files_but_a_view_does_not(binder: Binder, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [7, 8], "owner": ["ann", None]}), tmp_path / "x.parquet")
+    bound = binder.bind(f"INSERT INTO accounts (id, owner) SELECT * FROM parquet.`{tmp_path / 'x.parquet'}`")
+    assert isinstance(bound, BoundInsert)
+    assert bound.rows.select(["id", "owner"]).to_pylist() == [{"id": 7, "owner": "ann"}, {"id": 8, "owner": None}]
+    with pytest.raises(SqlError, match="there is no relation `parquet`"):
+        binder.bind(f"CREATE MATERIALIZED VIEW v AS SELECT * FROM parquet.`{tmp_path / 'x.parquet'}`")
 
 
 def test_assigned_values_have_exactly_the_columns_types(binder: Binder) -> None:
