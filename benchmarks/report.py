@@ -47,7 +47,7 @@ def table_of(comparisons: Iterable[Comparison]) -> str:
         lines.append(c.what)
         for side in (c.ours, c.theirs):
             figures = f"{side.median:>10.3f}{min(side.seconds):>9.3f}{max(side.seconds):>9.3f}{len(side.seconds):>6}"
-            ratio = f"{c.ratio:>7.2f}x{'' if c.budget is None else f'>= {c.budget:g}x':>9} {c.verdict}" if side is c.ours else ""
+            ratio = f"{c.ratio:>7.2f}x {'' if c.budget is None else f'>= {c.budget:.2g}x':>8} {c.verdict}" if side is c.ours else ""
             lines.append(f"  {side.name:56}{figures}{ratio}".rstrip())
     return "\n".join(lines)
 
