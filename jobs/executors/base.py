@@ -5,6 +5,7 @@ inserts, and what it emits is netted: at most one -old and one +new per stream k
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from jobs.chunk import WEIGHT
 from statestore.errors import DamagedError
 from statestore.hummock.key import encode_keys
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
 from statestore.vnode import normalise, one_array
 
 Positions = npt.NDArray[np.int64]
@@ -89,27 +91,63 @@ def net(chunk: pa.Table) -> pa.Table:
     return grouped.filter(pc.not_equal(grouped[WEIGHT], 0))
 
 
-def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> tuple[pa.Table, pa.Table]:
-    """Split a netted chunk of a keyed stream into the rows that go and the rows that come, without weights.
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A keyed stream's netted changes, taken apart: the rows that go and those that come, without weights, no key twice in either."""
+
+    gone: pa.Table
+    come: pa.Table
+    gone_id: Positions  # the number of each row's key; equal numbers, equal keys, also across the halves
+    come_id: Positions
+
+    @property
+    def replaced(self) -> npt.NDArray[np.bool_]:
+        """(gone,) True where a row with the same key comes."""
+        return _contained(self.gone_id, self.come_id)
+
+    @property
+    def replacing(self) -> npt.NDArray[np.bool_]:
+        """(come,) True where a row with the same key goes."""
+        return _contained(self.come_id, self.gone_id)
+
+    def write(self, table: StateTable) -> None:
+        """Delete what goes for good, put what comes: a put replaces the row of its key by itself."""
+        table.delete_rows(self.gone.filter(pa.array(~self.replaced)))
+        table.insert_rows(self.come)
+
+
+def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
+    """Take a netted chunk apart.
 
     Args:
         chunk: netted rows with weights.
         table: the state table they are kept in, for the error.
-        key: the stream key's columns.
+        key: the columns of that table's key.
 
     Raises: ChangeError when a key goes or comes more than once.
+    Cost: one hash pass over the keys.
     """
     weights = weights_of(chunk)
     rows = chunk.drop_columns([WEIGHT])
-    gone, come = rows.filter(pa.array(weights < 0)), rows.filter(pa.array(weights > 0))
-    for half, sign, problem in ((gone, -1, NO_ROW), (come, 1, TWO_ROWS)):
-        ids, first = key_ids([half.column(k) for k in key], half.num_rows)
-        if len(first) != half.num_rows:
-            raise change_error(table, problem, half.select(list(key)), int(np.flatnonzero(first[ids] != np.arange(len(ids)))[0]))
-        of_sign = weights[weights * sign > 0]
-        if len(of_sign) and abs(of_sign).max() > 1:
-            raise change_error(table, problem, half.select(list(key)), int(abs(of_sign).argmax()))
-    return gone, come
+    goes = weights < 0
+    ids, first = key_ids([chunk.column(k) for k in key], chunk.num_rows)
+    for sign, problem in ((-1, NO_ROW), (1, TWO_ROWS)):
+        of_key = np.bincount(ids[weights * sign > 0], minlength=len(first))
+        if (of_key > 1).any() or (weights * sign > 1).any():
+            bad = np.flatnonzero((weights * sign > 0) & ((of_key[ids] > 1) | (weights * sign > 1)))
+            raise change_error(table, problem, rows.select(list(key)), int(bad[0]))
+    if not goes.any():
+        return Halves(rows.slice(0, 0), rows, ids[:0], ids)
+    return Halves(rows.filter(pa.array(goes)), rows.filter(pa.array(~goes)), ids[goes], ids[~goes])
+
+
+def _contained(ids: Positions, others: Positions) -> npt.NDArray[np.bool_]:
+    """(ids,) whether `others` has the number too. The numbers are small and dense."""
+    if len(ids) == 0 or len(others) == 0:
+        return np.zeros(len(ids), np.bool_)
+    has = np.zeros(max(int(ids.max()), int(others.max())) + 1, np.bool_)
+    has[others] = True
+    return has[ids]
 
 
 def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[Positions, Positions]:
@@ -149,6 +187,11 @@ def same_rows(left: pa.Table, right: pa.Table) -> npt.NDArray[np.bool_]:
             equal = pc.or_(equal, pc.and_(pc.is_null(x), pc.is_null(y)))
         same &= equal.to_numpy(zero_copy_only=False)
     return same
+
+
+def take_rows(rows: pa.Table, places: Positions) -> pa.Table:
+    """Rows by position; unlike Arrow's own `take`, a table without columns keeps count."""
+    return rows.take(pa.array(places)) if rows.num_columns else no_columns(len(places))
 
 
 def no_columns(rows: int) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.chunk import WEIGHT
-from jobs.executors.base import halves, net, state_table
+from jobs.executors.base import halves, net, state_table, take_rows
 from jobs.executors.value_state import Extreme, State
 from jobs.plan import nodes
 from statestore.meta.catalog import KeyColumn, TableSchema
@@ -38,9 +38,7 @@ class ExtremeState:
         names = [f"c{i}" for i in range(len(self._places))]
         rows = pa.table([*(chunk.column(p) for p in self._places), chunk[WEIGHT]], names=[*names, WEIGHT])
         rows = net(rows.filter(pc.is_valid(rows.column(self._argument))))
-        gone, come = halves(rows, self._table.name, range(len(self._places)))
-        self._table.delete_rows(gone)
-        self._table.insert_rows(come)
+        halves(rows, self._table.name, range(len(self._places))).write(self._table)
 
     def advance(self, groups: pa.Table, before: State, change: State) -> State:
         """The groups' extremes after `write`.
@@ -59,7 +57,7 @@ class ExtremeState:
         asked = np.flatnonzero(unsure)
         if len(asked) == 0:
             return [known]
-        first = self._table.scan_prefix(groups.take(pa.array(asked)), limit=1)
+        first = self._table.scan_prefix(take_rows(groups, asked), limit=1)
         places = np.full(groups.num_rows, -1, np.int64)
         places[asked[first.index.to_numpy()]] = np.arange(len(first.index))
         read = pc.take(first.rows.column(self._argument).combine_chunks(), pa.array(places, mask=places < 0))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.chunk import WEIGHT, empty_chunk, make_chunk
-from jobs.executors.base import halves, key_ids, net, same_rows, state_table
+from jobs.executors.base import halves, key_ids, net, same_rows, state_table, take_rows
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
 from statestore.meta.catalog import KeyColumn, TableSchema
@@ -58,9 +58,9 @@ class HashJoinExecutor:
         left = self._joinable(net(chunks[0]), node.left_keys)
         right = self._joinable(net(chunks[1]), node.right_keys)
         from_left = self._matches(left, node.left_keys, self._right, node.right_keys)
-        self._write(self._left, left, node.left_stream_key)
+        self._write(self._left, left, node.left_keys, node.left_stream_key)
         from_right = self._matches(right, node.right_keys, self._left, node.left_keys)
-        self._write(self._right, right, node.right_stream_key)
+        self._write(self._right, right, node.right_keys, node.right_stream_key)
         parts = [empty_chunk(node.types)]
         if from_left is not None:
             changes, partners = from_left
@@ -93,8 +93,8 @@ class HashJoinExecutor:
             return None
         columns = [chunk.column(asked[column]) for column in dict.fromkeys(other_keys)]
         ids, first = key_ids(columns, chunk.num_rows)
-        prefixes = pa.table(columns, names=[f"k{i}" for i in range(len(columns))]).take(pa.array(first))
-        found = other.scan_prefix(prefixes)
+        prefixes = pa.table(columns, names=[f"k{i}" for i in range(len(columns))])
+        found = other.scan_prefix(take_rows(prefixes, first))
         if found.rows.num_rows == 0:
             return None
         partners = np.bincount(found.index.to_numpy(), minlength=len(first))  # per distinct key; rows of a key lie together
@@ -105,8 +105,6 @@ class HashJoinExecutor:
         return chunk.take(pa.array(ours)), found.rows.take(pa.array(theirs))
 
     @staticmethod
-    def _write(table: StateTable, chunk: pa.Table, stream_key: Sequence[int]) -> None:
+    def _write(table: StateTable, chunk: pa.Table, keys: Sequence[int], stream_key: Sequence[int]) -> None:
         if chunk.num_rows:
-            gone, come = halves(chunk, table.name, stream_key)
-            table.delete_rows(gone)
-            table.insert_rows(come)
+            halves(chunk, table.name, tuple(dict.fromkeys((*keys, *stream_key)))).write(table)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.chunk import empty_chunk, inserts
-from jobs.executors.base import NO_ROW, TWO_ROWS, change_error, halves, key_ids, net, same_rows, state_table
+from jobs.executors.base import NO_ROW, TWO_ROWS, Halves, change_error, halves, net, no_columns, same_rows, state_table
 from jobs.plan import nodes
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
@@ -21,9 +21,10 @@ def state_tables(node: nodes.Materialize) -> tuple[TableSchema, ...]:
 
 
 class MaterializeExecutor:
-    """Deletes before inserts, and nothing that does not fit the rows that are there.
+    """Keeps the sum of all input chunks, of which no two rows have one key.
 
-    Invariant: the table is the sum of all input chunks, and no two of its rows have one key.
+    An update's row is replaced unseen: reading what it replaces would cost as much as the rest of an epoch, and neither loses nor doubles
+    a row. A row that only comes or only goes is checked.
     """
 
     def __init__(self, node: nodes.Materialize, table: StateTable) -> None:
@@ -33,16 +34,14 @@ class MaterializeExecutor:
         """The netted changes.
 
         Raises: ChangeError for a row that comes where one stays, and for one that goes but is not there.
-        Cost: one `get_rows` of the keys that change.
+        Cost: one `get_rows` of the keys that appear and disappear.
         """
         changes = net(chunks[0])
         if changes.num_rows == 0:
             return empty_chunk(self._node.types)
-        key = self._node.stream_key
-        gone, come = halves(changes, self._table.name, key)
-        self._check(gone, come)
-        self._table.delete_rows(gone)
-        self._table.insert_rows(come)
+        parts = halves(changes, self._table.name, self._node.stream_key)
+        self._check(parts)
+        parts.write(self._table)
         return changes
 
     def snapshot(self, vnodes: Sequence[int]) -> Iterator[pa.Table]:
@@ -50,19 +49,18 @@ class MaterializeExecutor:
         for rows in self._table.scan(vnodes):
             yield inserts(rows)
 
-    def _check(self, gone: pa.Table, come: pa.Table) -> None:
-        """Every row that goes must be there as it is; where a row comes, none may stay."""
+    def _check(self, changes: Halves) -> None:
+        """Where a row only comes, none may be; a row that only goes must be there as it is."""
         key = list(self._node.stream_key)
-        both = pa.concat_tables([gone.select(key), come.select(key)])
-        ids, first = key_ids(both.columns, both.num_rows)
-        found = self._table.get_rows(both.take(pa.array(first)) if key else both.slice(0, 1))
+        gone = changes.gone.filter(pa.array(~changes.replaced))
+        come = changes.come.filter(pa.array(~changes.replacing))
+        count = gone.num_rows + come.num_rows
+        if count == 0:
+            return
+        found = self._table.get_rows(pa.concat_tables([gone.select(key), come.select(key)]) if key else no_columns(count))
         there = found.found.to_numpy(zero_copy_only=False)
-        leaving = ids[: gone.num_rows]
-        stored = found.rows.take(pa.array(leaving))
-        absent = ~(there[leaving] & same_rows(stored, gone))
+        absent = ~(there[: gone.num_rows] & same_rows(found.rows.slice(0, gone.num_rows), gone))
         if absent.any():
             raise change_error(self._table.name, NO_ROW, gone.select(key), int(np.flatnonzero(absent)[0]))
-        staying = there.copy()
-        staying[leaving] = False
-        if (taken := staying[ids[gone.num_rows :]]).any():
+        if (taken := there[gone.num_rows :]).any():
             raise change_error(self._table.name, TWO_ROWS, come.select(key), int(np.flatnonzero(taken)[0]))

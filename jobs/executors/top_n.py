@@ -15,12 +15,17 @@ from statestore.table.state_table import StateTable
 
 def state_tables(node: nodes.TopN) -> tuple[TableSchema, ...]:
     """The rows in order. A column named twice counts where it is first."""
+    return (state_table("top_n", node.types, tuple(_key(node).values()), ()),)
+
+
+def _key(node: nodes.TopN) -> dict[int, KeyColumn]:
+    """The state's key: column -> its order."""
     key: dict[int, KeyColumn] = {}
     for order in node.order:
         key.setdefault(order.column, KeyColumn(order.column, order.descending, order.nulls_last))
     for column in node.stream_key:
         key.setdefault(column, KeyColumn(column))
-    return (state_table("top_n", node.types, tuple(key.values()), ()),)
+    return key
 
 
 class TopNExecutor:
@@ -38,9 +43,7 @@ class TopNExecutor:
         if changes.num_rows == 0:
             return empty_chunk(self._node.types)
         before = self._top()
-        gone, come = halves(changes, self._table.name, self._node.stream_key)
-        self._table.delete_rows(gone)
-        self._table.insert_rows(come)
+        halves(changes, self._table.name, tuple(_key(self._node))).write(self._table)
         return net(difference(before, self._top()))
 
     def _top(self) -> pa.Table:

@@ -1,0 +1,144 @@
+"""One executor over real state tables, epoch by epoch, and chunks as text."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import yaml
+
+from jobs.chunk import chunk_schema
+from jobs.executors.build import build, state_tables
+from jobs.kernels.kernel import Kernel
+from jobs.plan import nodes
+from statestore.objectstore.base import ObjectStore
+from statestore.table.state_table import StateTable
+from tests.statestore.table.stores import BucketStore
+
+VNODES = 16
+NAN = float("nan")
+Row = tuple[Any, ...]
+
+
+@cache
+def kernel() -> Kernel:
+    return Kernel()
+
+
+class Bench:
+    """An executor that is built anew each epoch, as an actor does it, over tables committed in between."""
+
+    def __init__(self, node: nodes.Node, objects: ObjectStore) -> None:
+        self.node = node
+        self.store = BucketStore(objects)
+        self.schemas = [msgspec.structs.replace(s, table_id=i + 1) for i, s in enumerate(state_tables(node))]
+        self.epoch = 0
+
+    def tables(self) -> list[StateTable]:
+        return [StateTable(schema, self.store.reader, self.epoch, VNODES) for schema in self.schemas]
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        tables = self.tables()
+        out = build(self.node, tables, kernel()).apply(*chunks)
+        assert out.schema == chunk_schema(self.node.types), out.schema
+        self.epoch += 1
+        for table in tables:
+            self.store.ingest(table.seal(), self.epoch)
+        return out
+
+
+def chunk_of(types: Sequence[str], rows: Iterable[tuple[Row, int]]) -> pa.Table:
+    """A chunk from (row, weight) pairs."""
+    pairs = list(rows)
+    columns = [pa.array([row[i] for row, _ in pairs], chunk_schema(types).field(i).type) for i in range(len(types))]
+    return pa.table([*columns, pa.array([w for _, w in pairs], pa.int64())], schema=chunk_schema(types))
+
+
+def pairs_of(chunk: pa.Table) -> list[tuple[Row, int]]:
+    """The chunk as (row, weight) pairs; every NaN is the same object, so that it equals itself."""
+    columns = [[_plain(v) for v in column.to_pylist()] for column in chunk.columns[:-1]]  # by place: names may repeat
+    rows = list(zip(*columns, strict=True)) if columns else [()] * chunk.num_rows
+    return list(zip(rows, chunk.column(chunk.num_columns - 1).to_pylist(), strict=True))
+
+
+def _plain(value: Any) -> Any:
+    return NAN if isinstance(value, float) and value != value else value
+
+
+def integrate(content: Counter[Row], chunk: pa.Table) -> Counter[Row]:
+    """What a stream holds after a chunk; no row may be there less than never."""
+    after = Counter(content)
+    for row, weight in pairs_of(chunk):
+        after[row] += weight
+    assert not [row for row, n in after.items() if n < 0], "a row went that was not there"
+    return Counter({row: n for row, n in after.items() if n})
+
+
+def assert_netted(chunk: pa.Table, key: Sequence[int]) -> None:
+    """At most one -old and one +new per stream key, and never the same row."""
+    seen = Counter((tuple(row[k] for k in key), weight) for row, weight in pairs_of(chunk))
+    assert all(n == 1 and abs(w) == 1 for (_, w), n in seen.items()), "not netted"
+    rows = Counter(row for row, _ in pairs_of(chunk))
+    assert all(n == 1 for n in rows.values()), "a row both goes and comes"
+
+
+# --- case files -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node, and what it puts out for what it is given. `sql` is the batch query over `input` (of a join: `left_input`, `right_input`)."""
+
+    name: str
+    node: nodes.Node
+    sql: str
+    input_types: tuple[tuple[str, ...], ...]
+    steps: tuple[tuple[tuple[str, ...], str], ...]
+
+
+def load_cases(file: str) -> list[Case]:
+    """Cases of a file below `cases/`. `node` is written as the catalog stores it."""
+    cases = []
+    for entry in yaml.safe_load((Path(__file__).parent / "cases" / file).read_text()):
+        node = msgspec.convert(entry["node"], nodes.Node)
+        inputs = tuple(tuple(t) for t in entry["inputs"])
+        steps = tuple((tuple(s["input"] if isinstance(s["input"], list) else [s["input"]]), s["output"]) for s in entry["steps"])
+        cases.append(Case(entry["name"], node, entry["sql"], inputs, steps))
+    return cases
+
+
+def parse_chunk(text: str, types: Sequence[str]) -> pa.Table:
+    """`+1 | 7 east ; -1 | 7 NULL` as a chunk; values are separated by blanks."""
+    pairs = []
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        weight, _, values = item.partition("|")
+        words = values.split()
+        assert len(words) == len(types), item
+        pairs.append((tuple(_value(w, t) for w, t in zip(words, types, strict=True)), int(weight)))
+    return chunk_of(types, pairs)
+
+
+def show_chunk(chunk: pa.Table) -> str:
+    """The inverse: what goes before what comes, each in order of its text."""
+    lines = sorted((w, " ".join("NULL" if v is None else str(v) for v in row)) for row, w in pairs_of(chunk))
+    return " ; ".join(f"{w:+d} | {text}".rstrip() for w, text in lines)
+
+
+def _value(word: str, type_name: str) -> Any:
+    if word == "NULL":
+        return None
+    if type_name in ("float", "double"):
+        return float(word)
+    if type_name.startswith("decimal"):
+        return Decimal(word)
+    if type_name == "boolean":
+        return word == "True"
+    if type_name == "date":
+        return date.fromisoformat(word)
+    return word if type_name == "string" else int(word)

@@ -1,0 +1,43 @@
+"""Every case file: what an executor emits, and that the sum of it is the batch query's answer (by DuckDB) over the sum of its input."""
+
+from collections import Counter
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from statestore.objectstore.base import ObjectStore
+from statestore.objectstore.local import LocalObjectStore
+from tests.jobs.executors.harness import Bench, Case, Row, chunk_of, integrate, load_cases, pairs_of, parse_chunk, show_chunk
+
+FILES = ("project_filter.yaml", "hash_agg.yaml", "hash_join.yaml", "top_n.yaml", "materialize.yaml")
+CASES = [case for file in FILES for case in load_cases(file)]
+
+
+@pytest.fixture
+def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectStore:
+    return LocalObjectStore(tmp_path_factory.mktemp("store"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_executor_emits_what_the_case_says_and_its_sum_is_the_batch_answer(case: Case, objects: ObjectStore) -> None:
+    bench = Bench(case.node, objects)
+    content: Counter[Row] = Counter()
+    inputs: list[Counter[Row]] = [Counter() for _ in case.input_types]
+    for texts, output in case.steps:
+        chunks = [parse_chunk(text, types) for text, types in zip(texts, case.input_types, strict=True)]
+        inputs = [integrate(held, chunk) for held, chunk in zip(inputs, chunks, strict=True)]
+        emitted = bench.apply(*chunks)
+        assert show_chunk(emitted) == output
+        content = integrate(content, emitted)
+        assert content == batch_answer(case, inputs)
+
+
+def batch_answer(case: Case, inputs: list[Counter[Row]]) -> Counter[Row]:
+    names = ("input",) if len(inputs) == 1 else ("left_input", "right_input")
+    with duckdb.connect() as connection:
+        for name, held, types in zip(names, inputs, case.input_types, strict=True):
+            connection.register(name, chunk_of(types, ((row, 1) for row in held.elements())).drop_columns(["w"]))
+        answer = connection.sql(case.sql).to_arrow_table()
+    weighted = answer.append_column("w", pa.array([1] * answer.num_rows, pa.int64()))
+    return Counter(row for row, _ in pairs_of(weighted))
