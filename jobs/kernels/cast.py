@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from jobs.kernels.duck import cast, decimal_of, fail_when, int_range, quote, try_cast
 from jobs.kernels.registry import FLOATS, INTEGERS, family_of, renders
-from jobs.kernels.zones import instant_of, local_of, zone_of
+from jobs.kernels.zones import instant_of, local_of, year_text, zone_of
 from jobs.sql.logical import Call
 
 _SPACE = r"[\x00-\x20\x7f]*"  # around integers, booleans, dates and times
@@ -119,6 +119,11 @@ def _string_to_float(call: Call, sql: str) -> str:
     return _plain(call, text)
 
 
+@_casts(("string",), ("binary",))
+def _string_to_binary(call: Call, sql: str) -> str:
+    return f"encode({sql})"
+
+
 @_casts(("string",), ("decimal",))
 def _string_to_decimal(call: Call, sql: str) -> str:
     return _plain(call, _extract(sql, f"({_DOUBLE})", space=_JAVA_SPACE))
@@ -167,10 +172,13 @@ def _local_to_timestamp(call: Call, sql: str) -> str:
 
 @_casts(("date", "timestamp", "timestamp_ntz"), ("string",))
 def _time_to_string(call: Call, sql: str) -> str:
-    """`2020-01-31`, `2020-01-31 10:00:00.5`; years beyond 1 to 9999 raise, their text is not supported."""
+    """`2020-01-31`, `2020-01-31 10:00:00.5`: a fraction without the zeros at its end."""
     local = local_of(sql, zone_of(call)) if call.args[0].type == "timestamp" else sql
-    outside = f"{local} < DATE '0001-01-01' OR {local} >= DATE '10000-01-01'"
-    return f"CASE WHEN {outside} THEN error('text of years beyond 1 to 9999 is not supported') ELSE {cast(local, 'string')} END"
+    rest = f"strftime({local}, '-%m-%d')"
+    if call.args[0].type != "date":
+        rest = f"strftime({local}, '-%m-%d %H:%M:%S') || rtrim(rtrim(strftime({local}, '.%f'), '0'), '.')"
+    usual = f"{local} >= DATE '0001-01-01' AND {local} < DATE '10000-01-01'"  # DuckDB writes the others with BC
+    return f"CASE WHEN {usual} THEN {cast(local, 'string')} ELSE {year_text(local)} || {rest} END"
 
 
 @_casts(("timestamp",), ("bigint",))

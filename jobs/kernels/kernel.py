@@ -7,8 +7,10 @@ locked. A connection costs 20 ms, so the process keeps it; a query costs about 1
 import atexit
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -110,6 +112,7 @@ class Kernel:
 
     def _select(self, rows: pa.Table, exprs: tuple[Expr, ...]) -> pa.Table:
         sql = _select_text(exprs)
+        self._register_functions()
         try:
             return self._run(sql, {"rows": rows})
         except _NOT_A_ROWS_FAULT as err:
@@ -118,7 +121,6 @@ class Kernel:
             raise self._row_error(rows, exprs, err) from err
 
     def _run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
-        self._register_functions()
         for name, table in tables.items():
             self._connection.register(name, table)
         try:
@@ -172,6 +174,8 @@ def _select_text(exprs: tuple[Expr, ...]) -> str:
 def _reason_of(err: duckdb.Error) -> str:
     """DuckDB's own words without the query's text and its advice, which speak of what the user did not write."""
     first = str(err).strip().split("\n")[0]
+    if isinstance(err, duckdb.OutOfMemoryException):
+        return f"{first.rstrip('.')}. Give the kernel a larger memory limit, or a directory to spill to"
     if "Python exception" in str(err):
         first = str(err).strip().split("\n")[-1]
     return re.sub(r"^(Invalid Input|Out of Range|Conversion) Error: ", "", first).split(" Use TRY(")[0].rstrip(".!;")
@@ -180,11 +184,12 @@ def _reason_of(err: duckdb.Error) -> str:
 _kernels: dict[int, Kernel] = {}
 
 
-def process_kernel() -> Kernel:
-    """This process's kernel, made at the first call; a forked child makes its own."""
+def process_kernel(memory_limit: str = DEFAULT_MEMORY) -> Kernel:
+    """This process's kernel, made at the first call (later calls get it as it is); a forked child makes its own. It spills to the
+    system's directory for temporary files."""
     pid = os.getpid()
     if (kernel := _kernels.get(pid)) is None:
         _kernels.clear()  # a parent's connection is of no use here, and must not be closed from here
-        kernel = _kernels[pid] = Kernel()
+        kernel = _kernels[pid] = Kernel(memory_limit, str(Path(tempfile.gettempdir()) / f"tussock-kernel-{pid}"))
         atexit.register(kernel.close)
     return kernel

@@ -23,6 +23,9 @@ INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 VARIADIC = frozenset({"Coalesce", "CaseWhen", "Concat", "ConcatWs", "Greatest", "In", "Least", "XxHash64"})
 
+_SWITCHES = ("failOnError", "ansiEnabled")
+_KNOWN_PARAMS = frozenset({*_SWITCHES, "timeZoneId"})
+
 Render = Callable[[Call, Sequence[str]], str]
 Refuse = Callable[[Call], str | None]
 
@@ -34,7 +37,7 @@ class Rule:
     `refuse` looks at a call of a listed shape and answers why it does not render all the same (a pattern that is not a constant),
     or None. `raises` says whether the node itself may raise on a row: AND and OR then keep it from rows they do not reach.
     A `strict` node is NULL as soon as one argument is: Spark evaluates them in order and stops at the first NULL, so that what a
-    later one would raise is not raised.
+    later one would raise is not raised. `params` names the node's own parameters that the rule takes care of.
     """
 
     node: str
@@ -43,6 +46,7 @@ class Rule:
     refuse: Refuse
     raises: bool
     strict: bool
+    params: frozenset[str]
 
 
 _RULES: dict[tuple[str, str | None], Rule] = {}
@@ -53,7 +57,9 @@ def _takes_all(call: Call) -> str | None:
 
 
 def family_of(type_name: str) -> str:
-    """The type's name without its parameters: all decimals are one family."""
+    """The type's name without its parameters: all decimals are one family, and so are the intervals of either kind."""
+    if type_name.startswith("interval "):
+        return "interval months" if type_name in ("interval year", "interval month", "interval year to month") else "interval micros"
     return "decimal" if type_name.startswith("decimal(") else type_name
 
 
@@ -62,7 +68,12 @@ def shape_of(call: Call) -> str:
     families = [family_of(a.type) for a in call.args]
     if call.node in VARIADIC:
         families = list(dict.fromkeys(families))
-    return shape(call.node, families, family_of(call.type), call.mode)
+    return shape(call.node, families, family_of(call.type), mode_of(call))
+
+
+def mode_of(call: Call) -> str | None:
+    """ANSI, TRY, LEGACY or None; some nodes carry a switch instead of a mode."""
+    return "LEGACY" if any(call.params and (name, "false") in call.params for name in _SWITCHES) else call.mode
 
 
 def shape(node: str, args: Iterable[str], result: str, mode: str | None = None) -> str:
@@ -79,6 +90,7 @@ def renders(
     refuse: Refuse = _takes_all,
     raises: bool = False,
     strict: bool = True,
+    params: Iterable[str] = (),
 ) -> Callable[[Render], Render]:
     """Put a node on the tested list: `shapes` are pairs of argument families and result family; `mode` is "TRY" or None (ANSI)."""
 
@@ -87,7 +99,7 @@ def renders(
         names = frozenset(shape(node, args, result, mode) for args, result in shapes)
         if key in _RULES:
             raise ValueError(f"{node} [{mode}] is registered twice")
-        _RULES[key] = Rule(node, names, render, refuse, raises, strict)
+        _RULES[key] = Rule(node, names, render, refuse, raises, strict, _KNOWN_PARAMS.union(params))
         return render
 
     return register
@@ -101,6 +113,8 @@ def rule_of(call: Call) -> Rule:
         known = "" if rule is None else f"; {call.node} is there for " + ", ".join(sorted(rule.shapes)[:12])
         reason = f"is not on the list of expressions that are tested to equal Spark{known}"
         raise UnsupportedExpressionError(name, text_of(call), reason, call.place)
+    if unknown := [f"{name}={value}" for name, value in call.params if name not in rule.params]:
+        raise UnsupportedExpressionError(name, text_of(call), f"is not tested with {', '.join(unknown)}", call.place)
     if (reason_or_none := rule.refuse(call)) is not None:
         raise UnsupportedExpressionError(name, text_of(call), reason_or_none, call.place)
     return rule

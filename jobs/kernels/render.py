@@ -9,10 +9,13 @@ from collections.abc import Sequence
 import jobs.kernels.arithmetic
 import jobs.kernels.cast
 import jobs.kernels.comparison
-import jobs.kernels.conditional  # noqa: F401 - importing a rule file puts its nodes on the list
+import jobs.kernels.conditional
+import jobs.kernels.datetime
+import jobs.kernels.math
+import jobs.kernels.strings  # noqa: F401 - importing a rule file puts its nodes on the list
 from jobs.kernels.duck import duck_type, quote
 from jobs.kernels.errors import UnsupportedExpressionError, text_of
-from jobs.kernels.registry import may_raise, rule_of
+from jobs.kernels.registry import family_of, may_raise, rule_of
 from jobs.sql.logical import Call, Column, Expr, Literal
 from statestore.types import UnsupportedTypeError, arrow_type
 
@@ -25,6 +28,8 @@ def check(expr: Expr) -> None:
     Raises:
         UnsupportedExpressionError: naming the node, its types, its place in the user's text, and why.
     """
+    if isinstance(expr, Literal):
+        _require_type(expr, expr.type)
     render(expr)
 
 
@@ -35,7 +40,8 @@ def render(expr: Expr) -> str:
             _require_type(expr, type_name)
             return f"c{index}"
         case Literal(type=type_name):
-            _require_type(expr, type_name)
+            if not type_name.startswith("interval "):
+                _require_type(expr, type_name)
             return _literal(expr)
         case Call(type=type_name, args=args):
             rule = rule_of(expr)
@@ -66,8 +72,10 @@ def _require_type(expr: Expr, type_name: str) -> None:
 
 
 def _literal(literal: Literal) -> str:
-    """A constant in physical form (see logical.Literal) as a typed DuckDB constant."""
+    """A constant in physical form (see logical.Literal) as a typed DuckDB constant; an interval as its months or microseconds."""
     value, type_name = literal.value, literal.type
+    if type_name.startswith("interval "):
+        type_name = "int" if family_of(type_name) == "interval months" else "bigint"
     if value is None:
         return f"CAST(NULL AS {duck_type(type_name)})"
     match type_name:

@@ -1,0 +1,220 @@
+"""Functions of dates and times. Fields of a TIMESTAMP are those of its local time in the node's time zone."""
+
+import re
+from collections.abc import Sequence
+
+from jobs.kernels.duck import cast, constant, quote
+from jobs.kernels.registry import constant_args, renders
+from jobs.kernels.zones import instant_of, is_utc, local_of, moved_instant, year_text, zone_of
+from jobs.sql.logical import Call
+
+_DATE_TO_INT = [(("date",), "int")]
+_MICROS = {"second": 1_000_000, "milli": 1_000, "micro": 1}
+_DAY_MICROS = 86_400_000_000
+
+_DATE_FIELDS = {
+    "Year": "year({})",
+    "Quarter": "quarter({})",
+    "Month": "month({})",
+    "DayOfMonth": "day({})",
+    "DayOfYear": "dayofyear({})",
+    "DayOfWeek": "dayofweek({}) + 1",  # Sunday is 1
+    "WeekDay": "isodow({}) - 1",  # Monday is 0
+    "WeekOfYear": "weekofyear({})",
+    "UnixDate": "({} - DATE '1970-01-01')",
+}
+
+
+def _register_date_field(node: str, template: str) -> None:
+    @renders(node, _DATE_TO_INT)
+    def field(call: Call, args: Sequence[str]) -> str:
+        return cast(template.format(args[0]), "int")
+
+
+for _node, _template in _DATE_FIELDS.items():
+    _register_date_field(_node, _template)
+
+
+def _local(call: Call, sql: str, place: int = 0) -> str:
+    return local_of(sql, zone_of(call)) if call.args[place].type == "timestamp" else sql
+
+
+def _register_time_field(node: str, function: str) -> None:
+    @renders(node, [(("timestamp",), "int"), (("timestamp_ntz",), "int")])
+    def field(call: Call, args: Sequence[str]) -> str:
+        return cast(f"{function}({_local(call, args[0])})", "int")
+
+
+for _node, _function in (("Hour", "hour"), ("Minute", "minute"), ("Second", "second")):
+    _register_time_field(_node, _function)
+
+
+# Dates -------------------------------------------------------------------------------------------------------------------
+
+
+@renders("DateAdd", [(("date", "int"), "date")], raises=True)
+def date_add(call: Call, args: Sequence[str]) -> str:
+    return f"{args[0]} + {args[1]}"
+
+
+@renders("DateSub", [(("date", "int"), "date")], raises=True)
+def date_sub(call: Call, args: Sequence[str]) -> str:
+    return f"{args[0]} - {args[1]}"
+
+
+@renders("DateDiff", [(("date", "date"), "int")])
+def date_diff(call: Call, args: Sequence[str]) -> str:
+    return cast(f"({args[0]} - {args[1]})", "int")
+
+
+def _add_months(call: Call, args: Sequence[str]) -> str:
+    return cast(f"({args[0]} + to_months({args[1]}))", "date")  # a day that the month lacks becomes its last
+
+
+renders("AddMonths", [(("date", "int"), "date")], raises=True)(_add_months)
+renders("DateAddYMInterval", [(("date", "interval months"), "date")], raises=True)(_add_months)
+
+
+@renders("LastDay", [(("date",), "date")])
+def last_day(call: Call, args: Sequence[str]) -> str:
+    return f"last_day({args[0]})"
+
+
+@renders("DateFromUnixDate", [(("int",), "date")], raises=True)
+def date_from_unix_date(call: Call, args: Sequence[str]) -> str:
+    return f"DATE '1970-01-01' + {args[0]}"
+
+
+@renders("MakeDate", [(("int", "int", "int"), "date")], raises=True)
+def make_date(call: Call, args: Sequence[str]) -> str:
+    return f"make_date({', '.join(args)})"
+
+
+_DATE_UNITS = {
+    **dict.fromkeys(("year", "yyyy", "yy"), "year"),
+    "quarter": "quarter",
+    **dict.fromkeys(("month", "mon", "mm"), "month"),
+    "week": "week",
+}
+_TIME_UNITS = {**_DATE_UNITS, "day": "day", "dd": "day", "hour": "hour", "minute": "minute", "second": "second"}
+_TIME_UNITS |= {"millisecond": "milliseconds", "microsecond": "microseconds"}
+
+
+@renders("TruncDate", [(("date", "string"), "date")], refuse=constant_args(1))
+def trunc_date(call: Call, args: Sequence[str]) -> str:
+    unit = _DATE_UNITS.get(str(constant(call.args[1])).lower())
+    return "CAST(NULL AS DATE)" if unit is None else cast(f"date_trunc('{unit}', {args[0]})", "date")
+
+
+@renders("TruncTimestamp", [(("string", "timestamp"), "timestamp")], refuse=constant_args(0))
+def trunc_timestamp(call: Call, args: Sequence[str]) -> str:
+    """Down to the start of the unit in local time; within a day the instant moves back, so that a repeated hour stays itself."""
+    unit = _TIME_UNITS.get(str(constant(call.args[0])).lower())
+    if unit is None:
+        return "CAST(NULL AS TIMESTAMPTZ)"
+    zone = zone_of(call)
+    local = local_of(args[1], zone)
+    if unit in ("year", "quarter", "month", "week", "day"):
+        return instant_of(f"date_trunc('{unit}', {local})", zone)
+    return f"make_timestamptz(epoch_us({args[1]}) - (epoch_us({local}) - epoch_us(date_trunc('{unit}', {local}))))"
+
+
+# Instants as numbers -----------------------------------------------------------------------------------------------------
+
+
+def _register_unix(node: str, micros: int) -> None:
+    @renders(node, [(("timestamp",), "bigint")])
+    def unix(call: Call, args: Sequence[str]) -> str:
+        return floor_micros(f"epoch_us({args[0]})", micros)
+
+
+for _node, _unit in (("UnixSeconds", "second"), ("UnixMillis", "milli"), ("UnixMicros", "micro")):
+    _register_unix(_node, _MICROS[_unit])
+
+
+def floor_micros(micros: str, unit: int) -> str:
+    """Microseconds to a longer unit, rounded down also before 1970."""
+    return micros if unit == 1 else f"({micros} - ((({micros} % {unit}) + {unit}) % {unit})) // {unit}"
+
+
+@renders("UnixTimestamp", [((t, "string"), "bigint") for t in ("timestamp", "date")])
+def unix_timestamp(call: Call, args: Sequence[str]) -> str:
+    instant = args[0] if call.args[0].type == "timestamp" else instant_of(cast(args[0], "timestamp_ntz"), zone_of(call))
+    return f"epoch_us({instant}) // {_MICROS['second']}"  # cuts off, unlike unix_seconds
+
+
+def _register_from_unix(node: str, micros: int) -> None:
+    @renders(node, [(("bigint",), "timestamp"), (("int",), "timestamp")], raises=True)
+    def from_unix(call: Call, args: Sequence[str]) -> str:
+        return f"make_timestamptz({cast(args[0], 'bigint')} * {micros}::BIGINT)"
+
+
+for _node, _unit in (("SecondsToTimestamp", "second"), ("MillisToTimestamp", "milli"), ("MicrosToTimestamp", "micro")):
+    _register_from_unix(_node, _MICROS[_unit])
+
+
+# Intervals ---------------------------------------------------------------------------------------------------------------
+
+
+@renders("TimestampAddInterval", [((t, "interval micros"), t) for t in ("timestamp", "timestamp_ntz")], raises=True)
+def timestamp_add_interval(call: Call, args: Sequence[str]) -> str:
+    """Whole days move the wall clock, the rest moves the instant: a day is not always 24 hours."""
+    if call.type == "timestamp_ntz":
+        return f"make_timestamp(epoch_us({args[0]}) + {args[1]})"
+    zone = zone_of(call)
+    if is_utc(zone):
+        return f"make_timestamptz(epoch_us({args[0]}) + {args[1]})"
+    days = f"({args[1]} // {_DAY_MICROS})"
+    moved = f"({local_of(args[0], zone)} + to_days(CAST({days} AS INTEGER)))"
+    return f"make_timestamptz(epoch_us({moved_instant(moved, args[0], zone)}) + {args[1]} - {days} * {_DAY_MICROS})"
+
+
+@renders("TimestampAddYMInterval", [((t, "interval months"), t) for t in ("timestamp", "timestamp_ntz")], raises=True)
+def timestamp_add_months(call: Call, args: Sequence[str]) -> str:
+    moved = f"({_local(call, args[0])} + to_months({args[1]}))"
+    return moved_instant(moved, args[0], zone_of(call)) if call.type == "timestamp" else moved
+
+
+# Text --------------------------------------------------------------------------------------------------------------------
+
+# What Java's pattern letters are in strftime; other letters, and other repeats of these, are refused.
+_FORMAT = {"MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "hh": "%I", "a": "%p"}
+_FORMAT |= {"MMM": "%b", "MMMM": "%B", "E": "%a", "EEE": "%a", "EEEE": "%A", "SSS": "%g", "SSSSSS": "%f", "DDD": "%j"}
+_YEAR = "yyyy"
+_PATTERN = re.compile(r"([A-Za-z])\1*|[-/:., _]+")
+
+
+def _refuse_format(call: Call) -> str | None:
+    if (reason := constant_args(1)(call)) is not None:
+        return reason
+    pattern = constant(call.args[1])
+    if not isinstance(pattern, str):
+        return None
+    parts = [match[0] for match in _PATTERN.finditer(pattern)]
+    unknown = any(part[0].isalpha() and part not in _FORMAT and part != _YEAR for part in parts)
+    if unknown or "".join(parts) != pattern:
+        return f"renders only with patterns of {', '.join([_YEAR, *sorted(_FORMAT)])} and -/:., _"
+    return None
+
+
+@renders("DateFormatClass", [((t, "string"), "string") for t in ("timestamp", "timestamp_ntz")], refuse=_refuse_format)
+def date_format(call: Call, args: Sequence[str]) -> str:
+    pattern = constant(call.args[1])
+    if pattern is None:
+        return "CAST(NULL AS VARCHAR)"
+    local = _local(call, args[0])
+    pieces = []
+    for years, other in re.findall(f"({_YEAR})|((?:(?!{_YEAR}).)+)", str(pattern)):
+        code = "".join(_FORMAT.get(match[0], match[0]) for match in _PATTERN.finditer(other))
+        pieces.append(year_text(local) if years else f"strftime({local}, {quote(code)})")
+    return " || ".join(pieces) if pieces else f"left({cast(local, 'string')}, 0)"
+
+
+def _register_name(node: str, code: str) -> None:
+    @renders(node, [(("date",), "string")])
+    def name(call: Call, args: Sequence[str]) -> str:
+        return f"strftime({args[0]}, '{code}')"
+
+
+_register_name("DayName", "%a")
+_register_name("MonthName", "%b")

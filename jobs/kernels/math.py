@@ -1,0 +1,149 @@
+"""Numeric functions: rounding, powers and logarithms, bits."""
+
+from collections.abc import Sequence
+
+from jobs.kernels.duck import cast, constant, decimal_of, int_range
+from jobs.kernels.registry import INTEGER_BITS, INTEGERS, constant_args, family_of, renders
+from jobs.sql.logical import Call
+
+_DOUBLE = [(("double",), "double")]
+_MAX_ROUND_DIGITS = 20  # of a double: with its at most 16 digits before the point they fit a decimal
+
+
+def _whole(call: Call, function: str, sql: str) -> str:
+    """floor or ceil; of a double as a bigint, where Java saturates and NaN is 0."""
+    if family_of(call.type) == "decimal":
+        return cast(f"{function}({sql})", call.type)
+    if call.args[0].type == "bigint":
+        return sql
+    low, high = int_range("bigint")
+    beyond = f"WHEN {sql} >= {high} THEN {high} WHEN {sql} <= {low} THEN {low}"
+    return f"CASE WHEN isnan({sql}) THEN 0 {beyond} ELSE {cast(f'{function}({sql})', 'bigint')} END"
+
+
+_WHOLE = [(("double",), "bigint"), (("bigint",), "bigint"), (("decimal",), "decimal")]
+
+
+@renders("Floor", _WHOLE)
+def floor(call: Call, args: Sequence[str]) -> str:
+    return _whole(call, "floor", args[0])
+
+
+@renders("Ceil", _WHOLE)
+def ceil(call: Call, args: Sequence[str]) -> str:
+    return _whole(call, "ceil", args[0])
+
+
+def _refuse_round(call: Call) -> str | None:
+    if (reason := constant_args(1)(call)) is not None:
+        return reason
+    digits = constant(call.args[1])
+    if not isinstance(digits, int):
+        return "renders only with a number of digits"
+    if family_of(call.type) == "decimal" and digits < 0:
+        return "renders only with digits after the point"
+    if call.type == "double" and not 0 <= digits <= _MAX_ROUND_DIGITS:
+        return f"renders only with 0 to {_MAX_ROUND_DIGITS} digits"
+    return None
+
+
+@renders("Round", [((t, "int"), t) for t in (*INTEGERS, "double", "decimal")], refuse=_refuse_round, raises=True)
+def round_(call: Call, args: Sequence[str]) -> str:
+    """HALF_UP; of a double by its decimal text, as Spark does, so that 2.675 gives 2.68."""
+    digits = constant(call.args[1])
+    assert isinstance(digits, int)
+    if call.type == "double":
+        rounded = cast(cast(args[0], "string"), f"decimal(38,{digits})")
+        exact = f"abs({args[0]}) >= 4503599627370496 OR NOT isfinite({args[0]})"  # 2^52: no digits after the point
+        return f"CASE WHEN {exact} THEN {args[0]} ELSE {cast(cast(rounded, 'string'), 'double')} END"
+    if family_of(call.type) == "decimal":
+        scale = decimal_of(call.args[0].type)[1]
+        return cast(f"round({args[0]}, {min(digits, scale)})", call.type)
+    if digits >= 0:
+        return args[0]
+    unit = 10**-digits
+    if unit > int_range("bigint")[1] * 2:
+        return f"CASE WHEN {args[0]} IS NOT NULL THEN {cast('0', call.type)} END"
+    wide = f"CAST({args[0]} AS HUGEINT)"
+    return cast(f"(({wide} + sign({args[0]}) * {unit // 2}) // {unit} * {unit})", call.type)
+
+
+# Powers and logarithms. The last bits differ between the C and the Java library, as they do between machines. -----------
+
+
+@renders("Sqrt", _DOUBLE)
+def sqrt(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN {args[0]} < 0 THEN 'nan'::DOUBLE ELSE sqrt({args[0]}) END"
+
+
+@renders("Cbrt", _DOUBLE)
+def cbrt(call: Call, args: Sequence[str]) -> str:
+    return f"cbrt({args[0]})"
+
+
+@renders("Exp", _DOUBLE)
+def exp(call: Call, args: Sequence[str]) -> str:
+    return f"exp({args[0]})"
+
+
+def _register_logarithm(node: str, function: str) -> None:
+    @renders(node, _DOUBLE)
+    def logarithm(call: Call, args: Sequence[str]) -> str:
+        return f"CASE WHEN {args[0]} > 0 THEN {function}({args[0]}) END"  # NULL for 0 and below; NaN is above
+
+
+for _node, _function in (("Log", "ln"), ("Log10", "log10"), ("Log2", "log2")):
+    _register_logarithm(_node, _function)
+
+
+@renders("Pow", [(("double", "double"), "double")])
+def pow_(call: Call, args: Sequence[str]) -> str:
+    """C calls 1 to the power of NaN, and -1 or 1 to an infinite power, 1; Java calls them NaN."""
+    base, exponent = args
+    nan = f"isnan({exponent}) OR (isinf({exponent}) AND abs({base}) = 1)"
+    return f"CASE WHEN {base} IS NULL OR {exponent} IS NULL THEN NULL WHEN {nan} THEN 'nan'::DOUBLE ELSE pow({base}, {exponent}) END"
+
+
+@renders("Signum", _DOUBLE)
+def signum(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN {args[0]} = 0 OR isnan({args[0]}) THEN {args[0]} ELSE CAST(sign({args[0]}) AS DOUBLE) END"
+
+
+# Bits --------------------------------------------------------------------------------------------------------------------
+
+_TWO_INTEGERS = [((t, t), t) for t in INTEGERS]
+_SHIFTS = [((t, "int"), t) for t in ("int", "bigint")]
+
+
+def _register_bitwise(node: str, template: str) -> None:
+    @renders(node, _TWO_INTEGERS)
+    def bitwise(call: Call, args: Sequence[str]) -> str:
+        return template.format(*args)
+
+
+for _node, _template in (("BitwiseAnd", "{} & {}"), ("BitwiseOr", "{} | {}"), ("BitwiseXor", "xor({}, {})")):
+    _register_bitwise(_node, _template)
+
+
+@renders("BitwiseNot", [((t,), t) for t in INTEGERS])
+def bitwise_not(call: Call, args: Sequence[str]) -> str:
+    return f"~{args[0]}"
+
+
+@renders("BitwiseCount", [((t,), "int") for t in INTEGERS])
+def bit_count(call: Call, args: Sequence[str]) -> str:
+    return cast(f"bit_count({cast(args[0], 'bigint')})", "int")  # a negative number's sign fills 64 bits
+
+
+@renders("ShiftLeft", _SHIFTS)
+def shift_left(call: Call, args: Sequence[str]) -> str:
+    """Bits that leave the type are lost; the distance is taken modulo the type's width."""
+    low, high = int_range(call.type)
+    width = high - low + 1
+    moved = f"CAST({args[0]} AS HUGEINT) * (1::HUGEINT << ({args[1]} & {INTEGER_BITS[call.type] - 1}))"
+    return cast(f"(((({moved}) % {width} + {width + high + 1}) % {width}) - {high + 1})", call.type)
+
+
+@renders("ShiftRight", _SHIFTS)
+def shift_right(call: Call, args: Sequence[str]) -> str:
+    return f"{args[0]} >> ({args[1]} & {INTEGER_BITS[call.type] - 1})"

@@ -1,0 +1,59 @@
+"""Java's regular expressions as RE2 reads them, for the part of the language where both mean the same.
+
+Java's `.` stops at more line ends than RE2's, and its `$` also matches before a last line end: both are spelled out. Look-around, back
+references, possessive and lazy counts, flags, and classes within classes are refused.
+"""
+
+import re
+
+from jobs.kernels.duck import constant
+from jobs.kernels.registry import constant_args
+from jobs.sql.logical import Call
+
+_DOT = r"[^\n\r\x{85}\x{2028}\x{2029}]"
+_END = r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z"
+_TOKEN = re.compile(
+    r"""(?P<escape>\\[dDwW.\\+*?()\[\]{}|^$/\-])
+      | (?P<class>\[\^?(?:\\[dDwW.\\+*?()\[\]{}|^$/\-]|[^\[\]\\&^])+\])
+      | (?P<group>\((?:\?:)?(?!\?)|\))
+      | (?P<count>[*+?](?![*+?])|\{\d{1,3}(?:,\d{0,3})?\}(?![*+?]))
+      | (?P<dot>\.) | (?P<start>\^) | (?P<end>\$) | (?P<or>\|)
+      | (?P<literal>[^\\\[\](){}*+?.^$|])""",
+    re.VERBOSE,
+)
+
+
+def regex_of(pattern: str) -> str:
+    """The pattern for RE2. Requires: `refuse_regex` takes it."""
+    return "".join(_rewritten(match) for match in _TOKEN.finditer(pattern))
+
+
+def _rewritten(match: re.Match[str]) -> str:
+    match match.lastgroup:
+        case "dot":
+            return _DOT
+        case "end":
+            return _END
+        case "start":
+            return r"\A"
+        case _:
+            return match[0]
+
+
+def refuse_regex(call: Call) -> str | None:
+    """Why the call's pattern does not render, or None."""
+    if (reason := constant_args(1)(call)) is not None:
+        return reason
+    pattern = constant(call.args[1])
+    if not isinstance(pattern, str):
+        return None
+    at = 0
+    while at < len(pattern):
+        if (match := _TOKEN.match(pattern, at)) is None:
+            return f"has a pattern with {pattern[at : at + 4]!r}, which is not on the list of what means the same in Java and here"
+        at = match.end()
+    try:
+        re.compile(pattern)
+    except re.error as err:
+        return f"has a pattern that is not valid: {err}"
+    return None

@@ -1,0 +1,191 @@
+"""Functions of text. Positions and lengths count code points; comparison is by bytes."""
+
+from collections.abc import Sequence
+
+from jobs.kernels.case_mapping import lower_function, reverse_function, upper_function
+from jobs.kernels.duck import cast, constant, quote
+from jobs.kernels.patterns import refuse_regex, regex_of
+from jobs.kernels.registry import constant_args, renders
+from jobs.sql.logical import Call, Literal
+
+_TEXT = [(("string",), "string")]
+_TEXTS = [(("string", "string"), "boolean")]
+_MAX_INT = 2147483647
+
+
+def _ascii(sql: str) -> str:
+    return f"strlen({sql}) = length({sql})"
+
+
+@renders("Upper", _TEXT)
+def upper(call: Call, args: Sequence[str]) -> str:
+    """Full case mapping: ß becomes SS. DuckDB maps one to one, which is equal within ASCII."""
+    return f"CASE WHEN {_ascii(args[0])} THEN upper({args[0]}) ELSE {upper_function()}({args[0]}) END"
+
+
+@renders("Lower", _TEXT)
+def lower(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN {_ascii(args[0])} THEN lower({args[0]}) ELSE {lower_function()}({args[0]}) END"
+
+
+@renders("Length", [(("string",), "int"), (("binary",), "int")])
+def length(call: Call, args: Sequence[str]) -> str:
+    return cast(f"{'length' if call.args[0].type == 'string' else 'octet_length'}({args[0]})", "int")
+
+
+@renders("OctetLength", [(("string",), "int")])
+def octet_length(call: Call, args: Sequence[str]) -> str:
+    return cast(f"strlen({args[0]})", "int")
+
+
+@renders("Substring", [(("string", "int", "int"), "string")])
+def substring(call: Call, args: Sequence[str]) -> str:
+    """From 1, or from the end where negative; 0 is 1. What lies before the first character counts as taken."""
+    text, position, count = args
+    if isinstance(call.args[1], Literal) and isinstance(call.args[2], Literal):
+        start, wanted = call.args[1].value, call.args[2].value
+        if isinstance(start, int) and isinstance(wanted, int) and start >= 0:
+            return f"substring({text}, {max(start, 1)}, {min(max(wanted, 0), _MAX_INT)})"
+    first = f"(CASE WHEN {position} > 0 THEN {position}::BIGINT - 1 WHEN {position} < 0 THEN length({text}) + {position} ELSE 0 END)"
+    end = f"({first} + {count})"
+    taken = f"substring({text}, greatest({first}, 0) + 1, {end} - greatest({first}, 0))"
+    empty = f"{end} <= greatest({first}, 0)"
+    return f"CASE WHEN {position} IS NULL OR {count} IS NULL THEN NULL WHEN {empty} THEN left({text}, 0) ELSE {taken} END"
+
+
+@renders("Concat", _TEXT)
+def concat(call: Call, args: Sequence[str]) -> str:
+    return " || ".join(args) if args else "''"
+
+
+@renders("ConcatWs", _TEXT, strict=False)
+def concat_ws(call: Call, args: Sequence[str]) -> str:
+    if len(args) == 1:
+        return f"left({args[0]}, 0)"
+    return f"concat_ws({', '.join(args)})"  # skips NULLs, but not a NULL separator
+
+
+def _register_trim(node: str, function: str) -> None:
+    @renders(node, [(("string",), "string"), (("string", "string"), "string")])
+    def trim(call: Call, args: Sequence[str]) -> str:
+        return f"{function}({args[0]}, {args[1] if len(args) == 2 else quote(' ')})"
+
+
+for _node, _function in (("StringTrim", "trim"), ("StringTrimLeft", "ltrim"), ("StringTrimRight", "rtrim")):
+    _register_trim(_node, _function)
+
+
+def _refuse_pad(call: Call) -> str | None:
+    return constant_args(1, 2)(call)
+
+
+def _register_pad(node: str, function: str) -> None:
+    @renders(node, [(("string", "int", "string"), "string")], refuse=_refuse_pad)
+    def pad(call: Call, args: Sequence[str]) -> str:
+        width, filling = constant(call.args[1]), constant(call.args[2])
+        if not isinstance(width, int) or filling is None:
+            return "CAST(NULL AS VARCHAR)"
+        if width <= 0 or filling == "":
+            return f"left({args[0]}, {max(width, 0)})"
+        return f"{function}({args[0]}, {width}, {args[2]})"
+
+
+_register_pad("StringLPad", "lpad")
+_register_pad("StringRPad", "rpad")
+
+
+@renders("StringRepeat", [(("string", "int"), "string")])
+def repeat(call: Call, args: Sequence[str]) -> str:
+    return f"repeat({args[0]}, greatest({args[1]}, 0))" if isinstance(call.args[1], Literal) else _repeat_by(args)
+
+
+def _repeat_by(args: Sequence[str]) -> str:
+    return f"CASE WHEN {args[1]} IS NOT NULL THEN repeat({args[0]}, greatest({args[1]}, 0)) END"
+
+
+@renders("Reverse", _TEXT)
+def reverse(call: Call, args: Sequence[str]) -> str:
+    return f"{reverse_function()}({args[0]})"
+
+
+@renders("StringReplace", [(("string", "string", "string"), "string")])
+def replace(call: Call, args: Sequence[str]) -> str:
+    return f"replace({', '.join(args)})"
+
+
+@renders("StringTranslate", [(("string", "string", "string"), "string")], refuse=constant_args(1, 2))
+def translate(call: Call, args: Sequence[str]) -> str:
+    return f"translate({', '.join(args)})"
+
+
+@renders("StringInstr", [(("string", "string"), "int")])
+def instr(call: Call, args: Sequence[str]) -> str:
+    return cast(f"strpos({args[0]}, {args[1]})", "int")
+
+
+@renders("StringLocate", [(("string", "string", "int"), "int")], refuse=constant_args(2), strict=False)
+def locate(call: Call, args: Sequence[str]) -> str:
+    start = constant(call.args[2])
+    if not isinstance(start, int) or start < 1:
+        return f"CASE WHEN {args[0]} IS NOT NULL AND {args[1]} IS NOT NULL THEN 0 END" if isinstance(start, int) else "0"
+    if start == 1:
+        return cast(f"strpos({args[1]}, {args[0]})", "int")
+    found = f"strpos(substring({args[1]}, {start}), {args[0]})"
+    return cast(f"CASE WHEN {args[0]} = '' THEN 1 WHEN {found} = 0 THEN 0 ELSE {found} + {start - 1} END", "int")
+
+
+@renders("Ascii", [(("string",), "int")])
+def ascii_(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN {args[0]} = '' THEN 0 ELSE {cast(f'unicode({args[0]})', 'int')} END"
+
+
+def _register_test(node: str, function: str) -> None:
+    @renders(node, _TEXTS)
+    def test(call: Call, args: Sequence[str]) -> str:
+        return f"{function}({args[0]}, {args[1]})"
+
+
+for _node, _function in (("StartsWith", "starts_with"), ("EndsWith", "ends_with"), ("Contains", "contains")):
+    _register_test(_node, _function)
+
+
+def _refuse_like(call: Call) -> str | None:
+    if (reason := constant_args(1)(call)) is not None:
+        return reason
+    pattern, escape = constant(call.args[1]), dict(call.params).get("escapeChar", "\\")
+    if isinstance(pattern, str) and escape in pattern:
+        return "renders only without an escape character in its pattern"
+    return None
+
+
+@renders("Like", _TEXTS, refuse=_refuse_like, params=("escapeChar",))
+def like(call: Call, args: Sequence[str]) -> str:
+    return f"{args[0]} LIKE {args[1]}"
+
+
+@renders("RLike", _TEXTS, refuse=refuse_regex)
+def rlike(call: Call, args: Sequence[str]) -> str:
+    pattern = constant(call.args[1])
+    if pattern is None:
+        return "CAST(NULL AS BOOLEAN)"
+    return f"regexp_matches({args[0]}, {quote(regex_of(str(pattern)))})"
+
+
+@renders("Md5", [(("binary",), "string")])
+def md5(call: Call, args: Sequence[str]) -> str:
+    return f"md5({args[0]})"
+
+
+@renders("Sha1", [(("binary",), "string")])
+def sha1(call: Call, args: Sequence[str]) -> str:
+    return f"sha1({args[0]})"
+
+
+def _refuse_sha2(call: Call) -> str | None:
+    is_256 = isinstance(call.args[1], Literal) and call.args[1].value in (0, 256)
+    return None if is_256 else "renders only with 256 bits"
+
+
+@renders("Sha2", [(("binary", "int"), "string")], refuse=_refuse_sha2)
+def sha2(call: Call, args: Sequence[str]) -> str:
+    return f"sha256({args[0]})"

@@ -1,0 +1,146 @@
+"""The kernel itself: what it passes on, what it refuses, which row it blames, and that it is closed off."""
+
+import pickle
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
+from jobs.kernels.kernel import Kernel, process_kernel
+from jobs.kernels.render import check
+from jobs.sql.logical import Call, Column, Expr, Literal, Place
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return process_kernel()
+
+
+def column(index: int, type_name: str = "int") -> Column:
+    return Column(index, type_name)
+
+
+def number(value: int) -> Literal:
+    return Literal(value, "int")
+
+
+def call(node: str, *args: Expr, type_name: str = "int", mode: str | None = None) -> Call:
+    return Call(node, type_name, args, mode)
+
+
+QUOTIENT = call("IntegralDivide", column(0, "bigint"), column(1, "bigint"), type_name="bigint", mode="ANSI")
+
+
+def test_a_plain_column_is_passed_on_without_a_copy(kernel: Kernel) -> None:
+    rows = pa.table({"c0": pa.array([1, 2], pa.int32()), "c1": ["a", "b"], "w": [1, -1]})
+    out = kernel.project(rows, [column(1, "string"), column(0)], ["string", "int"], keep=("w",))
+    assert out.column_names == ["c0", "c1", "w"]
+    assert out["c0"].chunk(0).buffers()[2].address == rows["c1"].chunk(0).buffers()[2].address
+    assert out["w"].to_pylist() == [1, -1]
+
+
+def test_computed_and_plain_columns_keep_their_places(kernel: Kernel) -> None:
+    rows = pa.table({"c0": pa.array([1, 2], pa.int32()), "c1": ["a", "b"]})
+    doubled = call("Multiply", column(0), number(2), mode="ANSI")
+    is_null = call("IsNull", column(1, "string"), type_name="boolean")
+    out = kernel.project(rows, [doubled, column(1, "string"), is_null], ["int", "string", "boolean"])
+    assert out.to_pydict() == {"c0": [2, 4], "c1": ["a", "b"], "c2": [False, False]}
+    assert out.schema.field("c0").type == pa.int32()
+
+
+def test_no_rows_give_no_rows_of_the_right_types(kernel: Kernel) -> None:
+    rows = pa.schema([("c0", pa.int64()), ("c1", pa.int64())]).empty_table()
+    assert kernel.project(rows, [QUOTIENT], ["bigint"]).schema == pa.schema([("c0", pa.int64())])
+
+
+def test_a_filter_keeps_rows_that_are_true_in_order_with_all_their_columns(kernel: Kernel) -> None:
+    rows = pa.table({"c0": pa.array([3, None, 1, 2], pa.int32()), "w": [1, 1, -1, 1]})
+    kept = kernel.filter(rows, call("GreaterThan", column(0), number(1), type_name="boolean"))
+    assert kept.to_pydict() == {"c0": [3, 2], "w": [1, 1]}
+
+
+def test_the_order_of_many_rows_is_kept(kernel: Kernel) -> None:
+    rows = pa.table({"c0": pa.array(range(300_000), pa.int32())})
+    out = kernel.project(rows, [call("Add", column(0), number(1), mode="ANSI")], ["int"])
+    assert out["c0"].to_pylist() == list(range(1, 300_001))
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2047, 2048, 4999])
+def test_the_first_row_that_raises_is_named(kernel: Kernel, bad: int) -> None:
+    divisors = [1] * 5000
+    divisors[bad] = 0
+    divisors[4999] = 0
+    rows = pa.table({"c0": range(5000), "c1": divisors})
+    with pytest.raises(RowError, match=r"[Dd]ivision by zero") as raised:
+        kernel.project(rows, [call("IsNull", column(0), type_name="boolean"), QUOTIENT], ["boolean", "bigint"])
+    assert raised.value.row == bad
+    assert "IntegralDivide(c0, c1)" in str(raised.value)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_a_guarded_division_does_not_raise_in_a_filter(kernel: Kernel) -> None:
+    rows = pa.table({"c0": [6, 1, 7], "c1": [3, 0, 0]})
+    safe = call("Not", call("EqualTo", column(1, "bigint"), Literal(0, "bigint"), type_name="boolean"), type_name="boolean")
+    even = call("EqualTo", QUOTIENT, Literal(2, "bigint"), type_name="boolean")
+    assert kernel.filter(rows, call("And", safe, even, type_name="boolean")).to_pydict() == {"c0": [6], "c1": [3]}
+
+
+def test_an_unknown_node_is_refused_with_its_types_and_place() -> None:
+    soundex = Call("SoundEx", "string", (column(0, "string"),), place=Place(2, 8))
+    with pytest.raises(UnsupportedExpressionError, match=r"SoundEx\(c0\) at line 2, column 8 .* SoundEx\(string\)->string is not on"):
+        check(soundex)
+
+
+def test_a_known_node_over_untested_types_is_refused() -> None:
+    with pytest.raises(UnsupportedExpressionError, match=r"Add\(date,date\)->date"):
+        check(call("Add", column(0, "date"), column(1, "date"), type_name="date", mode="ANSI"))
+
+
+def test_legacy_mode_is_refused() -> None:
+    with pytest.raises(UnsupportedExpressionError, match=r"Cast\[LEGACY\]"):
+        check(Call("Cast", "date", (column(0, "string"),), "LEGACY"))
+    with pytest.raises(UnsupportedExpressionError, match=r"UnaryMinus\[LEGACY\]"):
+        check(Call("UnaryMinus", "int", (column(0),), params=(("failOnError", "false"),)))
+
+
+def test_an_unknown_parameter_is_refused() -> None:
+    with pytest.raises(UnsupportedExpressionError, match="is not tested with collation=de"):
+        check(Call("Upper", "string", (column(0, "string"),), params=(("collation", "de"),)))
+
+
+def test_a_list_as_value_is_refused() -> None:
+    with pytest.raises(UnsupportedExpressionError, match="type array<int>"):
+        check(Column(0, "array<int>"))
+
+
+def test_a_query_reads_its_tables_and_nothing_else(kernel: Kernel, tmp_path: object) -> None:
+    rows = pa.table({"a": [1, 2, 2]})
+    assert kernel.query("SELECT a, count(*) AS n FROM mine GROUP BY a ORDER BY a", mine=rows).to_pydict() == {"a": [1, 2], "n": [1, 2]}
+    file = f"SELECT * FROM read_csv('{tmp_path}/x.csv')"
+    for text in ("SELECT * FROM rows", "SELECT * FROM mine", file, "INSTALL httpfs", "SET threads = 4"):
+        with pytest.raises(KernelError):
+            kernel.query(text)
+
+
+def test_memory_beyond_the_limit_spills_when_there_is_a_place(tmp_path: object) -> None:
+    rows = pa.table({"a": np.arange(3_000_000), "b": np.arange(3_000_000, 0, -1)})
+    text = "SELECT sum(a * r)::DOUBLE AS n FROM (SELECT a, row_number() OVER (ORDER BY b) AS r FROM mine)"
+    roomy, tight = Kernel("100MB", temp_directory=f"{tmp_path}/made/on/demand"), Kernel("100MB")
+    expected = float(sum(a * (3_000_000 - a) for a in range(3_000_000)))
+    assert roomy.query(text, mine=rows)["n"][0].as_py() == pytest.approx(expected)
+    with pytest.raises(KernelError, match="Out of Memory.*larger memory limit"):
+        tight.query(text, mine=rows)
+    roomy.close()
+    tight.close()
+
+
+def test_results_of_a_wrong_type_are_a_defect_not_a_value(kernel: Kernel) -> None:
+    rows = pa.table({"c0": pa.array([1], pa.int32())})
+    with pytest.raises(KernelError, match="int32 where int64"):
+        kernel.project(rows, [column(0)], ["bigint"])
+
+
+def test_duckdb_is_the_version_the_list_was_tested_with() -> None:
+    assert duckdb.__version__.startswith("2.0.")
