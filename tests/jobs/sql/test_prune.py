@@ -1,0 +1,57 @@
+"""Column pruning on plans wider than Catalyst leaves them; expected plans are written by hand."""
+
+from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Field, Filter, Join, Literal, Plan, Project, Scan, SortKey, TopN
+from jobs.sql.prune import prune
+
+
+def _scan(relation: str, *columns: int) -> Scan:
+    return Scan(relation, columns, tuple(Field(f"{relation}{i}", "int") for i in columns))
+
+
+def _column(index: int) -> Column:
+    return Column(index, "int")
+
+
+def _greater(a: Expr, b: Expr) -> Call:
+    return Call("GreaterThan", "boolean", (a, b))
+
+
+def _pick(plan: Plan, *columns: int) -> Project:
+    return Project(plan, tuple(_column(i) for i in columns), tuple(Field(f"x{i}", "int") for i in columns))
+
+
+def test_both_sides_of_a_join_narrow_and_its_columns_move() -> None:
+    wide = Join(_scan("l", 0, 1, 2), _scan("r", 0, 1, 2), "inner", (_column(1),), (_column(2),), (False,), _greater(_column(5), _column(2)))
+    narrow = Join(_scan("l", 1, 2), _scan("r", 1, 2), "inner", (_column(0),), (_column(1),), (False,), _greater(_column(3), _column(1)))
+    pruned = prune(_pick(wide, 4))
+    assert pruned == Project(narrow, (_column(2),), (Field("x4", "int"),))
+
+
+def test_a_filter_and_a_top_n_keep_what_they_read_below_a_projection() -> None:
+    first = TopN(Filter(_scan("t", 0, 1, 2, 3), _greater(_column(3), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5)
+    narrow = TopN(Filter(_scan("t", 0, 1, 3), _greater(_column(2), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5)
+    assert prune(_pick(first, 0)) == Project(narrow, (_column(0),), (Field("x0", "int"),))
+
+
+def test_an_aggregate_reads_its_keys_arguments_and_filters() -> None:
+    call = AggCall("Sum", "bigint", (_column(3),), "ANSI", filter=_greater(_column(2), Literal(1, "int")))
+    fields = (Field("k", "int"), Field("s", "bigint"))
+    moved = AggCall("Sum", "bigint", (_column(2),), "ANSI", filter=_greater(_column(1), Literal(1, "int")))
+    assert prune(Aggregate(_scan("t", 0, 1, 2, 3, 4), (_column(1),), (call,), fields)) == Aggregate(
+        _scan("t", 1, 2, 3), (_column(0),), (moved,), fields
+    )
+
+
+def test_a_projection_that_only_picks_a_scans_columns_is_the_scan() -> None:
+    fields = (Field("t2", "int"), Field("t0", "int"))
+    assert prune(Project(_scan("t", 0, 1, 2), (_column(2), _column(0)), fields)) == Scan("t", (2, 0), fields)
+
+
+def test_a_scan_of_which_nothing_is_read_has_no_columns() -> None:
+    count = Aggregate(_scan("t", 0, 1), (), (AggCall("Count", "bigint", ()),), (Field("n", "bigint"),))
+    assert prune(count) == Aggregate(Scan("t", (), ()), (), count.calls, count.fields)
+
+
+def test_a_plan_that_is_read_whole_stays_as_it_is() -> None:
+    plan = Filter(_scan("t", 0, 1), _greater(_column(0), _column(1)))
+    assert prune(plan) == plan
