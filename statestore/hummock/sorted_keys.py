@@ -6,6 +6,7 @@ search and sort them. Keys wider than `NARROW` bytes go through Arrow's exact so
 for padding.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_WORTH_PACKING = 8192  # keys
 NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
 
 Fixed = npt.NDArray[Any]  # numpy `S{w}`: a type mypy can't spell
@@ -85,12 +87,13 @@ class Probes:
 class SortedKeys:
     """Ascending stored keys that many probes are searched in; repeats allowed."""
 
-    __slots__ = ("_fixed", "array", "width")
+    __slots__ = ("_fixed", "_packing", "array", "width")
 
     def __init__(self, array: pa.Array) -> None:
         self.array = array
         self.width = max_width(array)
         self._fixed = fixed_keys(array, self.width) if self.width <= NARROW else None
+        self._packing: _Packing | None = None
 
     def __len__(self) -> int:
         return len(self.array)
@@ -100,6 +103,23 @@ class SortedKeys:
         if self._fixed is None:
             return left_positions(self.array, probes.array[part])
         return np.searchsorted(self._fixed, probes.fixed(self.width)[part]).astype(np.int64, copy=False)
+
+    def find(self, probes: Probes, part: slice) -> tuple[Positions, npt.NDArray[np.bool_]]:
+        """The first place of each probe of `part`, and whether it is there at all. Requires: probes are whole keys.
+
+        Cheaper than `left` among many keys: they are searched as integers, made of just the bytes in which they differ.
+        """
+        if self._fixed is None or len(self) < _WORTH_PACKING:
+            positions = self.left(probes, part)
+        else:
+            if self._packing is None:
+                self._packing = _Packing.of(self._fixed)
+            if self._packing.values is None:
+                positions = self.left(probes, part)
+            else:
+                # a probe that differs in the other bytes may land anywhere: it is no stored key, and `equal` says so
+                positions = np.searchsorted(self._packing.values, self._packing.pack(probes.fixed(self.width)[part]))
+        return positions, self.equal(positions, probes, part)
 
     def equal(self, positions: Positions, probes: Probes, part: slice) -> npt.NDArray[np.bool_]:
         """Whether the stored key at each position is the probe; a position past the end is not. Requires: probes are whole keys."""
@@ -119,15 +139,54 @@ class SortedKeys:
     @property
     def nbytes(self) -> int:
         """Bytes held beyond the Arrow array's own."""
-        return 0 if self._fixed is None or pa.types.is_fixed_size_binary(self.array.type) else self._fixed.nbytes
+        padded = 0 if self._fixed is None or pa.types.is_fixed_size_binary(self.array.type) else self._fixed.nbytes
+        return padded + (8 * len(self) if len(self) >= _WORTH_PACKING else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """Keys as integers: of a set of padded keys, the bytes in which any two differ, if those are at most eight. Keeps the order."""
+
+    columns: tuple[int, ...]
+    values: npt.NDArray[np.uint64] | None
+
+    @staticmethod
+    def of(fixed: Fixed) -> "_Packing":
+        if len(fixed) == 0:
+            return _Packing((), None)
+        padded = fixed.astype(f"S{-(-fixed.itemsize // 8) * 8}", copy=False)
+        words = padded.view("<u8").reshape(len(fixed), -1)
+        differing = np.bitwise_or.reduce(words ^ words[0], axis=0).astype("<u8").view(np.uint8)
+        columns = tuple(np.flatnonzero(differing).tolist())
+        found = _Packing(columns, None)
+        return found if len(columns) > 8 else _Packing(columns, found.pack(fixed))
+
+    def pack(self, fixed: Fixed) -> npt.NDArray[np.uint64]:
+        """The integers of keys of the same width."""
+        matrix = fixed.view(np.uint8).reshape(-1, fixed.itemsize)
+        bytes_of = np.zeros((len(matrix), 8), np.uint8)
+        for place, column in enumerate(self.columns, 8 - len(self.columns)):
+            bytes_of[:, place] = matrix[:, column]
+        return bytes_of.view(">u8").reshape(-1).astype(np.uint64)
 
 
 def sort_order(keys: pa.Array) -> Positions:
     """The stable ascending order of keys of one table. Runs that are sorted already are merged, not sorted again."""
     if (width := max_width(keys)) <= NARROW:
-        return np.argsort(fixed_keys(keys, width), kind="stable").astype(np.int64, copy=False)
+        fixed = fixed_keys(keys, width)
+        packed = _Packing.of(fixed).values if len(fixed) >= _WORTH_PACKING else None
+        return np.argsort(fixed if packed is None else packed, kind="stable").astype(np.int64, copy=False)
     order: Positions = pc.array_sort_indices(keys.cast(pa.binary())).to_numpy(zero_copy_only=False).astype(np.int64)
     return order
+
+
+def probe_order(keys: pa.Array) -> Positions:
+    """An ascending order of keys to be searched for; equal ones in any order, which sorts five times faster."""
+    if (width := max_width(keys)) <= NARROW and len(keys) >= _WORTH_PACKING:
+        packed = _Packing.of(fixed_keys(keys, width)).values
+        if packed is not None:
+            return np.argsort(packed).astype(np.int64, copy=False)
+    return sort_order(keys)
 
 
 def differs_from_previous(keys: pa.Array) -> npt.NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from statestore.hummock.errors import WrongRowsError
 from statestore.hummock.filter import hash_keys, probe_filter
 from statestore.hummock.merge import RunCursor, merge_runs, one_array, visible
 from statestore.hummock.prefix_scan import scan_prefixes
-from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, sort_order, successors
+from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
 from statestore.hummock.sst_format import KEY, row_schema
 from statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
 from statestore.meta.version import HummockVersion
@@ -78,7 +78,7 @@ class HummockStore:
         """
         require_readable(self.version, epoch, self.pinned)
         keys = one_array(keys)
-        order = sort_order(keys)
+        order = probe_order(keys)
         probes = Probes(keys.take(pa.array(order)))
         row = np.full(len(keys), -1, np.int64)
         tables: list[pa.Table] = []
@@ -89,17 +89,17 @@ class HummockStore:
         base = 0
         while candidates:
             candidates, mine = _newest_first(candidates, unresolved)
-            requests = [BlockRequest(part.section, np.unique(part.blocks)) for part in mine]
+            requests = [BlockRequest(part.section, _unique(part.blocks)) for part in mine]
             for part, units in zip(mine, self.source.blocks(requests), strict=True):
                 own = Probes(probes.array.take(pa.array(part.keys)))
                 bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
                 for unit, low, high in zip(units, bounds[:-1], bounds[1:], strict=True):
                     sorted_keys, places = unit.at(epoch)
                     if len(sorted_keys) == 0:
-                        base = _add(tables, unit.columns, base)
                         continue
-                    positions = sorted_keys.left(own, slice(low, high))
-                    hit = sorted_keys.equal(positions, own, slice(low, high))
+                    positions, hit = sorted_keys.find(own, slice(low, high))
+                    if not hit.any():
+                        continue
                     at, there = positions[hit], part.keys[low:high][hit]
                     at = at if places is None else places[at]
                     unresolved[there] = False
@@ -107,7 +107,8 @@ class HummockStore:
                         live = unit.puts[at]
                         at, there = at[live], there[live]
                     row[there] = base + at
-                    base = _add(tables, unit.columns, base)
+                    tables.append(pa.Table.from_batches([unit.columns]))
+                    base += len(unit)
         aligned = np.empty_like(row)
         aligned[order] = row
         found = aligned >= 0
@@ -240,10 +241,4 @@ def _newest_first(candidates: list[_Candidates], unresolved: npt.NDArray[np.bool
 def _unique(ascending: Positions) -> Positions:
     """The distinct values of an ascending array."""
     return ascending[np.append(True, ascending[1:] != ascending[:-1])] if len(ascending) else ascending
-
-
-def _add(tables: list[pa.Table], columns: pa.RecordBatch, base: int) -> int:
-    tables.append(pa.Table.from_batches([columns]))
-    added: int = base + columns.num_rows
-    return added
 
