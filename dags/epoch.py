@@ -6,9 +6,10 @@ and nothing else.
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG
 from tussock_operators import PARAMS, commit_version, inject_barrier, publish_views, run_actors, validate_views
 from tussock_steps import pipelines_folder
+from tussock_timetable import IntervalsUntil
 
 from jobs.pipeline import Pipeline, load_pipeline, pipeline_names
 
@@ -19,10 +20,8 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
     with DAG(
         dag_id=f"epoch_{pipeline.name}",
         description=pipeline.description,
-        # Days begin where the pipeline is, and every scheduled or backfilled run has an interval, whatever Airflow's default is.
-        schedule=CronDataIntervalTimetable(schedule.cron, timezone=pipeline.time_zone) if schedule else None,
+        schedule=IntervalsUntil(schedule.cron, pipeline.time_zone, schedule.end) if schedule else None,
         start_date=schedule.start if schedule else datetime(2000, 1, 1, tzinfo=UTC),
-        end_date=schedule.end if schedule else None,
         catchup=schedule.catchup if schedule else False,
         max_active_runs=1,
         params=dict(PARAMS),

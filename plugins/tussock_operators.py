@@ -9,7 +9,8 @@ epoch is committed once.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pydantic import JsonValue
 from tussock_archive import build_archive
 
 from jobs.pipeline import Pipeline
+from statestore.errors import DamagedError, InputError
 
 SPARK_CONNECTION = "spark_default"
 BIN = Path(sys.executable).parent
@@ -95,7 +97,8 @@ def commit_version(pipeline: Pipeline) -> Any:
 
     @task(task_id="commit_version", pool=pool_of(pipeline.name))
     def commit(name: str) -> dict[str, str]:
-        return steps.commit(name)
+        with _no_retry():
+            return steps.commit(name)
 
     return commit(pipeline.name)
 
@@ -111,7 +114,8 @@ def publish_views(pipeline: Pipeline) -> Any:
     @task(task_id="publish_views", pool=pool_of(pipeline.name), outlets=[alias_of(pipeline.name)])
     def publish(name: str) -> dict[str, str]:
         context = get_current_context()
-        published = steps.publish(name, _committed_epoch(context))
+        with _no_retry():
+            published = steps.publish(name, _committed_epoch(context))
         events = context["outlet_events"][alias_of(name)]
         for view, (rows, changed) in published.views.items():
             extra: dict[str, JsonValue] = {"epoch": str(published.epoch), "version": published.version, "quality": published.quality}
@@ -173,9 +177,19 @@ class ValidateViews(SubmitJob):
             raise
 
 
+@contextmanager
+def _no_retry() -> Iterator[None]:
+    """What the user has to correct fails at once: another try would meet it again. Lost races and servers that are away are tried again."""
+    try:
+        yield
+    except (InputError, DamagedError) as err:
+        raise AirflowFailException(f"{type(err).__name__}: {err}") from err
+
+
 def _inject(name: str, context: Any) -> dict[str, str] | None:
     start, end = run_interval(context) or (None, None)
-    return steps.inject(name, start, end, {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id})
+    with _no_retry():
+        return steps.inject(name, start, end, {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id})
 
 
 def _committed_epoch(context: Any) -> int:

@@ -48,13 +48,28 @@ def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row(tmp_path: Path, monkeyp
         assert not any(task.depends_on_past for task in dag.tasks)
 
 
-def test_a_schedule_has_data_intervals_and_none_means_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
-    assert type(module.epoch_shop.timetable).__name__ == "CronDataIntervalTimetable"
-    assert module.epoch_shop.catchup
-    assert module.epoch_shop.start_date == datetime(2012, 12, 31, 23, tzinfo=UTC)  # midnight in Berlin
-    assert str(module.epoch_shop.timetable.timezone) == "Europe/Berlin"
-    assert type(module.epoch_ship.timetable).__name__ == "NullTimetable"
+def test_a_schedule_has_an_interval_per_day_of_the_pipelines_zone_up_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+    from pendulum import DateTime
+
+    dag = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY).epoch_shop
+    read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))  # as the scheduler sees it
+    span = DateTime(2013, 12, 28, tzinfo=UTC), DateTime(2014, 2, 1, tzinfo=UTC)
+    runs = [info.data_interval for info in read_back.iter_dagrun_infos_between(*span) if info.data_interval]
+    assert [(run.start.isoformat(), run.end.isoformat()) for run in runs] == [
+        (f"2013-12-{day}T23:00:00+00:00", f"2013-12-{day + 1}T23:00:00+00:00") for day in (28, 29, 30)
+    ]
+    assert read_back.timetable.serialize() == dag.timetable.serialize()
+    assert read_back.catchup
+
+
+def test_a_run_by_hand_after_the_schedules_end_still_has_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dag = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY).epoch_shop
+    assert {task.end_date for task in dag.tasks} == {None}
+
+
+def test_without_a_schedule_a_pipeline_runs_when_it_is_triggered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert type(dags_of(tmp_path, monkeypatch, shop=SHOP).epoch_shop.timetable).__name__ == "NullTimetable"
 
 
 def test_a_broken_pipeline_is_an_import_error_that_names_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,45 @@
+"""The timetable of epoch DAGs: one run per interval of a cron expression, up to a last interval."""
+
+from datetime import datetime
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+
+class IntervalsUntil(CronDataIntervalTimetable):
+    """Intervals of a cron expression, the last of which starts at `last` at the latest.
+
+    A DAG's `end_date` would do that too, but it also leaves every task out of later runs by hand, which then succeed having done nothing.
+    """
+
+    def __init__(self, cron: str, zone: str, last: datetime | None) -> None:
+        """
+        Args:
+            cron: five fields, or a preset such as `@daily`.
+            zone: name of the time zone in which days begin.
+            last: with a time zone; None: without end.
+        """
+        super().__init__(cron, timezone=zone)
+        self._zone, self._last = zone, last
+
+    def serialize(self) -> dict[str, Any]:
+        return {"cron": self._expression, "zone": self._zone, "last": None if self._last is None else self._last.isoformat()}
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> "IntervalsUntil":
+        return cls(data["cron"], data["zone"], None if data["last"] is None else datetime.fromisoformat(data["last"]))
+
+    def next_dagrun_info(self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction) -> DagRunInfo | None:
+        following = super().next_dagrun_info(last_automated_data_interval=last_automated_data_interval, restriction=restriction)
+        if following is None or self._last is None or following.data_interval is None or following.data_interval.start <= self._last:
+            return following
+        return None
+
+
+class TussockTimetables(AirflowPlugin):
+    """Lets the scheduler read these timetables back."""
+
+    name = "tussock_timetables"
+    timetables = [IntervalsUntil]  # noqa: RUF012  the attribute that Airflow looks for
