@@ -65,6 +65,11 @@ class BlockCache:
         """Whether the entry is here; counts as no use of it."""
         return key in self._entries
 
+    def held(self) -> list[Hashable]:
+        """What is held now, least recently used first."""
+        with self._lock:
+            return list(self._entries)
+
     def put(self, key: Hashable, value: Sized) -> None:
         """Keep an entry, in place of an older one of that key, and drop the least recently used beyond the capacity. One that
         is larger than the capacity is not kept."""

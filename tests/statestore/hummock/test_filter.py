@@ -1,0 +1,93 @@
+"""Filters: never a wrong no, at most 1% wrong yes, and the hash as its specification says, key by key in plain Python."""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from statestore.hummock.cache import BlockCache
+from statestore.hummock.filter import build_filter, filter_bits, hash_keys, probe_filter
+from statestore.hummock.store import HummockStore
+from statestore.objectstore.base import ObjectStore
+from tests.statestore.hummock.store_model import StoreModel, sealed, storage_key
+
+_M = 2**64 - 1
+
+
+def _finish(x: int) -> int:
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 & _M
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB & _M
+    return x ^ (x >> 31)
+
+
+def _plain_hash(key: bytes) -> int:
+    padded = key + bytes(-len(key) % 8)
+    total = 0
+    for i in range(len(padded) // 8):
+        word = int.from_bytes(padded[8 * i : 8 * i + 8], "little")
+        mixed = (word ^ (word >> 32)) * (_finish(i + 1) | 1) & _M
+        total += mixed ^ (mixed >> 29)
+    return _finish(total & _M)
+
+
+def test_the_hash_is_the_specified_one_whatever_keys_surround_it() -> None:
+    rng = random.Random(1)
+    keys = [rng.randbytes(rng.randint(1, 40)) for _ in range(300)] + [b"", b"\x00", b"x" * 5000]
+    expected = [_plain_hash(key) for key in keys]
+    assert hash_keys(pa.array(keys, pa.binary())).tolist() == expected
+    assert [hash_keys(pa.array([key], pa.binary()))[0] for key in keys] == expected
+    same = [key[:8].ljust(8, b"z") for key in keys]
+    assert hash_keys(pa.array(same, pa.binary(8))).tolist() == [_plain_hash(key) for key in same]
+
+
+def test_the_filter_is_the_specified_one_bit_by_bit() -> None:
+    hashes = [_plain_hash(b"key %d" % i) for i in range(50)]
+    bits = filter_bits(50)
+    expected = bytearray(bits // 8)
+    for value in hashes:
+        low, high = value & 0xFFFFFFFF, value >> 32 | 1
+        for i in range(7):
+            bit = ((low + i * high) % 2**32 * bits) >> 32
+            expected[bit // 8] |= 1 << bit % 8
+    assert build_filter(np.array(hashes, np.uint64)) == bytes(expected)
+
+
+@pytest.mark.parametrize("rows", [1, 10, 1000, 65_536])
+@pytest.mark.parametrize("shape", ["counting", "random", "text"])
+def test_all_held_keys_pass_and_at_most_one_in_a_hundred_others(rows: int, shape: str) -> None:
+    rng = random.Random(rows)
+    makers: dict[str, Callable[[int], bytes]] = {
+        "counting": lambda i: storage_key(1, i % 256, i.to_bytes(8, "big")),
+        "random": lambda i: storage_key(1, i % 256, rng.randbytes(8)),
+        "text": lambda i: storage_key(1, i % 256, b"customer#%09d" % i),
+    }
+    made = makers[shape]
+    held, absent = [made(i) for i in range(rows)], [made(i) for i in range(rows, rows + 20_000)]
+    data = np.frombuffer(build_filter(hash_keys(pa.array(held))), np.uint8)
+
+    def passing(keys: list[bytes]) -> int:
+        count = len(keys)
+        return int(probe_filter(data, np.zeros(count, np.int64), np.full(count, 8 * len(data)), hash_keys(pa.array(keys))).sum())
+
+    assert passing(held) == rows
+    assert passing(absent) <= 0.01 * len(absent)
+
+
+def test_absent_keys_are_answered_without_reading_blocks(objects: ObjectStore) -> None:
+    model = StoreModel(objects)
+    keys = [storage_key(1, i % 256, i.to_bytes(8, "big")) for i in range(30_000)]
+    for epoch in (1, 2, 3):
+        model.commit(epoch, [sealed(1, {key: {"n": 1, "s": None} for key in keys[epoch * 3000 :: 3]})])
+    cache = BlockCache()
+    store = HummockStore(objects, model.version, cache)
+    stored = set(model.rows)
+    absent = [key for key in (storage_key(1, i % 256, i.to_bytes(8, "big")) for i in range(40_000)) if key not in stored]
+    found, _ = store.multi_get(1, pa.array(absent, pa.binary()), 3)
+    assert found.true_count == 0
+    section = store.source.open(list(model.version.levels[0]))[0].section(1)
+    decoded = sum(1 for key in cache.held() if isinstance(key, tuple) and len(key) == 5 and key[-1] != -1)
+    assert decoded <= 3 * -(-len(section) // 64), "a few false positives at most"

@@ -1,0 +1,72 @@
+"""Keys compared as whole arrays agree with bytes compared one by one."""
+
+import bisect
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from statestore.hummock.sorted_keys import (
+    Probes,
+    SortedKeys,
+    differs_from_previous,
+    fixed_keys,
+    left_positions,
+    probe_order,
+    sort_order,
+    successor,
+    successors,
+)
+from tests.statestore.hummock.store_model import storage_key
+
+
+def _keys(rng: random.Random, count: int, width: int) -> list[bytes]:
+    return [storage_key(1, rng.randrange(4), b"p" * width + rng.randbytes(rng.randint(0, 5))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("width", [0, 20, 100])
+@pytest.mark.parametrize("count", [1, 50, 20_000])
+def test_searching_and_sorting_agree_with_bisect(width: int, count: int) -> None:
+    rng = random.Random(count + width)
+    stored = sorted(_keys(rng, count, width))
+    probes = _keys(rng, 200, width) + rng.sample(stored, min(50, count)) + [stored[0], stored[-1]]
+    keys, searched = SortedKeys(pa.array(stored, pa.binary())), Probes(pa.array(probes, pa.binary()))
+    expected = [bisect.bisect_left(stored, probe) for probe in probes]
+    assert keys.left(searched, slice(None)).tolist() == expected
+    assert left_positions(keys.array, searched.array).tolist() == expected
+    positions, hit = keys.find(searched, slice(3, None))
+    there = set(stored)
+    assert hit.tolist() == [probe in there for probe in probes[3:]]
+    assert [p for p, h in zip(positions.tolist(), hit.tolist(), strict=True) if h] == [
+        e for e, probe in zip(expected[3:], probes[3:], strict=True) if probe in there
+    ]
+    shuffled = probes + stored
+    rng.shuffle(shuffled)
+    array = pa.array(shuffled, pa.binary())
+    assert sort_order(array).tolist() == sorted(range(len(shuffled)), key=lambda i: shuffled[i])
+    assert [shuffled[i] for i in probe_order(array)] == sorted(shuffled)
+    repeated = sorted(shuffled)
+    firsts = [i == 0 or key != repeated[i - 1] for i, key in enumerate(repeated)]
+    assert differs_from_previous(pa.array(repeated, pa.binary())).tolist() == firsts
+
+
+def test_keys_are_padded_or_cut_whatever_slice_they_come_from() -> None:
+    keys = [b"abc", b"", b"ab\x00\x01", b"\xff" * 9, b"abc"]
+    array = pa.array([b"zz", *keys, b"y"], pa.binary()).slice(1, len(keys))
+    for width in (1, 2, 4, 9, 12):
+        assert fixed_keys(array, width).tobytes() == b"".join(key[:width].ljust(width, b"\0") for key in keys)
+    same = pa.array([b"abc", b"def", b"ghi"], pa.binary())
+    assert fixed_keys(same.slice(1)).tobytes() == b"defghi"
+    assert fixed_keys(same.cast(pa.binary(3)).slice(1), 5).tobytes() == b"def\0\0ghi\0\0"
+    assert len(fixed_keys(pa.array([], pa.binary()), 3)) == 0
+
+
+def test_a_successor_is_the_least_string_above_all_that_start_with_the_prefix() -> None:
+    prefixes = [b"a", b"a\xff", b"\x00\x00\x01\xff\xff", b"\x00\xff\xfe", b"\x01" * 30]
+    for array in (pa.array(prefixes, pa.binary()), pa.array([b"q", *prefixes], pa.binary()).slice(1)):
+        assert successors(array).to_pylist() == [successor(prefix) for prefix in prefixes]
+    assert successor(b"a\xff") == b"b"
+    assert successor(b"\xff\xff") is None
+    assert successors(pa.array([b"ab"], pa.binary(2))).to_pylist() == [b"ac"]
+    assert np.array_equal(successors(pa.array([], pa.binary())).to_numpy(zero_copy_only=False), [])
