@@ -7,16 +7,10 @@ import pyarrow as pa
 import pytest
 
 from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
 from tests.jobs.executors.harness import Bench, Case, Row, chunk_of, integrate, load_cases, pairs_of, parse_chunk, show_chunk
 
 FILES = ("project_filter.yaml", "hash_agg.yaml", "hash_join.yaml", "top_n.yaml", "materialize.yaml")
 CASES = [case for file in FILES for case in load_cases(file)]
-
-
-@pytest.fixture
-def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectStore:
-    return LocalObjectStore(tmp_path_factory.mktemp("store"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

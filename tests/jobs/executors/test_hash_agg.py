@@ -28,11 +28,6 @@ KEY = len(TYPES) - 1  # the stream key, a number of its own for every row
 NUMBERS = range(2, 9)
 
 
-@pytest.fixture
-def objects(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return LocalObjectStore(tmp_path_factory.mktemp("store"))
-
-
 def _result_type(function: str, arg_type: str) -> str:
     if function in ("Min", "Max"):
         return arg_type

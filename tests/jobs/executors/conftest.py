@@ -1,0 +1,11 @@
+"""A bucket of its own for every executor under test."""
+
+import pytest
+
+from statestore.objectstore.base import ObjectStore
+from statestore.objectstore.local import LocalObjectStore
+
+
+@pytest.fixture
+def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectStore:
+    return LocalObjectStore(tmp_path_factory.mktemp("store"))

@@ -1,0 +1,121 @@
+"""HashJoin under random changes of both sides, against a nested loop in plain Python, epoch by epoch."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jobs.executors.base import ChangeError
+from jobs.kernels.errors import RowError
+from jobs.plan import nodes
+from jobs.sql.logical import Call, Column, Literal
+from statestore.objectstore.base import ObjectStore
+from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+
+SIDE = ("int", "string", "double", "bigint")  # three key columns, then the stream key
+SMALLER = Call("LessThan", "boolean", (Column(3, "bigint"), Column(7, "bigint")))
+
+
+def _node(left: tuple[int, ...], right: tuple[int, ...], null_safe: tuple[bool, ...], condition: Call | None = None) -> nodes.HashJoin:
+    return nodes.HashJoin(SIDE, SIDE, left, right, null_safe, (3,), (3,), condition, SIDE + SIDE)
+
+
+def _equal(a: Any, b: Any, null_safe: bool) -> bool:
+    if a is None or b is None:
+        return null_safe and a is b
+    return a == b or (a != a and b != b)
+
+
+def _joined(node: nodes.HashJoin, left: Counter[Row], right: Counter[Row], keep: Callable[[Row], bool]) -> Counter[Row]:
+    def match(one: Row, two: Row) -> bool:
+        keys = zip(node.left_keys, node.right_keys, node.null_safe, strict=True)
+        return all(_equal(one[k], two[r], safe) for k, r, safe in keys) and keep(one + two)
+
+    return Counter(one + two for one in left for two in right if match(one, two))
+
+
+class _Side:
+    """One input: rows that come, go and change their key."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.live, self.number = random.Random(seed), dict[int, Row](), 0
+
+    def _row(self, number: int) -> Row:
+        pick = self.rng.choice
+        return (pick((1, 2, 3, None)), pick(("a", "b", "", None)), pick((0.0, -0.0, 1.5, NAN, None)), number)
+
+    def changes(self) -> list[tuple[Row, int]]:
+        out: list[tuple[Row, int]] = []
+        for _ in range(self.rng.choice((0, 1, 12))):
+            out.append((self._row(self.number), 1))
+            self.live[self.number] = out[-1][0]
+            self.number += 1
+        for number in self.rng.sample(sorted(self.live), len(self.live) // 3):
+            out.append((self.live.pop(number), -1))
+            if self.rng.random() < 0.5:
+                self.live[number] = self._row(number)
+                out.append((self.live[number], 1))
+        self.rng.shuffle(out)
+        return out
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        pytest.param(_node((0,), (0,), (False,)), id="one key"),
+        pytest.param(_node((1, 0), (1, 0), (False, True)), id="two keys, one null-safe"),
+        pytest.param(_node((2,), (2,), (True,)), id="floats, null-safe"),
+        pytest.param(_node((2, 1), (2, 1), (False, False), SMALLER), id="floats and strings with a condition"),
+        pytest.param(_node((0, 0), (0, 0), (False, True)), id="one pair of columns twice"),
+        pytest.param(_node((3, 3), (3, 3), (False, False)), id="the stream key is the join key"),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_joined_rows_equal_the_nested_loop_at_every_epoch(node: nodes.HashJoin, seed: int, objects: ObjectStore) -> None:
+    bench, sides = Bench(node, objects), (_Side(seed), _Side(seed + 100))
+    held: list[Counter[Row]] = [Counter(), Counter()]
+    content: Counter[Row] = Counter()
+    for _ in range(12):
+        chunks = [chunk_of(SIDE, side.changes()) for side in sides]
+        held = [integrate(rows, chunk) for rows, chunk in zip(held, chunks, strict=True)]
+        emitted = bench.apply(*chunks)
+        assert_netted(emitted, (3, 7, 0, 1, 2, 4, 5, 6))
+        content = integrate(content, emitted)
+        assert content == _joined(node, *held, keep=lambda row: node.condition is None or row[3] < row[7])
+
+
+@pytest.mark.parametrize(("left", "right"), [((0, 0), (0, 1)), ((0, 1), (0, 0))])
+def test_a_column_joined_with_two_others_wants_both_equal(left: tuple[int, int], right: tuple[int, int], objects: ObjectStore) -> None:
+    types = ("int", "int", "bigint")
+    bench = Bench(nodes.HashJoin(types, types, left, right, (False, False), (2,), (2,), None, types + types), objects)
+    rows: list[Row] = [(a, b, 10 * a + b) for a in (1, 2) for b in (1, 2)]
+    half = chunk_of(types, [(row, 1) for row in rows])
+    first = bench.apply(half, chunk_of(types, []))
+    second = bench.apply(chunk_of(types, []), half)
+    content = integrate(integrate(Counter(), first), second)
+    wanted = (one + two for one in rows for two in rows if one[left[0]] == two[right[0]] and one[left[1]] == two[right[1]])
+    assert content == Counter(wanted)
+    gone = bench.apply(chunk_of(types, [(row, -1) for row in rows]), chunk_of(types, []))
+    assert integrate(content, gone) == Counter()
+
+
+def test_two_rows_with_one_stream_key_are_an_error_with_table_and_key(objects: ObjectStore) -> None:
+    bench = Bench(_node((0,), (0,), (False,)), objects)
+    twice = chunk_of(SIDE, [((1, "a", 0.0, 7), 1), ((1, "b", 0.0, 7), 1)])
+    with pytest.raises(ChangeError, match=r"'join_left', key \(1, 7\): two live rows with one key"):
+        bench.apply(twice, chunk_of(SIDE, []))
+
+
+def test_a_condition_that_raises_says_on_which_joined_row(objects: ObjectStore) -> None:
+    divided = Call("Divide", "double", (Column(2, "double"), Column(6, "double")), "ANSI")
+    bench = Bench(_node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("1.0", "double")))), objects)
+    left = chunk_of(SIDE, [((1, "a", 8.0, 1), 1)])
+    with pytest.raises(RowError):
+        bench.apply(left, chunk_of(SIDE, [((1, "a", 0.0, 2), 1)]))
+
+
+def test_a_side_without_partners_costs_no_row_of_the_other(objects: ObjectStore) -> None:
+    bench = Bench(_node((0,), (0,), (False,)), objects)
+    assert pairs_of(bench.apply(chunk_of(SIDE, [((9, None, None, 1), 1)]), chunk_of(SIDE, [((8, None, None, 1), 1)]))) == []

@@ -1,0 +1,86 @@
+"""Materialize: the table is the sum of the changes, and changes that do not fit its rows are named errors."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
+from jobs.executors.build import build
+from jobs.executors.materialize import MaterializeExecutor
+from jobs.plan import nodes
+from statestore.objectstore.base import ObjectStore
+from tests.jobs.executors.harness import VNODES, Bench, Row, chunk_of, integrate, kernel
+
+TYPES = ("string", "double", "int")
+NODE = nodes.Materialize(1, (2, 0), (0,), TYPES)
+
+
+def _stored(bench: Bench, vnodes: Sequence[int] = range(VNODES)) -> Counter[Row]:
+    executor = build(bench.node, bench.tables(), kernel())
+    assert isinstance(executor, MaterializeExecutor)
+    content: Counter[Row] = Counter()
+    for chunk in executor.snapshot(vnodes):
+        content = integrate(content, chunk)
+    return content
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_table_is_the_sum_of_the_changes_at_every_epoch(seed: int, objects: ObjectStore) -> None:
+    rng, bench = random.Random(seed), Bench(NODE, objects)
+    live: dict[int, Row] = {}
+    content: Counter[Row] = Counter()
+    for _ in range(12):
+        changes: list[tuple[Row, int]] = []
+        for key in rng.sample(range(40), rng.choice((0, 1, 25))):
+            if key in live:
+                changes.append((live.pop(key), -1))
+            if rng.random() < 0.6:
+                live[key] = (rng.choice(("a", "b", None)), rng.choice((0.0, -0.0, None, 2.5)), key)
+                changes.append((live[key], 1))
+        rng.shuffle(changes)
+        content = integrate(content, bench.apply(chunk_of(TYPES, changes)))
+        assert content == _stored(bench) == Counter(live.values())
+
+
+def test_a_snapshot_of_some_vnodes_and_of_the_others_is_all_rows(objects: ObjectStore) -> None:
+    bench = Bench(NODE, objects)
+    rows: list[Row] = [(chr(97 + n), float(n), n) for n in range(20)]
+    bench.apply(chunk_of(TYPES, [(row, 1) for row in rows]))
+    one, two = _stored(bench, range(0, VNODES, 2)), _stored(bench, range(1, VNODES, 2))
+    assert min(one.total(), two.total()) > 0
+    assert one + two == Counter(rows)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem", "key"),
+    [
+        ([(("a", 2.0, 1), 1)], TWO_ROWS, "1, 'a'"),
+        ([(("a", 2.0, 5), 1), (("a", 3.0, 5), 1)], TWO_ROWS, "5, 'a'"),
+        ([(("a", 1.0, 1), -1), (("a", 2.0, 1), 1), (("a", 3.0, 1), 1)], TWO_ROWS, "1, 'a'"),
+        ([(("a", 2.0, 5), 1), (("a", 2.0, 5), 1)], TWO_ROWS, "5, 'a'"),
+        ([(("a", 2.0, 5), 2)], TWO_ROWS, "5, 'a'"),
+        ([(("b", 2.0, 1), -1)], NO_ROW, "1, 'b'"),
+        ([(("a", 7.0, 1), -1)], NO_ROW, "1, 'a'"),
+        ([(("a", 1.0, 1), -1), (("a", 1.0, 1), -1)], NO_ROW, "1, 'a'"),
+        ([((None, 1.0, 1), -1)], NO_ROW, "1, NULL"),
+    ],
+)
+def test_changes_that_do_not_fit_are_an_error_with_table_and_key(
+    changes: list[tuple[Row, int]], problem: str, key: str, objects: ObjectStore
+) -> None:
+    bench = Bench(NODE, objects)
+    bench.apply(chunk_of(TYPES, [(("a", 1.0, 1), 1)]))
+    with pytest.raises(ChangeError) as raised:
+        bench.apply(chunk_of(TYPES, changes))
+    assert raised.value.args == ("rows", problem, key)
+
+
+def test_a_view_of_one_row_without_key_takes_its_updates(objects: ObjectStore) -> None:
+    bench = Bench(nodes.Materialize(1, (), (), ("bigint",)), objects)
+    bench.apply(chunk_of(("bigint",), [((0,), 1)]))
+    bench.apply(chunk_of(("bigint",), [((5,), 1), ((0,), -1)]))
+    assert _stored(bench) == Counter([(5,)])
+    with pytest.raises(ChangeError, match="two live rows"):
+        bench.apply(chunk_of(("bigint",), [((6,), 1)]))
