@@ -170,7 +170,7 @@ class PlanWalk:
             return self._aggregate(node)
         if name == "Join":
             return self._join(node)
-        if name in ("GlobalLimit", "LocalLimit"):
+        if name == "GlobalLimit":
             return self._limit(node)
         if name == "Sort":
             raise self._refuse(node, *_SORT)

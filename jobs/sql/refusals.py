@@ -84,7 +84,7 @@ def _first(plan: JavaObject, wanted: Callable[[JavaObject], bool]) -> JavaObject
         if wanted(node):
             return node
         pending = [*items(node.children()), *pending]
-    for child in [*items(plan.children()), *items(plan.innerChildren())]:
-        if child.productPrefix() != "ExprId" and (found := _first(child, wanted)) is not None:
+    for child in [*items(plan.children()), *items(plan.innerChildren())]:  # inner: the definitions of WITH
+        if (found := _first(child, wanted)) is not None:
             return found
     return None

@@ -1,6 +1,6 @@
 """Plans and expressions as stable text, one node a line: for EXPLAIN, case files and people.
 
-python -m jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
+    python -m jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
 """
 
 import argparse
@@ -16,7 +16,7 @@ def show_plan(plan: Plan) -> str:
 
 
 def show_expr(expr: Expr, names: Sequence[str] = ()) -> str:
-    """An expression as `Node(args): type mode params`; types of comparisons and logic are left out."""
+    """An expression as `Node[MODE param=value](args):type`; booleans, and literals that are int or string, go without their type."""
     if isinstance(expr, Column):
         return f"{names[expr.index]}#{expr.index}" if expr.index < len(names) else f"#{expr.index}"
     if isinstance(expr, Literal):
