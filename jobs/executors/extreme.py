@@ -34,7 +34,7 @@ class ExtremeState:
         self._argument = self._places.index(slot.arg)
 
     def write(self, chunk: pa.Table) -> None:
-        """Store what a netted chunk of raw rows changes. Raises ChangeError for a row that comes or goes twice."""
+        """Store what a chunk of raw rows changes. Raises ChangeError for a row that comes or goes twice."""
         names = [f"c{i}" for i in range(len(self._places))]
         rows = pa.table([*(chunk.column(p) for p in self._places), chunk[WEIGHT]], names=[*names, WEIGHT])
         rows = net(rows.filter(pc.is_valid(rows.column(self._argument))))
@@ -47,6 +47,8 @@ class ExtremeState:
             groups: (n,) the group keys.
             before: their extremes until now.
             change: the extreme of the rows that came, and of those that went.
+
+        A row that came and went within the epoch does no harm: if it beat `before`, so does what went, and the group is read.
 
         Cost: one scan of the first row of those groups whose extreme may have gone; none if there are none.
         """

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from jobs.chunk import difference, empty_chunk
 from jobs.executors.agg_result import AggregateOverflowError, result_of
-from jobs.executors.base import NO_ROW, change_error, net, no_columns, same_rows, show_row, state_table
+from jobs.executors.base import NO_ROW, change_error, no_columns, same_rows, show_row, state_table
 from jobs.executors.extreme import ExtremeState, extreme_table
 from jobs.executors.partial_agg import group_partials, group_rows
 from jobs.executors.value_state import Extreme, State, slots_of, value_layout
@@ -61,8 +61,6 @@ class HashAggExecutor:
         node = self._node
         if chunk.num_rows == 0 and node.keys:
             return empty_chunk(node.types)
-        if self._extremes:
-            chunk = net(chunk)
         keys, change = group_partials(self._layout, chunk, len(node.keys)) if node.partial else group_rows(self._layout, chunk, node.keys)
         groups = pa.table(keys, names=[f"c{i}" for i in range(len(keys))]) if keys else no_columns(1)
         found = self._values.get_rows(groups)

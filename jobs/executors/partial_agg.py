@@ -40,10 +40,7 @@ class PartialAggExecutor:
 
 
 def group_rows(layout: ValueLayout, chunk: pa.Table, keys: Sequence[int]) -> tuple[list[pa.Array], list[State]]:
-    """The change of each group that raw rows touch: distinct keys, normalised, and per slot its collected columns.
-
-    Requires: `chunk` is netted if an extreme is retractable; a row that comes and goes within the epoch was never one.
-    """
+    """The change of each group that raw rows touch: distinct keys, normalised, and per slot its collected columns."""
     weights = weights_of(chunk)
     deposits = [slot.deposit(chunk, weights) for slot in layout.slots]
     return layout.group([normalise(chunk.column(k)) for k in keys], deposits)
