@@ -59,6 +59,7 @@ from statestore.meta.version import HummockVersion, SstInfo
 
 TARGET_SST_BYTES = 64 << 20
 SPLIT_BYTES = 64 << 20
+MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
 FLUSH_TASK_BYTES = 512 << 20  # what adaptive execution packs into one flush task
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,9 @@ class _LeafCells:
     def _split_cells(self, scheduled: Scheduled, input: int, files: Sequence[PinnedFile], units: Sequence[int]) -> Iterator[pa.RecordBatch]:
         assert scheduled.source is not None
         statement = scheduled.source.statement
-        parts: list[Split] = [s for f in files for s in splits(f, statement.fields, SPLIT_BYTES, statement.options)]
+        share = sum(f.size for f in files) // len(units)
+        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))  # every unit gets something to read
+        parts: list[Split] = [s for f in files for s in splits(f, statement.fields, target, statement.options)]
         parts.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))  # large ones first, then round and round
         for n, unit in enumerate(units):
             if mine := parts[n :: len(units)]:

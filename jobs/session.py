@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.barrier import MAX_EPOCH_BYTES, inject, pending_catalog
 from jobs.epoch import EpochSummary, Progress, run_epoch
+from jobs.plan.checks import check_statement
 from jobs.plan.definition import SourceDefinition, TableDefinition, apply_statement, definition_of, find
 from jobs.plan.explain import explain_relation
 from jobs.process import open_meta
@@ -188,7 +189,8 @@ class Session:
         return Insert(table, rows.num_rows, self.meta.put_payload(sink.getvalue().to_pybytes()))
 
     def _append(self, catalog: Catalog, text: str, statement: Statement) -> Answer:
-        apply_statement(catalog, statement, self.meta.latest().epoch + 1)  # what could not be applied never enters the log
+        check_statement(statement)  # what could not be maintained or applied never enters the log
+        apply_statement(catalog, statement, self.meta.latest().epoch + 1)
         self._statements += 1
         position = self.meta.append_log(f"{self.meta.writer}/{self._statements}", msgspec.json.encode(statement))
         return Answer(text, f"log entry {position}: {_told(statement)}; takes effect with the next epoch")

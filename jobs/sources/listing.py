@@ -230,7 +230,10 @@ def _name_pattern(part: str) -> str:
 
 
 def _is_empty_directory(place: _Place) -> bool:
-    return place.root == "/" and not _GLOB.search(place.name) and Path(place.root, place.name).is_dir()
+    """Whether files may still come: the local directory that the path spells out, up to its first wildcard, is there."""
+    parts = place.name.split("/")
+    spelled = next((i for i, part in enumerate(parts) if _GLOB.search(part)), len(parts))
+    return place.root == "/" and Path("/", *parts[:spelled]).is_dir()
 
 
 def _near(place: _Place) -> tuple[str, ...]:
