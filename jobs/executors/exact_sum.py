@@ -28,6 +28,8 @@ _BITS = 32
 _MASK = np.int64(2**32 - 1)
 _HALF = np.int64(2**31)
 _LEAST_EXPONENT = -1074
+_NOT_FINITE = 0x7FF  # the exponent of NaN and the infinities
+_BLOCK = 1 << 15  # values taken at once, so that what is between stays in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +97,41 @@ class Limbs:
 
 
 def limbs_of_floats(values: F64, weights: I64) -> Limbs:
-    """values * weights as limbs, not carried. NaN and the infinities count as 0. Requires: weights are below 2**31 in size."""
+    """values * weights as limbs, not carried. NaN and the infinities count as 0.
+
+    Requires: weights are below 2**31 in size. Cost: about 0.1 us a value; 8 bytes a value and limb, of which there are few where the
+    values are of similar size, and 68 at most.
+    """
     bits = np.ascontiguousarray(values).view(np.uint64)
-    exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64)
-    fraction = (bits & np.uint64(2**52 - 1)).astype(np.int64)
-    mantissa = np.where(exponent == 0x7FF, 0, fraction | np.where(exponent > 0, np.int64(1) << 52, 0))
-    place = np.maximum(exponent, 1) - 1  # value = mantissa * 2**place units
-    there = mantissa != 0
+    exponents = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int16)
+    there = (exponents != _NOT_FINITE) & (bits << np.uint64(1) != 0)
     if not there.any():
         return Limbs(0, np.zeros((1, len(values)), np.int64))
-    limb = place >> 5
-    lowest, highest = int(limb[there].min()), int(limb[there].max())
-    limb = np.where(there, limb - lowest, 0)
-    shift = place & 31
-    low, high = (mantissa & _MASK) << shift, (mantissa >> _BITS) << shift
-    low_u = low.view(np.uint64)  # up to 63 bits, so the sign bit is free; unsigned for clarity of the shift
-    middle = (low_u >> np.uint64(32)).astype(np.int64) + high
-    signed = np.where((bits >> np.uint64(63)) == 1, -weights, weights)
+    lowest, highest = (_place_of(bound) >> 5 for bound in (exponents[there].min(), exponents[there].max()))
     digits = np.zeros((highest - lowest + 3, len(values)), np.int64)
-    rows = np.arange(len(values))
-    for i, part in enumerate((low & _MASK, middle & _MASK, middle >> _BITS)):
-        digits[limb + i, rows] = part * signed
+    for start in range(0, len(values), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        _place_digits(bits[block], there[block], weights[block], lowest, digits[:, block])
     return Limbs(lowest, digits)
+
+
+def _place_digits(bits: npt.NDArray[np.uint64], there: Mask, weights: I64, lowest: int, digits: I64) -> None:
+    """Write the three digits of each value that is there into its column of `digits`, which is zero."""
+    exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64)
+    mantissa = (bits & np.uint64(2**52 - 1)).astype(np.int64) | np.where(exponent > 0, np.int64(1) << 52, 0)
+    mantissa[~there] = 0
+    place = np.maximum(exponent, 1) - 1  # value = mantissa * 2**place units
+    limb, shift = np.where(there, (place >> 5) - lowest, 0), place & 31
+    low, high = (mantissa & _MASK) << shift, (mantissa >> _BITS) << shift  # below 2**63 and 2**52
+    middle = (low >> _BITS) + high
+    signed = np.where(bits >> np.uint64(63) == 1, -weights, weights)
+    columns = np.arange(len(bits))
+    for i, part in enumerate((low & _MASK, middle & _MASK, middle >> _BITS)):
+        digits[limb + i, columns] = part * signed
+
+
+def _place_of(exponent: int) -> int:
+    return max(int(exponent), 1) - 1
 
 
 def limbs_of_int128(values: Int128, weights: I64) -> Limbs:
