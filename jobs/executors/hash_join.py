@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.chunk import WEIGHT, empty_chunk, make_chunk
-from jobs.executors.base import halves, key_ids, net, same_rows, state_table, take_rows
+from jobs.executors.base import halves, key_ids, net, same_rows, show_row, state_table, take_rows
+from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
+from statestore.errors import InputError
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 from statestore.vnode import normalise
@@ -32,6 +34,20 @@ def state_tables(node: nodes.HashJoin) -> tuple[TableSchema, ...]:
 
 def _side(name: str, types: tuple[str, ...], keys: tuple[int, ...], stream_key: tuple[int, ...]) -> TableSchema:
     return state_table(name, types, [KeyColumn(k) for k in dict.fromkeys((*keys, *stream_key))], keys)
+
+
+class JoinConditionError(InputError):
+    """A join's further condition raised on a pair of rows that have one key."""
+
+    def __init__(self, condition: str, reason: str, row: str) -> None:
+        super().__init__(condition, reason, row)
+        self.condition, self.reason, self.row = condition, reason, row
+
+    def __str__(self) -> str:
+        return (
+            f"join condition {self.condition} raised: {self.reason}. The joined row (left columns, then right ones): ({self.row}). "
+            "Correct the rows, or write the condition with try_… or CASE."
+        )
 
 
 class HashJoinExecutor:
@@ -50,7 +66,7 @@ class HashJoinExecutor:
 
         Raises:
             ChangeError: a row of one side came or went twice.
-            RowError: the condition raised on a joined row, at that index of the joined rows.
+            JoinConditionError: the condition raised on a joined row.
 
         Cost: one prefix scan a side for the distinct keys that the other side's changes have; then O(rows joined).
         """
@@ -70,7 +86,10 @@ class HashJoinExecutor:
             parts.append(make_chunk([*partners.columns, *changes.columns[:-1]], changes[WEIGHT]))
         joined = pa.concat_tables(parts)
         if node.condition is not None and joined.num_rows:
-            joined = self._kernel.filter(joined, node.condition)
+            try:
+                joined = self._kernel.filter(joined, node.condition)
+            except RowError as err:
+                raise JoinConditionError(err.text, err.reason, show_row(joined.drop_columns([WEIGHT]), err.row)) from err
         return net(joined)
 
     def _joinable(self, chunk: pa.Table, keys: Sequence[int]) -> pa.Table:

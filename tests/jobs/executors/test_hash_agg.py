@@ -51,7 +51,7 @@ EXTREMES = tuple(_call(f, a) for a in range(2, KEY) for f in ("Max", "Min"))
 CALLS = (_call("Count", None), *SUMS, *EXTREMES)
 
 
-def _node(keys: tuple[int, ...], calls: Sequence[nodes.Agg], append_only: bool, partial: bool) -> nodes.HashAgg:
+def agg_node(keys: tuple[int, ...], calls: Sequence[nodes.Agg], append_only: bool, partial: bool) -> nodes.HashAgg:
     types = (*(TYPES[k] for k in keys), *(c.type for c in calls))
     return nodes.HashAgg(TYPES, keys, tuple(calls), (KEY,), append_only, partial, types)
 
@@ -91,7 +91,7 @@ def _row(rng: random.Random, number: int) -> Row:
     return (*(v if rng.random() < 0.85 else None for v in row), number)
 
 
-def _epochs(seed: int, epochs: int, deletes: bool) -> list[list[tuple[Row, int]]]:
+def random_epochs(seed: int, epochs: int, deletes: bool) -> list[list[tuple[Row, int]]]:
     """Random changes; rows come and go also within one epoch, and in no order."""
     rng = random.Random(seed)
     live: list[Row] = []
@@ -167,11 +167,11 @@ def _float_answer(function: str, values: list[float]) -> float:
 @pytest.mark.parametrize(("append_only", "partial"), [(True, True), (True, False), (False, True), (False, False)])
 def test_groups_equal_the_batch_answer_at_every_epoch(keys: tuple[int, ...], append_only: bool, partial: bool, objects: Store) -> None:
     calls = CALLS if append_only or not partial else CALLS[: 1 + len(SUMS)]
-    node = _node(keys, calls, append_only, partial)
+    node = agg_node(keys, calls, append_only, partial)
     bench = Bench(node, objects)
     rows: Counter[Row] = Counter()
     content: Counter[Row] = Counter()
-    for changes in _epochs(len(keys) + 10 * partial, 7, not append_only):
+    for changes in random_epochs(len(keys) + 10 * partial, 7, not append_only):
         if partial:
             halves = [chunk_of(TYPES, changes[:7]), chunk_of(TYPES, changes[7:])]
             emitted = bench.apply(_senders(node, halves))
@@ -184,9 +184,9 @@ def test_groups_equal_the_batch_answer_at_every_epoch(keys: tuple[int, ...], app
 
 
 def test_what_goes_out_does_not_depend_on_the_order_of_the_input(tmp_path_factory: pytest.TempPathFactory) -> None:
-    node = _node((0,), CALLS, False, False)
+    node = agg_node((0,), CALLS, False, False)
     benches = [Bench(node, LocalObjectStore(tmp_path_factory.mktemp("store"))) for _ in range(2)]
-    for epoch, changes in enumerate(_epochs(3, 10, True)):
+    for epoch, changes in enumerate(random_epochs(3, 10, True)):
         shuffled = random.Random(epoch).sample(changes, len(changes))
         one, two = (bench.apply(chunk_of(TYPES, c)) for bench, c in zip(benches, (changes, shuffled), strict=True))
         assert Counter(pairs_of(one)) == Counter(pairs_of(two))
@@ -202,7 +202,7 @@ def _rows(column: int, *values: Any) -> list[Row]:
 
 
 def test_a_sum_may_overflow_on_its_way_but_not_in_its_end(objects: Store) -> None:
-    bench = Bench(_node((0,), (_call("Sum", 3),), False, False), objects)
+    bench = Bench(agg_node((0,), (_call("Sum", 3),), False, False), objects)
     big, small = _rows(3, 2**63 - 1, 5)
     minus = (*small[:3], -(2**63) + 1, *small[4:])
     assert pairs_of(bench.apply(chunk_of(TYPES, [(big, 1), (small, 1), (minus, 1)]))) == [((1, 5), 1)]
@@ -211,7 +211,7 @@ def test_a_sum_may_overflow_on_its_way_but_not_in_its_end(objects: Store) -> Non
 
 
 def test_try_sum_that_overflows_is_null_and_comes_back(objects: Store) -> None:
-    bench = Bench(_node((0,), (_call("Sum", 3, "TRY"), _call("Sum", 8, "TRY")), False, False), objects)
+    bench = Bench(agg_node((0,), (_call("Sum", 3, "TRY"), _call("Sum", 8, "TRY")), False, False), objects)
     one, two = _rows(3, 2**63 - 1, 1)
     wide = tuple(_decimal(10**38 - 1, 10) if i == 8 else v for i, v in enumerate(one))
     also = tuple(_decimal(10**38 - 1, 10) if i == 8 else v for i, v in enumerate(two))
@@ -222,14 +222,14 @@ def test_try_sum_that_overflows_is_null_and_comes_back(objects: Store) -> None:
 
 @pytest.mark.parametrize("function", ["Sum", "Average"])
 def test_a_decimal_that_does_not_fit_names_its_group(function: str, objects: Store) -> None:
-    bench = Bench(_node((0,), (_call(function, 8),), False, False), objects)
+    bench = Bench(agg_node((0,), (_call(function, 8),), False, False), objects)
     nines = _decimal(10**38 - 1, 10)  # the average has four more places, for which 38 digits have no room
     with pytest.raises(AggregateOverflowError, match=rf"{function} for group \(1\) does not fit decimal\(38,"):
         bench.apply(chunk_of(TYPES, [(row, 1) for row in _rows(8, nines, nines)]))
 
 
 def test_an_average_of_decimals_rounds_half_away_from_zero(objects: Store) -> None:
-    bench = Bench(_node((0,), (_call("Average", 6),), False, False), objects)
+    bench = Bench(agg_node((0,), (_call("Average", 6),), False, False), objects)
     values = [Decimal("0.01"), *[Decimal("0.00")] * 15999]  # 0.000000625
     assert pairs_of(bench.apply(chunk_of(TYPES, [(row, 1) for row in _rows(6, *values[:16])]))) == [((1, Decimal("0.000625")), 1)]
     (emitted,) = (w for w in pairs_of(bench.apply(chunk_of(TYPES, [(r, 1) for r in _rows(6, *values)[16:]]))) if w[1] == 1)
@@ -237,20 +237,20 @@ def test_an_average_of_decimals_rounds_half_away_from_zero(objects: Store) -> No
 
 
 def test_a_group_that_loses_more_rows_than_it_has_is_an_error_with_table_and_key(objects: Store) -> None:
-    bench = Bench(_node((0, 9), (_call("Count", None),), False, False), objects)
+    bench = Bench(agg_node((0, 9), (_call("Count", None),), False, False), objects)
     row = tuple("x" if i == 9 else v for i, v in enumerate(_rows(3, 1)[0]))
     with pytest.raises(ChangeError, match=r"'agg_values', key \(1, 'x'\): a delete of a row that is not there"):
         bench.apply(chunk_of(TYPES, [(row, -1)]))
 
 
 def test_a_group_key_of_minus_zero_comes_out_as_zero(objects: Store) -> None:
-    bench = Bench(_node((1,), (_call("Count", None),), True, False), objects)
+    bench = Bench(agg_node((1,), (_call("Count", None),), True, False), objects)
     rows = [tuple(v if i == 1 else n if i == KEY else None for i in range(len(TYPES))) for n, v in enumerate((-0.0, 0.0))]
     ((zero, count), _), *rest = pairs_of(bench.apply(chunk_of(TYPES, [(row, 1) for row in rows])))
     assert (str(zero), count, rest) == ("0.0", 2, [])
 
 
 def test_calls_over_one_column_share_their_sum_and_count() -> None:
-    node = _node((0,), (_call("Sum", 3), _call("Average", 3), _call("Count", 3), _call("Count", None)), False, False)
+    node = agg_node((0,), (_call("Sum", 3), _call("Average", 3), _call("Count", 3), _call("Count", None)), False, False)
     (table,) = Bench(node, None).schemas  # type: ignore[arg-type]
     assert [c.type for c in table.columns] == ["int", "bigint", "decimal(38,0)", "bigint"]  # key, rows, sum, values

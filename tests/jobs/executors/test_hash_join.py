@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.executors.base import ChangeError
-from jobs.kernels.errors import RowError
+from jobs.executors.hash_join import JoinConditionError
 from jobs.plan import nodes
 from jobs.sql.logical import Call, Column, Literal
 from statestore.objectstore.base import ObjectStore
@@ -112,7 +112,7 @@ def test_a_condition_that_raises_says_on_which_joined_row(objects: ObjectStore) 
     divided = Call("Divide", "double", (Column(2, "double"), Column(6, "double")), "ANSI")
     bench = Bench(_node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("1.0", "double")))), objects)
     left = chunk_of(SIDE, [((1, "a", 8.0, 1), 1)])
-    with pytest.raises(RowError):
+    with pytest.raises(JoinConditionError, match=r"\(1, 'a', 8.0, 1, 1, 'a', 0.0, 2\)"):
         bench.apply(left, chunk_of(SIDE, [((1, "a", 0.0, 2), 1)]))
 
 
