@@ -1,8 +1,9 @@
 """Actors: one level of an epoch on one parallel unit, inside a Spark task.
 
-`level_function` is what `mapInArrow` runs: cells in, cells out. All input of the epoch is there before an actor starts, so barrier alignment is the shuffle's
-doing. An actor is a pure function, to the byte, of its cells, the pinned version and the barrier: cells are put in an order of their own before use, no
-clock and no attempt enters a cell, and its only side effect is the upload of SSTs named after their bytes.
+`level_function` is what `mapInArrow` runs: cells in, cells out. All input of the epoch is there before an actor starts, so barrier
+alignment is the shuffle's doing. An actor is a pure function, to the byte, of its cells, the pinned version and the barrier: cells are put
+in an order of their own before use, no clock and no attempt enters a cell, and its only side effect is the upload of SSTs named after their
+bytes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -249,8 +250,8 @@ class _Unit:
         def read(splits: int, rows: int) -> pa.Table:
             parts = [empty_chunk(types)]
             for chunk in sorted(self.inbox.get((scheduled.id, splits), [])):
-                for split in _splits.decode(chunk):
-                    parts.append(inserts(read_split(split, source.columns, source.statement.fields, source.statement.options)))
+                statement = source.statement
+                parts += [inserts(read_split(s, source.columns, statement.fields, statement.options)) for s in _splits.decode(chunk)]
             if (made := decode(sorted(self.inbox.get((scheduled.id, rows), [])))) is not None:
                 parts.append(inserts(made))
             return pa.concat_tables(parts)

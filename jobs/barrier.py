@@ -78,8 +78,8 @@ def inject(
 
 
 def abandon(meta: MetaStore, change: Change) -> Barrier:
-    """Supersede the open barrier by one that goes around what can't be taken; where none is open (a changed file stops the listing already),
-    inject one that does. Nothing committed is touched, and what is not named is taken as before.
+    """Supersede the open barrier by one that goes around what can't be taken; where none is open (a changed file stops the listing
+    already), inject one that does. Nothing committed is touched, and what is not named is taken as before.
 
     Raises: NothingToAbandonError; InputError where a name is unknown.
     """

@@ -296,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         pipeline = load_pipeline(Path(chosen.pipeline))
-        interval = None if chosen.interval is None else interval_of(*chosen.interval, pipeline.time_zone)
+        interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], pipeline.time_zone)
         meta = open_meta(pipeline.store)
         _ = meta.settings
         spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)

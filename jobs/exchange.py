@@ -8,8 +8,8 @@ A cell is one row of a Spark shuffle: `(slot int, fragment int, input int, chunk
     FAILURE        an error that stops the epoch (JSON), for the driver; a retry would meet it again, so the task does not fail
     SST            an SST that was uploaded (JSON), for the driver
 
-Leaf inputs: SPLITS and BACKFILL (JSON, what an actor reads by itself), ROWS and BACKFILL_ROWS (chunks that Spark's own reader made), ENTRIES (row
-changes of the log, JSON), TICK (nothing; lets a fragment run without input).
+Leaf inputs: SPLITS and BACKFILL (JSON, what an actor reads by itself), ROWS and BACKFILL_ROWS (chunks that Spark's own reader made),
+ENTRIES (row changes of the log, JSON), TICK (nothing; lets a fragment run without input).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

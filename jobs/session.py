@@ -49,7 +49,7 @@ class NotThereYetError(InputError):
         self.name, self.epoch = name, epoch
 
     def __str__(self) -> str:
-        return f"{self.name!r} is in the log but not in epoch {self.epoch} yet; run an epoch (`tussock epoch`, Session.flush), then ask again"
+        return f"{self.name!r} is in the log, not yet in epoch {self.epoch}; run an epoch (`tussock epoch`, Session.flush) and ask again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class Session:
     def flush(
         self, interval: Interval | None = None, *, max_epoch_bytes: int = MAX_EPOCH_BYTES, progress: Progress = lambda _: None
     ) -> EpochSummary:
-        """Run one epoch over everything that is new, commit and publish it; without effect when nothing is. An unfinished barrier is finished
-        first, as that epoch.
+        """Run one epoch over everything that is new, commit and publish it; without effect when nothing is. An unfinished barrier is
+        finished first, as that epoch.
 
         Args:
             interval: take only this data interval's files from sources whose path is a template.

@@ -1,4 +1,4 @@
-"""What a statement must pass before it enters the log: every expression has a kernel, every aggregate an executor, every option a meaning."""
+"""What a statement passes before it enters the log: every expression has a kernel, every aggregate an executor, every option a meaning."""
 
 from collections.abc import Iterator
 

@@ -17,7 +17,7 @@ from jobs.sources.taken import taken_schema
 from jobs.sql.logical import Plan
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Statement, Update
 from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation, TableSchema
 
 
 class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
@@ -47,7 +47,7 @@ class ViewDefinition(msgspec.Struct, frozen=True, tag=True):
 Definition = SourceDefinition | TableDefinition | ViewDefinition
 Dml = Insert | Update | Delete
 
-_decoder = msgspec.json.Decoder(Definition)
+_decoder: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
 
 
 class UnknownRelationError(InputError):
@@ -123,7 +123,8 @@ def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> 
     """Replay a slice of the log.
 
     Args:
-        statements: in log order. Each applied when its session checked it; one that two sessions' appends brought into conflict is rejected.
+        statements: in log order. Each applied when its session checked it; one that two sessions brought into conflict is
+            rejected.
         epoch: the epoch whose commit makes the changes visible.
     """
     changes: dict[int, list[tuple[int, Dml]]] = {}
@@ -166,6 +167,7 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
 def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView, epoch: int) -> Relation:
     relation_id, table_id = catalog.next_relation_id, catalog.next_table_id
     depends_on: tuple[int, ...] = ()
+    tables: tuple[TableSchema, ...]
     definition: Definition
     match statement:
         case CreateSource():

@@ -12,7 +12,8 @@ from statestore.meta.catalog import Catalog, Relation, TableSchema
 def explain_relation(catalog: Catalog, relation: Relation) -> str:
     """How an epoch maintains `relation`, from its leaves up.
 
-    One block per fragment: its level, its actors, what it reads and how that is dispatched, its operators in order, its state tables with keys.
+    One block per fragment: its level, its actors, what it reads and how that is dispatched, its operators in order, its state tables
+    with keys.
     """
     by_relation = {r.id: r for r in catalog.live()}
     wanted = _with_upstream(relation, by_relation)

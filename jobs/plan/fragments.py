@@ -1,8 +1,8 @@
 """Fragments: chains of executors that share a distribution, as plain data stored with their view.
 
 A fragment reads *inputs* (other relations' changes, or other fragments of its own view), runs *operators* in order, and its last operator's
-output is the fragment's output. An operator names its inputs by reference: `r >= 0` is the output of operator r of the same fragment, `-1 - i` is
-the fragment's input i.
+output is the fragment's output. An operator names its inputs by reference: `r >= 0` is the output of operator r of the same fragment,
+`-1 - i` is the fragment's input i.
 """
 
 import msgspec

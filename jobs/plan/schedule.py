@@ -4,8 +4,8 @@ Level of a fragment = 1 + the highest level it reads through an exchange; a forw
 tables) and what is chained to them run one level before their first reader, so that their chunks pass through no level for nothing.
 One exchange per (producer, columns, dispatch, keys) serves all its readers.
 
-A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes. Such an input has an
-exchange of its own.
+A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes.
+Such an input has an exchange of its own.
 """
 
 from collections.abc import Iterable

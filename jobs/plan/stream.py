@@ -1,8 +1,8 @@
 """Logical plan -> stream plan: chooses keys, distributions and state tables, and cuts the plan into fragments where rows must move.
 
-Every stream has a *stream key* (columns that identify a row) and a *distribution* (columns whose vnode decides the unit; a subset of the key).
-An operator that needs rows of one key on one unit is content when the distribution is a subset of that key; otherwise an exchange starts a
-new fragment. Columns that no query asked for but a key needs are carried along hidden, behind the visible ones.
+Every stream has a *stream key* (columns that identify a row) and a *distribution* (columns whose vnode decides the unit; a subset of
+the key). An operator that needs rows of one key on one unit is content when the distribution is a subset of that key; otherwise an
+exchange starts a new fragment. Columns that no query asked for but a key needs are carried along hidden, behind the visible ones.
 """
 
 from collections.abc import Callable, Sequence
