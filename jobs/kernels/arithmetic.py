@@ -75,6 +75,8 @@ def _pmod(call: Call, args: Sequence[str]) -> str:
 
 
 def _modulo(type_name: str, args: Sequence[str]) -> str:
+    if family_of(type_name) == "decimal":
+        return cast(f"({args[0]} % {args[1]})", type_name)
     if type_name in INTEGERS:  # MIN % -1 overflows in the machine's division
         return f"CASE WHEN {args[1]} = -1 THEN {cast('0', type_name)} ELSE {args[0]} % {args[1]} END"
     return f"{args[0]} % {args[1]}"
@@ -85,7 +87,7 @@ _QUOTIENTS = [((t, t), t) for t in ("double", "decimal")]
 for _mode in (None, "TRY"):
     renders("Divide", _QUOTIENTS, mode=_mode, refuse=refuse_decimal, raises=True)(_divide)
     renders("IntegralDivide", [(("bigint", "bigint"), "bigint")], mode=_mode, raises=True)(_integral_divide)
-    renders("Remainder", _WITH_FLOATS, mode=_mode, raises=True)(_remainder)
+    renders("Remainder", _SAME, mode=_mode, refuse=refuse_decimal, raises=True)(_remainder)
 renders("Pmod", _WITH_FLOATS, raises=True)(_pmod)
 
 

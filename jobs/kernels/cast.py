@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 
 from jobs.kernels.duck import cast, decimal_of, fail_when, int_range, quote, try_cast
 from jobs.kernels.registry import FLOATS, INTEGERS, family_of, renders
+from jobs.kernels.text_times import SPACE, string_to_date, string_to_time
 from jobs.kernels.zones import instant_of, local_of, year_text, zone_of
 from jobs.sql.logical import Call
 
-_SPACE = r"[\x00-\x20\x7f]*"  # around integers, booleans, dates and times
 _JAVA_SPACE = r"[\x00-\x20]*"  # around floats and decimals
-_DATE = r"\+?([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?"
-_BEFORE_YEAR_1 = "^" + _SPACE + r"(?:-[0-9]|\+?0000)"
 _DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _FLOAT_OVERFLOW = "3.4028235677973366e38::DOUBLE"  # 2^128 - 2^103
 
@@ -35,7 +33,7 @@ def _plain(call: Call, sql: str, target: str | None = None) -> str:
     return try_cast(sql, target or call.type) if call.mode == "TRY" else cast(sql, target or call.type)
 
 
-def _extract(sql: str, pattern: str, group: int = 1, space: str = _SPACE) -> str:
+def _extract(sql: str, pattern: str, group: int = 1, space: str = SPACE) -> str:
     """A group of a pattern that the whole text must match, else ''."""
     return f"regexp_extract({sql}, {quote('(?s)^' + space + pattern + space + '$')}, {group})"
 
@@ -101,6 +99,12 @@ def _decimal_to_float(call: Call, sql: str) -> str:
     return cast(cast(sql, "string"), call.type)
 
 
+@_casts(FLOATS, ("decimal",))
+def _float_to_decimal(call: Call, sql: str) -> str:
+    """By the shortest text that means the double, as Spark does. NaN and infinities are NULL, also in ANSI mode."""
+    return f"CASE WHEN isfinite({sql}) THEN {_plain(call, cast(cast(sql, 'double'), 'string'))} END"
+
+
 # From text -----------------------------------------------------------------------------------------------------------
 
 
@@ -138,12 +142,12 @@ def _string_to_boolean(call: Call, sql: str) -> str:
 
 @_casts(("string",), ("date",))
 def _string_to_date(call: Call, sql: str) -> str:
-    """`y-m-d`, `y-m` or `y`, anything after a blank or T ignored. Years before 1 raise: they are not supported."""
-    year = _extract(sql, _DATE, 1)
-    parts = [year, *(f"coalesce(nullif({_extract(sql, _DATE, group)}, ''), '1')" for group in (2, 3))]
-    before_1 = f"regexp_matches({sql}, {quote(_BEFORE_YEAR_1)})"
-    day = f"WHEN {year} <> '' THEN concat_ws('-', {', '.join(parts)}) WHEN {sql} IS NOT NULL THEN ''"
-    return _plain(call, f"CASE WHEN {before_1} THEN error('years before 1 are not supported') {day} END")
+    return string_to_date(call, sql)
+
+
+@_casts(("string",), ("timestamp", "timestamp_ntz"))
+def _string_to_time(call: Call, sql: str) -> str:
+    return string_to_time(call, sql)
 
 
 # Dates and times -----------------------------------------------------------------------------------------------------
@@ -179,6 +183,11 @@ def _time_to_string(call: Call, sql: str) -> str:
         rest = f"strftime({local}, '-%m-%d %H:%M:%S') || rtrim(rtrim(strftime({local}, '.%f'), '0'), '.')"
     usual = f"{local} >= DATE '0001-01-01' AND {local} < DATE '10000-01-01'"  # DuckDB writes the others with BC
     return f"CASE WHEN {usual} THEN {cast(local, 'string')} ELSE {year_text(local)} || {rest} END"
+
+
+@_casts(("timestamp",), ("double",))
+def _timestamp_to_double(call: Call, sql: str) -> str:
+    return f"epoch_us({sql}) / 1000000::DOUBLE"
 
 
 @_casts(("timestamp",), ("bigint",))

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from jobs.kernels.duck import cast, constant, quote
 from jobs.kernels.registry import constant_args, renders
+from jobs.kernels.text_times import parsed_instant, refuse_pattern
 from jobs.kernels.zones import instant_of, is_utc, local_of, moved_instant, year_text, zone_of
-from jobs.sql.logical import Call
+from jobs.sql.logical import Call, Literal
 
 _DATE_TO_INT = [(("date",), "int")]
 _MICROS = {"second": 1_000_000, "milli": 1_000, "micro": 1}
@@ -80,6 +81,26 @@ def last_day(call: Call, args: Sequence[str]) -> str:
     return f"last_day({args[0]})"
 
 
+_WEEKDAY_NAMES = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
+
+
+def _weekday(name: object) -> int | None:
+    """0 for Sunday, as DuckDB counts; from two or three letters or the whole name."""
+    text = str(name).strip().upper()
+    return next((i for i, full in enumerate(_WEEKDAY_NAMES) if text in (full, full[:2], full[:3])), None)
+
+
+def _refuse_weekday(call: Call) -> str | None:
+    is_day = isinstance(call.args[1], Literal) and _weekday(call.args[1].value) is not None
+    return None if is_day else "renders only with the constant name of a weekday"
+
+
+@renders("NextDay", [(("date", "string"), "date")], refuse=_refuse_weekday, raises=True)
+def next_day(call: Call, args: Sequence[str]) -> str:
+    """The first such weekday after the date."""
+    return f"{args[0]} + CAST(1 + ({_weekday(constant(call.args[1]))} + 6 - dayofweek({args[0]})) % 7 AS INTEGER)"
+
+
 @renders("DateFromUnixDate", [(("int",), "date")], raises=True)
 def date_from_unix_date(call: Call, args: Sequence[str]) -> str:
     return f"DATE '1970-01-01' + {args[0]}"
@@ -137,8 +158,16 @@ def floor_micros(micros: str, unit: int) -> str:
     return micros if unit == 1 else f"({micros} - ((({micros} % {unit}) + {unit}) % {unit})) // {unit}"
 
 
-@renders("UnixTimestamp", [((t, "string"), "bigint") for t in ("timestamp", "date")])
+def _refuse_unix_timestamp(call: Call) -> str | None:
+    return refuse_pattern(call) if call.args[0].type == "string" else None  # the pattern counts for text only
+
+
+@renders(
+    "UnixTimestamp", [((t, "string"), "bigint") for t in ("timestamp", "date", "string")], refuse=_refuse_unix_timestamp, raises=True
+)
 def unix_timestamp(call: Call, args: Sequence[str]) -> str:
+    if call.args[0].type == "string":
+        return f"epoch_us({parsed_instant(call, args[0])}) // {_MICROS['second']}"
     instant = args[0] if call.args[0].type == "timestamp" else instant_of(cast(args[0], "timestamp_ntz"), zone_of(call))
     return f"epoch_us({instant}) // {_MICROS['second']}"  # cuts off, unlike unix_seconds
 
@@ -173,6 +202,41 @@ def timestamp_add_interval(call: Call, args: Sequence[str]) -> str:
 def timestamp_add_months(call: Call, args: Sequence[str]) -> str:
     moved = f"({_local(call, args[0])} + to_months({args[1]}))"
     return moved_instant(moved, args[0], zone_of(call)) if call.type == "timestamp" else moved
+
+
+_LENGTHS = {"MICROSECOND": 1, "MILLISECOND": 1_000, "SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000}
+_LENGTHS |= {"DAY": _DAY_MICROS, "DAYOFYEAR": _DAY_MICROS, "WEEK": 7 * _DAY_MICROS}
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
+def _unit_of(call: Call) -> str:
+    return dict(call.params).get("unit", "").upper()
+
+
+def _refuse_unit(call: Call) -> str | None:
+    unit = _unit_of(call)
+    return None if unit in _LENGTHS or unit in _MONTHS else f"renders only with the units {', '.join([*_LENGTHS, *_MONTHS])}"
+
+
+@renders("TimestampDiff", [(("timestamp", "timestamp"), "bigint")], refuse=_refuse_unit, params=("unit",))
+def timestamp_diff(call: Call, args: Sequence[str]) -> str:
+    """Whole units between two wall clocks, cut off toward zero."""
+    start, end = (_local(call, sql, place) for place, sql in enumerate(args))
+    if (length := _LENGTHS.get(_unit_of(call))) is not None:
+        return f"(epoch_us({end}) - epoch_us({start})) // {length}"
+    return f"datesub('month', {start}, {end}) // {_MONTHS[_unit_of(call)]}"
+
+
+@renders("TimestampAdd", [(("bigint", "timestamp"), "timestamp")], refuse=_refuse_unit, raises=True, params=("unit",))
+def timestamp_add(call: Call, args: Sequence[str]) -> str:
+    """Units below a day move the instant, others the wall clock."""
+    count, instant = args
+    unit = _unit_of(call)
+    if (length := _LENGTHS.get(unit, _DAY_MICROS)) < _DAY_MICROS:
+        return f"make_timestamptz(epoch_us({instant}) + {count} * {length}::BIGINT)"
+    whole = cast(f"({count} * {_MONTHS.get(unit, length // _DAY_MICROS)}::BIGINT)", "int")
+    moved = f"({_local(call, instant, 1)} + {'to_months' if unit in _MONTHS else 'to_days'}({whole}))"
+    return moved_instant(moved, instant, zone_of(call))
 
 
 # Text --------------------------------------------------------------------------------------------------------------------

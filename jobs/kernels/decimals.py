@@ -28,6 +28,8 @@ def refuse_decimal(call: Call) -> str | None:
     scale = decimal_of(call.type)[1]
     if call.node == "Multiply" and p1 + p2 > MAX_DIGITS and scale < s1 + s2:
         return f"needs more than {MAX_DIGITS} digits before rounding; cast an operand to a smaller decimal"
+    if call.node == "Remainder" and max(p1 - s1, p2 - s2) + max(s1, s2) > MAX_DIGITS:
+        return f"needs more than {MAX_DIGITS} digits to bring its operands to one scale; cast an operand to a smaller decimal"
     if call.node == "Multiply" and call.mode == "TRY" and p1 + p2 + 1 > MAX_WIDE_DIGITS:
         return f"needs more than {MAX_WIDE_DIGITS} digits; cast an operand to a smaller decimal"
     if call.node == "Divide" and (scale + p2 > 39 or _quotient_digits(p1, s1, p2, s2, scale) > MAX_WIDE_DIGITS):

@@ -104,6 +104,29 @@ def pow_(call: Call, args: Sequence[str]) -> str:
     return f"CASE WHEN {base} IS NULL OR {exponent} IS NULL THEN NULL WHEN {nan} THEN 'nan'::DOUBLE ELSE pow({base}, {exponent}) END"
 
 
+@renders("Logarithm", [(("double", "double"), "double")])
+def logarithm_to(call: Call, args: Sequence[str]) -> str:
+    base, number = args
+    return f"CASE WHEN {base} > 0 AND {number} > 0 THEN ln({number}) / ln({base}) END"
+
+
+def _register_angle(node: str, function: str) -> None:
+    @renders(node, _DOUBLE)
+    def angle(call: Call, args: Sequence[str]) -> str:
+        return f"{function}({args[0]})"
+
+
+_ANGLES = {"Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan"}
+_ANGLES |= {"ToDegrees": "degrees", "ToRadians": "radians"}
+for _node, _function in _ANGLES.items():
+    _register_angle(_node, _function)
+
+
+@renders("Atan2", [(("double", "double"), "double")])
+def atan2(call: Call, args: Sequence[str]) -> str:
+    return f"atan2({args[0]} + 0.0::DOUBLE, {args[1]} + 0.0::DOUBLE)"  # -0.0 counts as 0.0
+
+
 @renders("Signum", _DOUBLE)
 def signum(call: Call, args: Sequence[str]) -> str:
     return f"CASE WHEN {args[0]} = 0 OR isnan({args[0]}) THEN {args[0]} ELSE CAST(sign({args[0]}) AS DOUBLE) END"

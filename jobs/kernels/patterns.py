@@ -57,3 +57,21 @@ def refuse_regex(call: Call) -> str | None:
     except re.error as err:
         return f"has a pattern that is not valid: {err}"
     return None
+
+
+def refuse_search(call: Call) -> str | None:
+    """Why a pattern that is searched for, to be replaced or extracted, does not render.
+
+    As `refuse_regex`, and where it can match an empty text, which Java and RE2 step over differently.
+    """
+    if (reason := refuse_regex(call)) is not None:
+        return reason
+    pattern = constant(call.args[1])
+    if not isinstance(pattern, str) or "$" in pattern or re.search(pattern, "") is not None:
+        return "renders only with a constant pattern without $ that never matches an empty text"
+    return None
+
+
+def group_count(pattern: str) -> int:
+    """Capturing groups of a pattern. Requires: `refuse_regex` takes it."""
+    return re.compile(pattern).groups

@@ -107,7 +107,8 @@ def renders(
 
 def rule_of(call: Call) -> Rule:
     """The rule that renders this call. Raises UnsupportedExpressionError, naming the node, its types and its place."""
-    rule = _RULES.get((call.node, call.mode if call.mode == "TRY" else None))
+    mode = mode_of(call)
+    rule = _RULES.get((call.node, None if mode == "ANSI" else mode))
     name = shape_of(call)
     if rule is None or name not in rule.shapes:
         known = "" if rule is None else f"; {call.node} is there for " + ", ".join(sorted(rule.shapes)[:12])

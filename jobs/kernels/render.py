@@ -28,8 +28,7 @@ def check(expr: Expr) -> None:
     Raises:
         UnsupportedExpressionError: naming the node, its types, its place in the user's text, and why.
     """
-    if isinstance(expr, Literal):
-        _require_type(expr, expr.type)
+    _require_type(expr, expr.type)  # inside, a list of texts or an interval may stand where a rule takes it
     render(expr)
 
 
@@ -43,9 +42,8 @@ def render(expr: Expr) -> str:
             if not type_name.startswith("interval "):
                 _require_type(expr, type_name)
             return _literal(expr)
-        case Call(type=type_name, args=args):
+        case Call(args=args):
             rule = rule_of(expr)
-            _require_type(expr, type_name)
             texts = [render(a) for a in args]
             text = rule.render(expr, texts)
             return f"({_unless_null(expr, texts, text) if rule.strict else text})"

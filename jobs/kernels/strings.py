@@ -1,10 +1,10 @@
 """Functions of text. Positions and lengths count code points; comparison is by bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jobs.kernels.case_mapping import lower_function, reverse_function, upper_function
 from jobs.kernels.duck import cast, constant, quote
-from jobs.kernels.patterns import refuse_regex, regex_of
+from jobs.kernels.patterns import group_count, refuse_regex, refuse_search, regex_of
 from jobs.kernels.registry import constant_args, renders
 from jobs.sql.logical import Call, Literal
 
@@ -131,7 +131,8 @@ def locate(call: Call, args: Sequence[str]) -> str:
     if start == 1:
         return cast(f"strpos({args[1]}, {args[0]})", "int")
     found = f"strpos(substring({args[1]}, {start}), {args[0]})"
-    return cast(f"CASE WHEN {args[0]} = '' THEN 1 WHEN {found} = 0 THEN 0 ELSE {found} + {start - 1} END", "int")
+    empty = f"WHEN {args[1]} IS NULL THEN NULL WHEN {args[0]} = '' THEN 1"
+    return cast(f"CASE {empty} WHEN {found} = 0 THEN 0 ELSE {found} + {start - 1} END", "int")
 
 
 @renders("Ascii", [(("string",), "int")])
@@ -147,6 +148,61 @@ def _register_test(node: str, function: str) -> None:
 
 for _node, _function in (("StartsWith", "starts_with"), ("EndsWith", "ends_with"), ("Contains", "contains")):
     _register_test(_node, _function)
+
+
+# Parts of text -----------------------------------------------------------------------------------------------------------
+
+
+def _literal_text_at(*places: int) -> Callable[[Call], str | None]:
+    def refuse(call: Call) -> str | None:
+        if all(isinstance(call.args[i], Literal) and constant(call.args[i]) not in (None, "") for i in places):
+            return None
+        return f"renders only with a constant, neither empty nor NULL, as argument {' and '.join(str(i + 1) for i in places)}"
+
+    return refuse
+
+
+@renders("StringSplitSQL", [(("string", "string"), "array<string>")], refuse=_literal_text_at(1))
+def split(call: Call, args: Sequence[str]) -> str:
+    return f"string_split({args[0]}, {args[1]})"
+
+
+def _refuse_element(call: Call) -> str | None:
+    """split_part alone: it gives '' beyond the ends, and raises on part 0."""
+    if dict(call.params).get("defaultValueOutOfBound") != "":
+        return "renders only as split_part"
+    number = call.args[1]
+    return None if isinstance(number, Literal) and number.value else "renders only with a constant part number other than 0"
+
+
+@renders(
+    "ElementAt",
+    [(("array<string>", "int"), "string")],
+    mode="LEGACY",  # its switch is off because the default replaces the error
+    refuse=_refuse_element,
+    params=("defaultValueOutOfBound",),
+)
+def split_part(call: Call, args: Sequence[str]) -> str:
+    return f"CASE WHEN {args[0]} IS NOT NULL THEN coalesce({args[0]}[{args[1]}], '') END"
+
+
+def _refuse_substring_index(call: Call) -> str | None:
+    return _literal_text_at(1)(call) or constant_args(2)(call)
+
+
+@renders("SubstringIndex", [(("string", "string", "int"), "string")], refuse=_refuse_substring_index)
+def substring_index(call: Call, args: Sequence[str]) -> str:
+    """What stands before the n-th delimiter, or after the n-th from the end."""
+    count = constant(call.args[2])
+    if not isinstance(count, int):
+        return "CAST(NULL AS VARCHAR)"
+    if count == 0:
+        return f"left({args[0]}, 0)"
+    part = f"[1:{count}]" if count > 0 else f"[{count}:]"
+    return f"CASE WHEN {args[0]} = '' THEN '' ELSE array_to_string(string_split({args[0]}, {args[1]}){part}, {args[1]}) END"
+
+
+# Patterns ----------------------------------------------------------------------------------------------------------------
 
 
 def _refuse_like(call: Call) -> str | None:
@@ -169,6 +225,43 @@ def rlike(call: Call, args: Sequence[str]) -> str:
     if pattern is None:
         return "CAST(NULL AS BOOLEAN)"
     return f"regexp_matches({args[0]}, {quote(regex_of(str(pattern)))})"
+
+
+def _refuse_replace(call: Call) -> str | None:
+    replacement = constant(call.args[2]) if isinstance(call.args[2], Literal) else None
+    if not isinstance(replacement, str) or set(replacement) & {"$", "\\"}:
+        return "renders only with a constant replacement without $ and \\"
+    if not (isinstance(call.args[3], Literal) and call.args[3].value == 1):
+        return "renders only from position 1"
+    return refuse_search(call)
+
+
+@renders("RegExpReplace", [(("string", "string", "string", "int"), "string")], refuse=_refuse_replace)
+def regexp_replace(call: Call, args: Sequence[str]) -> str:
+    return f"regexp_replace({args[0]}, {quote(regex_of(str(constant(call.args[1]))))}, {args[2]}, 'g')"
+
+
+def _refuse_extract(call: Call) -> str | None:
+    groups = call.args[2]
+    if not (isinstance(groups, Literal) and isinstance(groups.value, int) and groups.value >= 0):
+        return "renders only with a constant group number"
+    if (reason := refuse_search(call)) is not None:
+        return reason
+    known = group_count(str(constant(call.args[1])))
+    return None if groups.value <= known else f"asks for group {groups.value} of {known}"
+
+
+@renders("RegExpExtract", [(("string", "string", "int"), "string")], refuse=_refuse_extract)
+def regexp_extract(call: Call, args: Sequence[str]) -> str:
+    return f"regexp_extract({args[0]}, {quote(regex_of(str(constant(call.args[1]))))}, {args[2]})"
+
+
+# Digests -----------------------------------------------------------------------------------------------------------------
+
+
+@renders("Hex", [(("binary",), "string"), (("string",), "string"), (("bigint",), "string")])
+def hex_(call: Call, args: Sequence[str]) -> str:
+    return f"hex({args[0]})"
 
 
 @renders("Md5", [(("binary",), "string")])

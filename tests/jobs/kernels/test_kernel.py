@@ -127,10 +127,10 @@ def test_a_query_reads_its_tables_and_nothing_else(kernel: Kernel, tmp_path: obj
 def test_memory_beyond_the_limit_spills_when_there_is_a_place(tmp_path: object) -> None:
     rows = pa.table({"a": np.arange(3_000_000), "b": np.arange(3_000_000, 0, -1)})
     text = "SELECT sum(a * r)::DOUBLE AS n FROM (SELECT a, row_number() OVER (ORDER BY b) AS r FROM mine)"
-    roomy, tight = Kernel("100MB", temp_directory=f"{tmp_path}/made/on/demand"), Kernel("100MB")
+    roomy, tight = Kernel("100MB", temp_directory=f"{tmp_path}/spill"), Kernel("100MB")
     expected = float(sum(a * (3_000_000 - a) for a in range(3_000_000)))
     assert roomy.query(text, mine=rows)["n"][0].as_py() == pytest.approx(expected)
-    with pytest.raises(KernelError, match="Out of Memory.*larger memory limit"):
+    with pytest.raises(KernelError, match=r"Out of Memory.*larger memory limit"):
         tight.query(text, mine=rows)
     roomy.close()
     tight.close()

@@ -1,0 +1,127 @@
+"""Text read as dates and times: Cast from string, and to_date, to_timestamp and unix_timestamp with a pattern.
+
+Spark's Cast takes far more texts than people write (time zone names, a time without a date). Those written here are read as Spark
+reads them; a text that Spark might still read otherwise raises in both modes rather than become NULL.
+"""
+
+import re
+from collections.abc import Sequence
+
+from jobs.kernels.duck import cast, constant, quote, try_cast
+from jobs.kernels.registry import constant_args, renders
+from jobs.kernels.zones import instant_of, zone_of
+from jobs.sql.logical import Call
+
+SPACE = r"[\x00-\x20\x7f]*"  # what Spark strips around dates and times
+_DAY = r"\+?([0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})%s)?)?"
+_BEFORE_YEAR_1 = "^" + SPACE + r"(?:-[0-9]|\+?0000)"
+_CLOCK = r"(?:[01]?[0-9]|2[0-3])(?::[0-5]?[0-9](?::[0-5]?[0-9])?)?"
+_TIME = r"\+?([0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2})[ T](" + _CLOCK + r")(?:(\.[0-9]{0,6})[0-9]*)?"  # beyond microseconds: cut off
+_OFFSET = r"(Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
+_OTHER_ZONE = r"[ T][^ ]*:.*[A-Za-z+-]|^" + SPACE + r"T?[0-9]{1,2}:"
+
+
+def _extract(sql: str, pattern: str, group: int) -> str:
+    return f"regexp_extract({sql}, {quote('(?s)^' + SPACE + pattern + SPACE + '$')}, {group})"
+
+
+def _guard(sql: str) -> str:
+    """Branches of a CASE for what is not read here."""
+    return f"WHEN regexp_matches({sql}, {quote(_BEFORE_YEAR_1)}) THEN error('years before 1 are not supported')"
+
+
+def _day_text(sql: str, tail: str) -> str:
+    """`y-m-d` of a text that holds `y`, `y-m` or `y-m-d` and `tail`; '' of any other."""
+    pattern = _DAY % tail
+    year = _extract(sql, pattern, 1)
+    parts = [year, *(f"coalesce(nullif({_extract(sql, pattern, group)}, ''), '1')" for group in (2, 3))]
+    return f"CASE WHEN {year} <> '' THEN concat_ws('-', {', '.join(parts)}) ELSE '' END"
+
+
+def string_to_date(call: Call, sql: str) -> str:
+    """Anything after a blank or T is ignored."""
+    text = f"CASE {_guard(sql)} WHEN {sql} IS NOT NULL THEN {_day_text(sql, '(?:[ T].*)?')} END"
+    return try_cast(text, "date") if call.mode == "TRY" else cast(text, "date")
+
+
+def string_to_time(call: Call, sql: str) -> str:
+    """To TIMESTAMP or TIMESTAMP_NTZ: a day, a day and a time, and these with an offset, which a TIMESTAMP_NTZ ignores."""
+    convert = try_cast if call.mode == "TRY" else cast
+    zoned = _TIME + _OFFSET
+    offset = _extract(sql, zoned, 4)
+    plain = f"CASE WHEN {_extract(sql, _TIME, 1)} <> '' THEN {_time_text(sql, _TIME)} ELSE {_day_text(sql, '[ T]?')} END"
+    local = convert(plain, "timestamp_ntz")
+    zoned_local = convert(_time_text(sql, zoned), "timestamp_ntz")
+    unknown = f"regexp_matches({sql}, {quote(_OTHER_ZONE)}) AND {plain} = ''"
+    unread = f"WHEN {unknown} THEN error('times without a day, and zones other than Z and +hh:mm, are not supported')"
+    if call.type == "timestamp_ntz":
+        return f"CASE {_guard(sql)} WHEN {offset} <> '' THEN {zoned_local} {unread} WHEN {sql} IS NOT NULL THEN {local} END"
+    seconds = f"CASE WHEN {offset} = 'Z' THEN 0 ELSE {_offset_seconds(offset)} END"
+    instant = f"make_timestamptz(epoch_us({zoned_local}) - 1000000::BIGINT * ({seconds}))"
+    zoneless = instant_of(local, zone_of(call))
+    return f"CASE {_guard(sql)} WHEN {offset} <> '' THEN {instant} {unread} WHEN {sql} IS NOT NULL THEN {zoneless} END"
+
+
+def _time_text(sql: str, pattern: str) -> str:
+    """`y-m-d h:m:s.f` of a text that the pattern matches, missing minutes and seconds filled in."""
+    clock = _extract(sql, pattern, 2)
+    filled = f"({clock} || CASE length({clock}) - length(replace({clock}, ':', '')) WHEN 0 THEN ':00:00' WHEN 1 THEN ':00' ELSE '' END)"
+    return f"({_extract(sql, pattern, 1)} || ' ' || {filled} || rtrim({_extract(sql, pattern, 3)}, '.'))"
+
+
+def _offset_seconds(offset: str) -> str:
+    minutes = f"CAST(substring({offset}, 2, 2) AS INTEGER) * 60 + CAST(substring({offset}, 5, 2) AS INTEGER)"
+    return f"({minutes}) * CASE WHEN left({offset}, 1) = '-' THEN -60 ELSE 60 END"
+
+
+# With a pattern ----------------------------------------------------------------------------------------------------------
+
+_FIELDS = {"yyyy": ("y", "[0-9]{4}"), "MM": ("m", "[0-9]{2}"), "dd": ("d", "[0-9]{2}"), "HH": ("H", "[01][0-9]|2[0-3]")}
+_FIELDS |= {"mm": ("M", "[0-5][0-9]"), "ss": ("S", "[0-5][0-9]")}
+_PIECE = re.compile(r"([A-Za-z])\1*|[-/:., _]+")
+
+
+def refuse_pattern(call: Call) -> str | None:
+    """Why the call's pattern does not render, or None."""
+    if (reason := constant_args(1)(call)) is not None:
+        return reason
+    pattern = constant(call.args[1])
+    if not isinstance(pattern, str):
+        return "renders only with a pattern"
+    pieces = [match[0] for match in _PIECE.finditer(pattern)]
+    letters = [piece for piece in pieces if piece[0].isalpha()]
+    known = "".join(pieces) == pattern and set(letters) <= set(_FIELDS) and len(set(letters)) == len(letters)
+    if not known or not {"yyyy", "MM", "dd"} <= set(letters):
+        return "renders only with patterns of yyyy, MM, dd and perhaps HH, mm, ss, each once, and -/:., _ between"
+    return None
+
+
+def _parsed(call: Call, sql: str) -> str:
+    """TIMESTAMP text of a string that has the call's pattern to the letter; raises, or NULL in TRY mode, for any other."""
+    pattern, places = "", dict.fromkeys("ymdHMS", "")
+    fields = 0
+    for match in _PIECE.finditer(str(constant(call.args[1]))):
+        if match[0] not in _FIELDS:
+            pattern += re.escape(match[0])
+            continue
+        name, digits = _FIELDS[match[0]]
+        fields += 1
+        pattern += f"({digits})"
+        places[name] = f"\\{fields}"
+    pattern = f"^{pattern}$"
+    clock = ":".join(places[name] or "00" for name in "HMS")
+    text = f"{places['y']}-{places['m']}-{places['d']} {clock}"
+    year_0 = f"WHEN regexp_extract({sql}, {quote(pattern)}, {places['y'][1:]}) = '0000' THEN error('years before 1 are not supported')"
+    matched = f"WHEN regexp_matches({sql}, {quote(pattern)}) THEN regexp_replace({sql}, {quote(pattern)}, {quote(text)})"
+    return cast(f"CASE {year_0} {matched} WHEN {sql} IS NOT NULL THEN '' END", "timestamp_ntz")
+
+
+@renders("GetTimestamp", [(("string", "string"), "timestamp")], refuse=refuse_pattern, raises=True, params=("suggestedFuncOnFail",))
+def get_timestamp(call: Call, args: Sequence[str]) -> str:
+    """to_timestamp, and to_date before its Cast, with a pattern."""
+    return instant_of(_parsed(call, args[0]), zone_of(call))
+
+
+def parsed_instant(call: Call, sql: str) -> str:
+    """unix_timestamp of a text."""
+    return instant_of(_parsed(call, sql), zone_of(call))
