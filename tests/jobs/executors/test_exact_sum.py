@@ -37,7 +37,7 @@ def test_sums_of_weighted_floats_are_the_exact_sums_rounded_once(seed: int) -> N
     total = Limbs(0, np.zeros((1, 60), np.int64))
     for values, weights in rounds:
         total = decode_limbs(encode_limbs(total + decode_limbs(encode_limbs(limbs_of_floats(np.array(values), np.array(weights))))))
-    expected = [sum(Fraction(values[i]) * weights[i] for values, weights in rounds) for i in range(60)]
+    expected = [sum((Fraction(values[i]) * weights[i] for values, weights in rounds), Fraction()) for i in range(60)]
     assert total.to_float64().tolist() == [_float_of(e) for e in expected]
 
 

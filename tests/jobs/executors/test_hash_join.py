@@ -25,7 +25,7 @@ def _node(left: tuple[int, ...], right: tuple[int, ...], null_safe: tuple[bool, 
 def _equal(a: Any, b: Any, null_safe: bool) -> bool:
     if a is None or b is None:
         return null_safe and a is b
-    return a == b or (a != a and b != b)
+    return bool(a == b or (a != a and b != b))
 
 
 def _joined(node: nodes.HashJoin, left: Counter[Row], right: Counter[Row], keep: Callable[[Row], bool]) -> Counter[Row]:
@@ -83,7 +83,7 @@ def test_joined_rows_equal_the_nested_loop_at_every_epoch(node: nodes.HashJoin, 
         emitted = bench.apply(*chunks)
         assert_netted(emitted, (3, 7, 0, 1, 2, 4, 5, 6))
         content = integrate(content, emitted)
-        assert content == _joined(node, *held, keep=lambda row: node.condition is None or row[3] < row[7])
+        assert content == _joined(node, held[0], held[1], lambda row: node.condition is None or row[3] < row[7])
 
 
 @pytest.mark.parametrize(("left", "right"), [((0, 0), (0, 1)), ((0, 1), (0, 0))])
