@@ -47,7 +47,7 @@ from jobs.sources.listing import Interval
 from jobs.sources.parquet import Split, splits
 from jobs.sources.spark_reader import read_files, translate_read_error
 from jobs.sources.taken import taken_files, taken_rows
-from jobs.spark import build_spark
+from jobs.spark import build_spark, epoch_session
 from jobs.sql.statements import CreateSource
 from statestore.errors import InputError, MustStopError, TussockError
 from statestore.meta.barrier import Barrier, PinnedFile
@@ -60,7 +60,6 @@ from statestore.meta.version import HummockVersion, SstInfo
 TARGET_SST_BYTES = 64 << 20
 SPLIT_BYTES = 64 << 20
 MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
-FLUSH_TASK_BYTES = 512 << 20  # what adaptive execution packs into one flush task
 
 @dataclass(frozen=True, slots=True)
 class EpochSummary:
@@ -127,6 +126,7 @@ def _run_actors(
     catalog: Catalog,
     plan: Schedule,
 ) -> tuple[list[FragmentReport], list[SstInfo]]:
+    spark = epoch_session(spark)
     leaf = _LeafCells(spark, meta, version, barrier, catalog, plan)
     first = list(leaf.batches())
     rows = leaf.frames()
@@ -141,12 +141,6 @@ def _run_actors(
     for level in range(len(plan.levels)):
         frame = frame.repartitionById(units, F.col("slot")).mapInArrow(level_function(lambda: known.value, level), CELL_DDL)
     flushed = frame.repartition(F.col("slot")).mapInArrow(flush_function(lambda: known.value), CELL_DDL)
-    settings = {
-        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(FLUSH_TASK_BYTES),
-    }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
     try:
         collected = flushed.select("fragment", "chunk").toArrow()
     except Exception as err:  # Spark's: told as what it means where a source's reader is its cause

@@ -2,9 +2,13 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+LOGGING = Path(__file__).with_name("log4j2.properties")
 
 LOCAL_MASTER = "local[2,4]"  # the second number lets tasks be retried; plain local[N] retries nothing
 
@@ -16,6 +20,14 @@ REQUIRED: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",  # cells are large: few a batch
+}
+
+#: How the flush exchange is packed: by bytes, into as few tasks as may be.
+FLUSH: Mapping[str, str] = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(512 << 20),
 }
 
 #: What makes small epochs quick on one machine.
@@ -32,6 +44,23 @@ DEFAULTS: Mapping[str, str] = {
 }
 
 
+def debugging() -> bool:
+    """Whether a person asked, by TUSSOCK_DEBUG=1, for tracebacks and for Spark's own log."""
+    return os.environ.get("TUSSOCK_DEBUG", "") not in ("", "0")
+
+
+@contextmanager
+def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """`build_spark`'s session, stopped at the end; but one that was there before is used and left running."""
+    found = SparkSession.getActiveSession()
+    spark = build_spark(app_name, settings=settings)
+    try:
+        yield spark
+    finally:
+        if found is None:
+            spark.stop()
+
+
 def build_spark(app_name: str = "tussock", master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The active session, or a new one with everything an epoch needs.
 
@@ -44,6 +73,21 @@ def build_spark(app_name: str = "tussock", master: str | None = None, settings: 
     submitted = "SPARK_SUBMIT_MODE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has settled master and memory
     if master is not None or not submitted:
         builder = builder.master(master or LOCAL_MASTER)
-    for name, value in {**({} if submitted else DEFAULTS), **(settings or {}), **REQUIRED}.items():
+    for name, value in {**({} if submitted else {**DEFAULTS, **_quiet()}), **(settings or {}), **REQUIRED}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _quiet() -> Mapping[str, str]:
+    """Spark's log at its errors, from the JVM's first line on; nothing where a person debugs, or where the file is within an archive."""
+    if debugging() or not LOGGING.is_file():
+        return {}
+    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
+
+
+def epoch_session(spark: SparkSession) -> SparkSession:
+    """A session beside the user's own, on the same Spark application, with what an epoch needs; cheap, and nothing of theirs changes."""
+    session = spark.newSession()
+    for name, value in {**REQUIRED, **FLUSH}.items():
+        session.conf.set(name, value)
+    return session
