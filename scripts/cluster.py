@@ -1,0 +1,304 @@
+"""A Spark standalone cluster and an S3 server as processes of this machine, to try a pipeline on what a cluster really is.
+
+    python scripts/cluster.py                          start, say how to use it, stop everything on Ctrl-C
+    python scripts/cluster.py -- COMMAND [ARGUMENT …]  start, run one command with the cluster in its environment, stop everything
+
+One master and two workers run from the pip-installed pyspark, in a folder of their own. The S3 server is versitygw where it has been
+built (`.tools/bin/versitygw`, $VERSITYGW or the PATH), else moto. The workers' Python is an environment that holds the project's
+dependencies and not the project: as on any other machine, they know only the code that a job brings along.
+
+The environment that a command gets:
+    SPARK_MASTER_URL                          spark://127.0.0.1:…
+    TUSSOCK_CLUSTER_STORE                     s3://tussock?endpoint=…&path_style=true: an empty bucket
+    TUSSOCK_CODE                              the zip of the project's code, for --py-files
+    PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON     the workers' Python, the driver's
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY  of the S3 server; the workers have them in an environment of their own
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from sysconfig import get_path
+
+import boto3
+import pyspark
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "plugins"))
+
+from tussock_archive import build_archive  # noqa: E402
+
+HOST = "127.0.0.1"
+BUCKET = "tussock"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "cluster",
+    "AWS_SECRET_ACCESS_KEY": "cluster-secret",
+    "AWS_EC2_METADATA_DISABLED": "true",  # else a process without credentials asks the network for some, and waits
+}
+START_TIMEOUT_S = 90.0  # a JVM on a busy machine takes its time
+STOP_TIMEOUT_S = 10.0
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+class ClusterError(Exception):
+    """A process of the cluster did not come up; the message ends with the last lines of its log."""
+
+    def __init__(self, name: str, waited_for: str, log: str) -> None:
+        super().__init__(name, waited_for, log)
+        self.name, self.waited_for, self.log = name, waited_for, log
+
+    def __str__(self) -> str:
+        return f"{self.name} did not come up: waited for {self.waited_for}. The end of its log:\n{self.log}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A running cluster.
+
+    Args:
+        master: `spark://host:port`.
+        endpoint: the S3 server's address.
+        python: the workers' Python; it has the project's dependencies, and not the project.
+        code: the zip of the project's code as it was at the start.
+        folder: where the processes run and write; `<name>.log` is what each says.
+    """
+
+    master: str
+    endpoint: str
+    python: Path
+    code: Path
+    folder: Path
+
+    def store(self, prefix: str = "") -> str:
+        """The address of a store in the S3 server's bucket."""
+        return f"s3://{BUCKET}{'/' if prefix else ''}{prefix}?endpoint={self.endpoint}&path_style=true"
+
+    def environment(self) -> dict[str, str]:
+        """This process's environment with the cluster in it, for whoever submits jobs."""
+        return {
+            **os.environ,
+            **CREDENTIALS,
+            "SPARK_MASTER_URL": self.master,
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_IP": HOST,
+            "TUSSOCK_CLUSTER_STORE": self.store(),
+            "TUSSOCK_CODE": str(self.code),
+            "PYSPARK_PYTHON": str(self.python),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+
+    def submit(self, *arguments: str) -> list[str]:
+        """A spark-submit command onto this cluster that brings the code along; `arguments`: more options, the application and its own."""
+        return [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master, "--py-files", str(self.code), *arguments]
+
+
+@contextmanager
+def running_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[Cluster]:
+    """Start an S3 server with an empty bucket, a master and `workers` workers of `cores` cores each; all are stopped at the end.
+
+    Args:
+        folder: empty or missing; the processes run there and write there.
+        memory: of each worker, for its executors.
+
+    Raises: ClusterError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    python = worker_python(folder / "python")
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(s3_server(folder))
+        environment = _daemon_environment()
+        command = _spark_class("master.Master", "--host", HOST, "--port", "0", "--webui-port", "0")
+        master = stack.enter_context(_daemon("master", command, folder, environment))
+        address = _wait_for_line(master, r"Starting Spark master at (spark://\S+)")
+        started = []
+        for number in range(workers):
+            place = ("--host", HOST, "--webui-port", "0", "--work-dir", str(folder / f"worker{number}.work"))
+            command = _spark_class("worker.Worker", *place, "--cores", str(cores), "--memory", memory, address)
+            started.append(stack.enter_context(_daemon(f"worker{number}", command, folder, environment)))
+        for worker in started:
+            _wait_for_line(worker, r"(Successfully registered with master)")
+        yield Cluster(address, endpoint, python, build_archive(ROOT, folder / "code"), folder)
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[str]:
+    """The address of an S3 server with the empty bucket BUCKET. Raises ClusterError."""
+    port = _free_port()
+    endpoint = f"http://{HOST}:{port}"
+    with _daemon("s3", _s3_command(folder, port), folder, {**os.environ, **CREDENTIALS}) as server:
+        _wait_for_port(server, port)
+        key, secret = CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
+        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id=key, aws_secret_access_key=secret)
+        client.create_bucket(Bucket=BUCKET)
+        yield endpoint
+
+
+def worker_python(folder: Path) -> Path:
+    """A Python with this one's packages but without its editable installs: `.pth` files of a path that a `.pth` file adds are not read."""
+    venv.create(folder, symlinks=True, with_pip=False)
+    packages = get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+    Path(packages, "dependencies.pth").write_text(get_path("purelib") + "\n")
+    return folder / "bin" / "python"
+
+
+# --- processes -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Daemon:
+    name: str
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def error(self, waited_for: str) -> ClusterError:
+        lines = self.log.read_text(errors="replace").splitlines()
+        return ClusterError(self.name, waited_for, "\n".join(lines[-15:]))
+
+
+@contextmanager
+def _daemon(name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[_Daemon]:
+    """A process with a session of its own, so that its children (a worker's executors, their Pythons) end with it."""
+    log = folder / f"{name}.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=sink, stderr=sink, start_new_session=True)
+    try:
+        yield _Daemon(name, process, log)
+    finally:
+        _signal_group(process, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_TIMEOUT_S)
+        _signal_group(process, signal.SIGKILL)  # whatever of the group is left
+        process.wait()
+
+
+def _signal_group(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # all gone
+        os.killpg(process.pid, number)
+
+
+def _wait_for_line(daemon: _Daemon, pattern: str) -> str:
+    """The first group of `pattern` as soon as the log holds it."""
+    until = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < until and daemon.alive():
+        if (found := re.search(pattern, daemon.log.read_text(errors="replace"))) is not None:
+            return found[1]
+        time.sleep(0.1)
+    raise daemon.error(f"a line like {pattern!r}")
+
+
+def _wait_for_port(daemon: _Daemon, port: int) -> None:
+    until = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < until and daemon.alive():
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.1)
+    raise daemon.error(f"port {port}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _spark_class(name: str, *arguments: str) -> list[str]:
+    return [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+
+
+def _daemon_environment() -> dict[str, str]:
+    """What master and workers, and so the executors, know: credentials, and nothing of this checkout."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    return {**kept, **CREDENTIALS, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m"}
+
+
+def _s3_command(folder: Path, port: int) -> list[str]:
+    candidates = (os.environ.get("VERSITYGW", ""), str(ROOT / ".tools" / "bin" / "versitygw"), "versitygw")
+    binary = next((found for c in candidates if c and (found := shutil.which(c))), None)
+    if binary is None:
+        return [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
+    data, sidecar = folder / "s3.data", folder / "s3.sidecar"  # metadata beside: not every file system has extended attributes
+    data.mkdir()
+    sidecar.mkdir()
+    login = ("--access", CREDENTIALS["AWS_ACCESS_KEY_ID"], "--secret", CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
+    return [binary, *login, "--port", f"{HOST}:{port}", "--quiet", "posix", "--sidecar", str(sidecar), str(data)]
+
+
+# --- the command -----------------------------------------------------------------------------------------------------------------
+
+_USE = """\
+Spark  {master}
+S3     {endpoint}, bucket {bucket}
+logs   {folder}
+
+In another terminal:
+
+  export AWS_ACCESS_KEY_ID={key} AWS_SECRET_ACCESS_KEY={secret} AWS_EC2_METADATA_DISABLED=true
+  export FLIGHTS_STORE='{store}'
+  export PYSPARK_PYTHON={python} PYSPARK_DRIVER_PYTHON={driver}
+  python pipelines/flights/load.py --days 3
+  tussock apply flights
+  spark-submit --master {master} --py-files {code} \\
+      jobs/epoch.py --pipeline pipelines/flights --interval 2013-01-01 2013-01-02
+  tussock query --pipeline flights 'SELECT * FROM worst_routes'
+
+Ctrl-C stops everything and removes it."""
+
+
+def main() -> int:
+    """Run the cluster until Ctrl-C, or for one command, whose exit code is returned."""
+    parser = argparse.ArgumentParser(description="A Spark standalone cluster and an S3 server as processes of this machine.")
+    parser.add_argument("--workers", type=int, default=2, help="how many (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=1, help="of each worker (default: %(default)s)")
+    parser.add_argument("--memory", default="1g", help="of each worker (default: %(default)s)")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="run this on the cluster, then stop; put `--` before it")
+    chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a kill, too, stops the processes
+    with tempfile.TemporaryDirectory(prefix="tussock-cluster-") as folder:
+        try:
+            with running_cluster(Path(folder), chosen.workers, chosen.cores, chosen.memory) as cluster:
+                if chosen.command:
+                    return subprocess.run(chosen.command, env=cluster.environment(), check=False).returncode
+                print(usage_of(cluster), flush=True)
+                signal.pause()
+        except ClusterError as err:
+            print(f"error: {err}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("\nstopping", flush=True)
+    return 0
+
+
+def usage_of(cluster: Cluster) -> str:
+    """How to run the flights pipeline on it, by hand."""
+    return _USE.format(
+        master=cluster.master,
+        endpoint=cluster.endpoint,
+        bucket=BUCKET,
+        folder=cluster.folder,
+        key=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        secret=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        store=cluster.store("flights"),
+        python=cluster.python,
+        driver=sys.executable,
+        code=cluster.code,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
