@@ -3,19 +3,20 @@
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from jobs.barrier import Change, abandon
-from jobs.epoch import advance, interval_of, show_summary
+from jobs.barrier import MAX_EPOCH_BYTES, Change, abandon, inject
+from jobs.epoch import EpochSummary, advance, interval_of, show_summary
 from jobs.pipeline import Pipeline, find_pipeline
-from jobs.process import open_meta
+from jobs.process import open_meta, store_address
 from jobs.reader import open_table
 from jobs.session import Session
-from jobs.spark import build_spark
+from jobs.spark import debugging, spark_session
 from statestore.errors import InputError, MustStopError, TussockError
 from statestore.meta.errors import AlreadyInitialisedError
 from statestore.meta.store import MetaStore
@@ -54,7 +55,7 @@ class NoSuchTableError(InputError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Exit code 0: done; 1: an error, told in one message; 3: another run was first."""
+    """Run one command. Exit code 0: done; 1: an error, told in one message; 2: no such command; 3: another run was first; 130: Ctrl-C."""
     chosen = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], None] = chosen.run
     try:
@@ -64,10 +65,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     except TussockError as err:
         print(f"error: {err}", *getattr(err, "__notes__", ()), sep="\n  ", file=sys.stderr)
+        _trace_if_asked()
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of a pipe left; nothing to say
+    except KeyboardInterrupt:
+        print("interrupted; nothing half done is visible, and the same command goes on from here", file=sys.stderr)
+        return 130
+    except Exception as err:  # a process edge: a defect, or something around us, told in one line too
+        first = next(iter(str(err).strip().splitlines()), "no message")
+        print(f"error: {type(err).__name__}: {first} (unexpected here; set TUSSOCK_DEBUG=1 to see its traceback)", file=sys.stderr)
+        _trace_if_asked()
+        return 1
     return 0
+
+
+def _trace_if_asked() -> None:
+    if debugging():
+        traceback.print_exc()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -150,7 +165,7 @@ def _store(chosen: argparse.Namespace) -> str:
     address = pipeline.store if pipeline is not None else chosen.store or os.environ.get("TUSSOCK_STORE")
     if not address:
         raise WhichStoreError
-    return str(address)
+    return store_address(address)
 
 
 def _meta(chosen: argparse.Namespace) -> MetaStore:
@@ -177,8 +192,8 @@ def _apply(chosen: argparse.Namespace) -> None:
         print(f"created {pipeline.store}")
     except AlreadyInitialisedError:
         pass
-    spark = build_spark(f"tussock apply {pipeline.name}", settings=pipeline.spark)
-    with Session(pipeline.store, spark, create=False) as session:
+    _say("starting Spark")
+    with spark_session(f"tussock apply {pipeline.name}", pipeline.spark) as spark, Session(pipeline.store, spark, create=False) as session:
         for path, script in pipeline.scripts():
             print(f"{path.name}")
             try:
@@ -187,16 +202,18 @@ def _apply(chosen: argparse.Namespace) -> None:
             except InputError as err:
                 err.add_note(f"in {path}")
                 raise
-    spark.stop()
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
     pipeline = _pipeline(chosen)
     meta = _meta(chosen)
-    interval = None if chosen.interval is None else interval_of(*chosen.interval, meta.settings.time_zone)
-    spark = build_spark("tussock epoch", settings=pipeline.spark if pipeline is not None else {})
-    done = advance(spark, meta, interval, progress=lambda line: print(line, flush=True))
-    spark.stop()
+    interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
+    max_bytes = MAX_EPOCH_BYTES if pipeline is None else pipeline.epoch.max_bytes
+    done: list[EpochSummary] = []
+    if inject(meta, interval, max_bytes) is not None:  # nothing to do should not cost a JVM
+        _say("starting Spark")
+        with spark_session("tussock epoch", pipeline.spark if pipeline is not None else {}) as spark:
+            done = advance(spark, meta, interval, max_bytes, progress=_say)
     for summary in done:
         print(show_summary(summary))
     version = meta.latest()
@@ -251,7 +268,8 @@ def _inspect_versions(chosen: argparse.Namespace) -> None:
     for number in range(max(0, newest.id - chosen.last + 1), newest.id + 1):
         version = meta.version(number)
         ssts = [s for level in version.levels for s in level]
-        rows.append((number, version.epoch, _moment(version.epoch), version.published, len(ssts), sum(s.size for s in ssts), version.log_end))
+        size = sum(s.size for s in ssts)
+        rows.append((number, version.epoch, _moment(version.epoch), version.published, len(ssts), size, version.log_end))
     names = ("version", "epoch", "at", "published", "ssts", "bytes", "log end")
     print(table_text(pa.table({n: list(c) for n, c in zip(names, zip(*rows, strict=True), strict=True)})))
 
@@ -312,6 +330,11 @@ def _barrier_abandon(chosen: argparse.Namespace) -> None:
     print(f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch again.")
 
 
+def _say(line: str) -> None:
+    """One step of long work, at once."""
+    print(line, flush=True)
+
+
 # --- printing --------------------------------------------------------------------------------------------------------------------
 
 
@@ -321,15 +344,14 @@ def _moment(epoch: int) -> str:
 
 def table_text(table: pa.Table) -> str:
     """A table as aligned text, numbers to the right."""
-    texts = [[name, *("NULL" if v is None else str(v) for v in column.to_pylist())] for name, column in zip(table.column_names, table.columns, strict=True)]
+    columns = zip(table.column_names, table.columns, strict=True)
+    texts = [[name, *("NULL" if v is None else str(v) for v in column.to_pylist())] for name, column in columns]
     if not texts:
         return ""
     widths = [max(map(len, column)) for column in texts]
     right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type) for f in table.schema]
-    lines = []
-    for row in zip(*texts, strict=True):
-        lines.append("  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)).rstrip())
-    return "\n".join(lines)
+    shown = ((t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)) for row in zip(*texts, strict=True))
+    return "\n".join("  ".join(cells).rstrip() for cells in shown)
 
 
 if __name__ == "__main__":

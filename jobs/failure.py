@@ -1,6 +1,10 @@
 """Errors on their way from an actor to the driver: the class by name, and its arguments, which are its facts."""
 
+import base64
 import importlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -34,12 +38,34 @@ def encode_failure(error: TussockError, relation: str, level: int) -> bytes:
     return msgspec.json.encode(_Envelope(level, relation, kind.__module__, kind.__qualname__, args, str(error)), enc_hook=str)
 
 
+class TaskError(Exception):
+    """An error on its way out of a Spark task whose output has no place for one; Spark's message to the driver carries it."""
+
+
+_CARRIED = re.compile(r"tussock-failure:([A-Za-z0-9+/=]+)")
+
+
+@contextmanager
+def carried_by_spark(relation: str) -> Iterator[None]:
+    """In a task: lets an error reach the driver within Spark's own, where `carried_failure` finds it."""
+    try:
+        yield
+    except TussockError as err:
+        raise TaskError(f"tussock-failure:{base64.b64encode(encode_failure(err, relation, 0)).decode()}") from None
+
+
+def carried_failure(error: Exception) -> TussockError | None:
+    """The error that a task raised under `carried_by_spark`, out of what Spark raised on the driver; None where there is none."""
+    found = _CARRIED.search(str(error))
+    return None if found is None else first_failure([base64.b64decode(found[1])])
+
+
 def first_failure(failures: list[bytes]) -> TussockError:
     """The error to raise of several: of the lowest level, since later ones may be its consequence; ties by text."""
     envelopes = [msgspec.json.decode(f, type=_Envelope) for f in failures]
     first = min(envelopes, key=lambda e: (e.level, e.relation, e.text))
     error = _rebuild(first)
-    error.add_note(f"while maintaining {first.relation!r}")
+    error.add_note(f"while at work on {first.relation!r}")
     return error
 
 

@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 import time
+from pathlib import Path
 
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
@@ -19,6 +20,11 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def store_address(store: str) -> str:
+    """A store's address as other processes may use it: a relative directory starts at this process's working directory."""
+    return store if store.startswith(("s3:", "file:")) else os.path.abspath(Path(store).expanduser())  # noqa: PTH100  `..` goes, links stay
+
+
 def open_meta(store: str) -> MetaStore:
     """The meta store at a store's address, with this process as a new writer. Raises NotInitialisedError when it is first used."""
-    return MetaStore(open_object_store(store), new_writer(), clock_ms)
+    return MetaStore(open_object_store(store_address(store)), new_writer(), clock_ms)

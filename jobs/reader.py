@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.failure import carried_by_spark
 from jobs.plan.definition import output_of
 from statestore.errors import InputError
 from statestore.hummock.cache import process_cache
@@ -68,8 +69,9 @@ def relation_frame(spark: SparkSession, store_uri: str, version: HummockVersion,
         at = msgspec.json.decode(pinned.value, type=HummockVersion)
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                for rows in scan_relation(objects, at, relation, epoch, groups[group]):
-                    yield from rows.to_batches()
+                with carried_by_spark(relation.name):
+                    for rows in scan_relation(objects, at, relation, epoch, groups[group]):
+                        yield from rows.to_batches()
 
     ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(scan, ddl)

@@ -10,28 +10,49 @@
 Statements are durable when `execute` returns and take effect with the next epoch; `flush` runs one.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.barrier import MAX_EPOCH_BYTES, inject, pending_catalog
 from jobs.epoch import EpochSummary, Progress, run_epoch
+from jobs.failure import carried_failure
 from jobs.plan.checks import check_statement
-from jobs.plan.definition import SourceDefinition, TableDefinition, apply_statement, definition_of, find
+from jobs.plan.definition import SourceDefinition, TableDefinition, apply_statement, definition_of, find, output_of
 from jobs.plan.explain import explain_relation
-from jobs.process import open_meta
-from jobs.reader import relation_frame
-from jobs.sources.listing import Interval, absolute_path
+from jobs.process import open_meta, store_address
+from jobs.reader import NoStoredRowsError, relation_frame
+from jobs.sources.listing import Interval, absolute_path, list_files, open_file
+from jobs.sources.pins import RangeFile
 from jobs.spark import build_spark
 from jobs.sql.binder import Binder
 from jobs.sql.dml import rows_to_insert
-from jobs.sql.errors import SqlError
+from jobs.sql.errors import NoRelationError, SqlError, translated
+from jobs.sql.logical import Place
+from jobs.sql.schema import parquet_fields
 from jobs.sql.script import split_script
-from jobs.sql.statements import BoundInsert, BoundInsertSelect, CreateSource, CreateView, Explain, Insert, Query, Show, Statement
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import (
+    BoundInsert,
+    BoundInsertSelect,
+    CreateSource,
+    CreateView,
+    Delete,
+    Explain,
+    Insert,
+    Query,
+    Show,
+    Statement,
+    Update,
+)
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.errors import NotInitialisedError
@@ -42,14 +63,31 @@ from statestore.objectstore.open import open_object_store
 
 
 class NotThereYetError(InputError):
-    """A relation was read that no committed epoch holds yet."""
+    """A relation was read at an epoch that does not hold it yet. `since` is the epoch that does, None while none is committed."""
 
-    def __init__(self, name: str, epoch: int) -> None:
-        super().__init__(name, epoch)
-        self.name, self.epoch = name, epoch
+    def __init__(self, name: str, epoch: int, since: int | None = None) -> None:
+        super().__init__(name, epoch, since)
+        self.name, self.epoch, self.since = name, epoch, since
 
     def __str__(self) -> str:
-        return f"{self.name!r} is in the log, not yet in epoch {self.epoch}; run an epoch (`tussock epoch`, Session.flush) and ask again"
+        where = f"epoch {self.epoch}" if self.epoch else "any epoch"
+        if self.since is not None:
+            return f"{self.name!r} is not in {where} yet: it came with epoch {self.since}; read that one or a later one"
+        return f"{self.name!r} is in the log, not yet in {where}; run an epoch (`tussock epoch`, Session.flush) and ask again"
+
+
+class NoFilesError(InputError):
+    """A source whose columns its files should say, and there is no file."""
+
+    def __init__(self, name: str, path: str) -> None:
+        super().__init__(name, path)
+        self.name, self.path = name, path
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.name!r}: {self.path} holds no file that could say its columns. "
+            "Put a file there first, or declare them: CREATE SOURCE name (column type, …) USING parquet …"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +116,11 @@ class Session:
         Raises: NotInitialisedError without `create`; errors of the object store.
         """
         if create and not _exists(store):
-            MetaStore.init(open_object_store(store), units=units, time_zone=time_zone)
+            MetaStore.init(open_object_store(store_address(store)), units=units, time_zone=time_zone)
         self.meta = open_meta(store)
         self.time_zone = self.meta.settings.time_zone
         self._spark = spark
-        self._owned = spark is None
+        self._owned = spark is None and SparkSession.getActiveSession() is None
         self._binder: Binder | None = None
         self._statements = 0
 
@@ -136,10 +174,7 @@ class Session:
         at = version.published if epoch is None else epoch
         if at:
             check_readable(version, at)
-        bound = self._bind_to(version.catalog.at(at)).bind(sql)
-        if not isinstance(bound, Query):
-            raise SqlError("query takes a SELECT; use execute for other statements")
-        return self._select(bound.sql, bound.relations, version, at)
+        return self._select(sql, Place(1, 1), version, at)
 
     def close(self) -> None:
         """Stop Spark, if this session started it."""
@@ -155,15 +190,13 @@ class Session:
 
     # --- statements --------------------------------------------------------------------------------------------------------------
 
-    def _execute(self, text: str, place: object, base: Path) -> Answer:
+    def _execute(self, text: str, place: Place, base: Path) -> Answer:
         version = self.meta.latest()
         catalog = pending_catalog(self.meta, version)
-        bound = self._bind_to(catalog.live()).bind(text, place)  # type: ignore[arg-type]
+        bound = self._bind_to(catalog.live()).bind(text, place)
         match bound:
             case Query():
-                at = self._bind_to(version.catalog.at(version.published)).bind(text, place)  # type: ignore[arg-type]
-                assert isinstance(at, Query)
-                table = self._select(at.sql, at.relations, version, version.published)
+                table = self._select(text, place, version, version.published)
                 return Answer(text, f"{table.num_rows} rows", table)
             case Show():
                 table = show(catalog, bound)
@@ -174,11 +207,12 @@ class Session:
             case BoundInsert():
                 return self._append(catalog, text, self._insert(bound.table, bound.rows))
             case BoundInsertSelect():
-                selected = self._frame(bound.select, bound.relations, version, version.epoch)
-                return self._append(catalog, text, self._insert(bound.table, rows_to_insert(selected, bound)))
+                with _told_as_ours(SourceText(bound.select)):
+                    selected = self._frame(bound.select, bound.relations, version, version.epoch)
+                    rows = rows_to_insert(selected, bound)
+                return self._append(catalog, text, self._insert(bound.table, rows))
             case CreateSource():
-                placed = {**bound.options, "path": absolute_path(bound.options["path"], base)}
-                return self._append(catalog, text, msgspec.structs.replace(bound, options=placed))
+                return self._append(catalog, text, _described(catalog, _placed(bound, base)))
             case _:
                 return self._append(catalog, text, bound)
 
@@ -190,7 +224,9 @@ class Session:
 
     def _append(self, catalog: Catalog, text: str, statement: Statement) -> Answer:
         check_statement(statement)  # what could not be maintained or applied never enters the log
-        apply_statement(catalog, statement, self.meta.latest().epoch + 1)
+        after = apply_statement(catalog, statement, self.meta.latest().epoch + 1)
+        if after == catalog and not isinstance(statement, Insert | Update | Delete):  # IF [NOT] EXISTS
+            return Answer(text, f"nothing to do: {_told(statement)}")
         self._statements += 1
         position = self.meta.append_log(f"{self.meta.writer}/{self._statements}", msgspec.json.encode(statement))
         return Answer(text, f"log entry {position}: {_told(statement)}; takes effect with the next epoch")
@@ -202,19 +238,66 @@ class Session:
             self._binder.set_relations(relations)
         return self._binder
 
-    def _select(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> pa.Table:
-        return self._frame(sql, relations, version, epoch).toArrow()
+    def _select(self, text: str, place: Place, version: HummockVersion, epoch: int) -> pa.Table:
+        try:
+            bound = self._bind_to(version.catalog.at(epoch)).bind(text, place)
+        except NoRelationError as err:
+            known = {r.name: r for r in pending_catalog(self.meta, version).live()}
+            if (later := known.get(err.name.strip("`").lower())) is None:
+                raise
+            raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from err
+        if not isinstance(bound, Query):
+            raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
+        with _told_as_ours(SourceText(text, place)):
+            return self._frame(bound.sql, bound.relations, version, epoch).toArrow()
 
     def _frame(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> DataFrame:
+        """The query over what is stored of `relations`, which may name more than it reads. Raises NoStoredRowsError: it reads a source."""
         session = self.spark.newSession()
         session.conf.set("spark.sql.session.timeZone", self.time_zone)
         session.conf.set("spark.sql.ansi.enabled", "true")
-        visible = {r.name: r for r in version.catalog.at(epoch)}
-        for name in relations:
-            if name not in visible:
-                raise NotThereYetError(name, epoch)
-            relation_frame(session, self.meta.objects.uri, version, visible[name], epoch).createOrReplaceTempView(f"`{name}`")
-        return session.sql(sql)
+        named = [r for r in version.catalog.at(epoch) if r.name in relations]
+        for relation in named:
+            if output_of(relation) is not None:
+                frame = relation_frame(session, self.meta.objects.uri, version, relation, epoch)
+                frame.createOrReplaceTempView(f"`{relation.name}`")
+        try:
+            return session.sql(sql)
+        except AnalysisException as err:
+            missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
+            if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in [r.name for r in named]:
+                raise NoStoredRowsError(missing) from err
+            raise
+
+
+def _placed(source: CreateSource, base: Path) -> CreateSource:
+    """The source with an absolute path: what is stored must not depend on where anybody stands."""
+    return msgspec.structs.replace(source, options={**source.options, "path": absolute_path(source.options["path"], base)})
+
+
+def _described(catalog: Catalog, source: CreateSource) -> CreateSource:
+    """The source with its columns, from its first file where the statement names none. Raises MissingPathError, NoFilesError, and errors of
+    the file. Cost: one listing, one file's footer."""
+    if source.fields or any(r.name == source.name for r in catalog.live()):
+        return source
+    files = list_files(source.options["path"], source.options)
+    if not files:
+        raise NoFilesError(source.name, source.options["path"])
+    store, name = open_file(files[0].path, source.options)
+    with BufferedReader(RangeFile(store, name, files[0].size)) as opened:
+        return msgspec.structs.replace(source, fields=parquet_fields(opened, files[0].path))
+
+
+@contextmanager
+def _told_as_ours(source: SourceText) -> Iterator[None]:
+    """Turns what Spark raises while a query runs into what it means: a damaged object that a worker met, or an expression that raised."""
+    try:
+        with translated(source):
+            yield
+    except SqlError as err:
+        if isinstance(err.__cause__, PySparkException) and (carried := carried_failure(err.__cause__)) is not None:
+            raise carried from err
+        raise
 
 
 def show(catalog: Catalog, statement: Show) -> pa.Table:

@@ -30,18 +30,19 @@ FLUSH: Mapping[str, str] = {
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(512 << 20),
 }
 
-#: What makes small epochs quick on one machine.
+#: What makes small epochs quick.
 DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    "spark.driver.host": "localhost",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
     "spark.python.worker.reuse": "true",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.codegen.wholeStage": "true",
 }
+
+#: Where the driver is the whole cluster it needs no network, and none of the machine's names; workers elsewhere could not call it back.
+LOCAL_DEFAULTS: Mapping[str, str] = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def debugging() -> bool:
@@ -64,16 +65,23 @@ def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None 
 def build_spark(app_name: str = "tussock", master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The active session, or a new one with everything an epoch needs.
 
+    On a cluster, workers start the Python that PYSPARK_PYTHON or `spark.pyspark.python` names, `python3` of their PATH if none does, and
+    get this code by spark-submit's --py-files, or from a session's `sparkContext.addPyFile`.
+
     Args:
-        master: LOCAL_MASTER when None and spark-submit names none.
+        master: where None, spark-submit's; else the one in `settings` (`spark.master`), else LOCAL_MASTER.
         settings: override DEFAULTS, never REQUIRED.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else local workers are the PATH's python3, which lacks the packages
-    builder = SparkSession.builder.appName(app_name)
     submitted = "SPARK_SUBMIT_MODE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has settled master and memory
+    chosen = dict(settings or {})
     if master is not None or not submitted:
-        builder = builder.master(master or LOCAL_MASTER)
-    for name, value in {**({} if submitted else {**DEFAULTS, **_quiet()}), **(settings or {}), **REQUIRED}.items():
+        master = master or chosen.get("spark.master", LOCAL_MASTER)
+        local: Mapping[str, str] = LOCAL_DEFAULTS if master.startswith("local") else {}
+        chosen = {**DEFAULTS, **local, **_quiet(), **chosen, "spark.master": master}
+        if local:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else local workers are the PATH's python3, which lacks the packages
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in {**chosen, **REQUIRED}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

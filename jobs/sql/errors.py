@@ -33,6 +33,15 @@ class SqlError(InputError):
         return self.reason + _where(self.place, self.excerpt)
 
 
+class NoRelationError(SqlError):
+    """A name that means no relation here."""
+
+    def __init__(self, name: str, existing: tuple[str, ...], place: Place | None = None, excerpt: str | None = None) -> None:
+        InputError.__init__(self, name, existing, place, excerpt)
+        self.name, self.place, self.excerpt = name, place, excerpt
+        self.reason = f"there is no relation {name}; those that exist: {', '.join(existing) or 'none yet'}"
+
+
 class UnsupportedQueryError(SqlError):
     """SQL that Spark understands but that cannot be kept incrementally (yet): the construct, where it stood, and why not."""
 

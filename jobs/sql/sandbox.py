@@ -12,7 +12,7 @@ import msgspec
 from py4j.java_gateway import JavaObject, JVMView
 from pyspark.sql import SparkSession
 
-from jobs.sql.errors import SqlError, translated
+from jobs.sql.errors import NoRelationError, SqlError, translated
 from jobs.sql.source_text import SourceText
 from jobs.sql.tokens import tokens_of
 from statestore.meta.catalog import ColumnSpec, Relation
@@ -126,8 +126,7 @@ class Sandbox:
         except SqlError as err:
             if (missing := _MISSING.match(err.reason)) is None:
                 raise
-            there = ", ".join(sorted(self.relations)) or "none yet"
-            raise SqlError(f"there is no relation {missing[1]}; those that exist: {there}", err.place, err.excerpt) from err
+            raise NoRelationError(missing[1], tuple(sorted(self.relations)), err.place, err.excerpt) from err
 
     def frame(self, relation: Relation) -> JavaObject:
         """The empty Dataset (JVM) of one relation."""
