@@ -74,7 +74,9 @@ def build_spark(app_name: str = "tussock", master: str | None = None, settings: 
     """
     submitted = "SPARK_SUBMIT_MODE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has settled master and memory
     chosen = dict(settings or {})
-    if master is not None or not submitted:
+    if submitted and master is None:
+        chosen.pop("spark.master", None)
+    else:
         master = master or chosen.get("spark.master", LOCAL_MASTER)
         local: Mapping[str, str] = LOCAL_DEFAULTS if master.startswith("local") else {}
         chosen = {**DEFAULTS, **local, **_quiet(), **chosen, "spark.master": master}
