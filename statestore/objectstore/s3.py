@@ -21,7 +21,9 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectTimeoutError,
     CredentialRetrievalError,
+    EndpointConnectionError,
     IncompleteReadError,
     NoCredentialsError,
     ParamValidationError,
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 PARALLEL_REQUESTS = 16  # of one process; the connection pool has as many, so that none is opened and thrown away
-CONNECT_TIMEOUT_S = 5
+CONNECT_TIMEOUT_S = 2  # an endpoint that does not answer at all is told after ATTEMPTS of these and the backoff, some 10 s
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
 ATTEMPTS = 4  # of each request, with botocore's exponential backoff between them
 SETTLE_BACKOFF_S = 0.05  # doubles; between the attempts to find out what became of a conditional PUT
@@ -227,7 +229,7 @@ class S3ObjectStore:
         except ParamValidationError as err:
             raise BadStoreError(self.uri, f"{operation} {name!r} is no request that S3 takes; is this a bucket's name?") from err
         except BotoCoreError as err:
-            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", type(err).__name__.removesuffix("Error")) from err
+            raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", _reason_of(err)) from err
 
     def _error_of(self, err: ClientError, operation: str, name: str, size: int) -> Exception:
         code, what = _code(err), f"{operation} {name!r}"
@@ -283,6 +285,15 @@ _client_lock = threading.Lock()
 
 def _code(err: ClientError) -> str:
     return str(err.response["Error"].get("Code") or err.response["ResponseMetadata"]["HTTPStatusCode"])
+
+
+def _reason_of(err: BotoCoreError) -> str:
+    """Why no answer came, in words where it is the usual reason."""
+    if isinstance(err, ConnectTimeoutError):
+        return f"the endpoint did not answer within {CONNECT_TIMEOUT_S} s"
+    if isinstance(err, EndpointConnectionError):
+        return "the endpoint refuses connections, or its name is not known"
+    return type(err).__name__.removesuffix("Error")
 
 
 def _is_settled_by_reading(err: Exception) -> bool:
