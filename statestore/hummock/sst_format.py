@@ -132,7 +132,7 @@ def require_crc(name: str, place: str, data: bytes | memoryview, expected: int) 
 
 def object_name(prefix: str, data: bytes) -> str:
     """`<prefix>/<xxh3_128 of the bytes, 32 hex digits>.sst`."""
-    return f"{prefix}/{xxhash.xxh3_128_hexdigest(data)}.sst"
+    return f"{prefix.rstrip('/')}/{xxhash.xxh3_128_hexdigest(data)}.sst"
 
 
 def row_schema(columns: pa.Schema) -> pa.Schema:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
 import pyarrow as pa
 
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.sst_writer import build_sst, encode_blocks
 from statestore.meta.catalog import Catalog
 from statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
 from statestore.objectstore.base import ObjectStore
@@ -63,6 +65,30 @@ class StoreModel:
             for key, op, value in zip(keys, ops, values, strict=True):
                 self.rows.setdefault(key, {})[epoch] = value if op else None
         return ssts
+
+    def rewrite(self, target_rows: int) -> None:
+        """Put all rows, each key with all its versions, into level 1: made from the dict, not by the store's own merge."""
+        ssts, entries = [], [(key, epoch) for key in sorted(self.rows) for epoch in sorted(self.rows[key], reverse=True)]
+        tables = sorted({key[:4] for key, _ in entries})
+        for table in tables:
+            mine = [entry for entry in entries if entry[0][:4] == table]
+            cuts = [0, *[i for i in range(target_rows, len(mine), target_rows) if mine[i][0] != mine[i - 1][0]], len(mine)]
+            for start, end in pairwise(cuts):
+                ssts.append(self._sst(mine[start:end]))
+        self.version = msgspec.structs.replace(self.version, levels=((), tuple(ssts)))
+
+    def _sst(self, entries: list[tuple[bytes, int]]) -> SstInfo:
+        values = [self.rows[key][epoch] for key, epoch in entries]
+        columns = [pa.array([None if row is None else row[f.name] for row in values], f.type) for f in ROW_SCHEMA]
+        heads = [
+            pa.array([key for key, _ in entries], pa.binary()),
+            pa.array([epoch for _, epoch in entries], pa.uint64()),
+            pa.array([row is not None for row in values]).cast(pa.uint8()),
+        ]
+        rows = pa.table([*heads, *columns], names=["key", "epoch", "op", *ROW_SCHEMA.names])
+        sst = build_sst([encode_blocks(int.from_bytes(entries[0][0][:4], "big"), rows)], "data/rewritten")
+        self.objects.put(sst.info.name, sst.data)
+        return sst.info
 
     def get(self, key: bytes, epoch: int) -> Row | None:
         """The row of a key as of an epoch."""

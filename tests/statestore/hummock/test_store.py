@@ -28,10 +28,14 @@ def _block_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 3)
 
 
-@pytest.fixture(params=[(seed, wide, target) for seed in (1, 2) for wide in (False, True) for target in (3_000, 1 << 20)], ids=str)
+_SHAPES = [(1, False, 3_000, False), (2, True, 3_000, True), (3, False, 1 << 20, True), (4, True, 1 << 20, False), (5, False, 3_000, True)]
+
+
+@pytest.fixture(params=_SHAPES, ids=str)
 def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreModel, random.Random]:
-    """Twelve epochs of random puts and deletes on three tables, from two actors; also of keys too wide to be padded."""
-    seed, wide, target = request.param
+    """Twelve epochs of random puts and deletes on three tables, from two actors; also of keys too wide to be padded, and with eight
+    epochs rewritten into level 1, so that blocks hold several versions of a key."""
+    seed, wide, target, rewritten = request.param
     rng = random.Random(seed)
     names = _names(rng, wide)
     model = StoreModel(objects)
@@ -45,6 +49,8 @@ def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreMo
                     changes[key] = None if rng.random() < 0.3 else {"n": rng.randrange(1000), "s": rng.choice([None, "", "ß", "long " * 9])}
                 batches.append(sealed(table_id, changes))
         model.commit(epoch, batches, target)
+        if rewritten and epoch == 80:
+            model.rewrite(target // 40)
     return model, rng
 
 
