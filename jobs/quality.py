@@ -199,12 +199,15 @@ class QualityGate:
             gx.ValidationDefinition(name=view, data=batches, suite=context.suites.add_or_update(suite))
         )
         run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp((epoch >> 16) / 1000, UTC))
-        result = definition.run(
-            batch_parameters={"dataframe": rows},
-            run_id=run,
-            # SUMMARY lets Spark stop at the sample; COMPLETE would collect every failing row to the driver.
-            result_format={"result_format": "SUMMARY", "unexpected_index_column_names": key, "partial_unexpected_count": SAMPLE_KEYS},
-        )
+        # Counts first: looking for the keys of failing rows costs two more Spark jobs an expectation, so only a suite that failed does.
+        # SUMMARY lets Spark stop at the sample; COMPLETE would collect every failing row to the driver.
+        formats: list[dict[str, Any]] = [
+            {"result_format": "BASIC", "partial_unexpected_count": SAMPLE_KEYS},
+            {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE_KEYS, "unexpected_index_column_names": key},
+        ]
+        result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[0])
+        if not result.success:
+            result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[1])
         suite_id = ExpectationSuiteIdentifier(view)
         result_id = ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id)
         pages: Any = [result_id, suite_id]  # these and the index, however long the history is

@@ -28,6 +28,8 @@ from statestore.errors import DamagedError, InputError
 SPARK_CONNECTION = "spark_default"
 BIN = Path(sys.executable).parent
 
+QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}  # a task's log is for people
+
 PARAMS: Mapping[str, Param] = {
     "start": Param(
         None,
@@ -136,7 +138,7 @@ class SubmitJob(SparkSubmitOperator):
             conn_id=SPARK_CONNECTION,
             name=f"{pipeline.name}.{task_id}",
             application=str(steps.ROOT / "jobs" / application),
-            conf={"spark.ui.showConsoleProgress": "false", **pipeline.spark},
+            conf={**QUIET, **pipeline.spark},
             **more,
         )
         self.pipeline_name = pipeline.name

@@ -1,0 +1,237 @@
+"""The demo: real flights, days of them through the Airflow DAG, every view compared with Spark.
+
+    make demo            three days
+    python scripts/demo.py --days 5
+
+1. Writes the flights of 2013 as Parquet files, one a day.
+2. Applies pipelines/flights: sources, tables, views.
+3. Runs the DAG `epoch_flights` once per day, each run over its own day: pin, run, commit, audit, publish.
+4. Prints each epoch's rows and time, and the views.
+5. Computes every view again with Spark over the same days' files, from scratch, and compares.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from jobs.cli import table_text  # noqa: E402
+from jobs.pipeline import Pipeline, find_pipeline  # noqa: E402
+from jobs.process import open_meta  # noqa: E402
+from jobs.session import Session  # noqa: E402
+from jobs.sql.script import split_script  # noqa: E402
+from pipelines.flights import load  # noqa: E402
+
+LOGS = ROOT / ".airflow" / "demo"
+VIEW = re.compile(r"CREATE\s+MATERIALIZED\s+VIEW\s+IF\s+NOT\s+EXISTS\s+(\w+)\s+AS\s+(.*)", re.DOTALL | re.IGNORECASE)
+FLOAT_TOLERANCE = 1e-9
+ROWS_SHOWN = 10
+
+
+class DemoError(Exception):
+    """A step did not end well; the message says which, and where its output is."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """One epoch of the demo, as the table shows it."""
+
+    day: date
+    epoch: int
+    rows_in: int  # taken from files
+    rows_out: int  # changes of all views
+    seconds: float  # the whole DAG run, JVM starts included
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run days of real flights through Airflow and compare every view with Spark.")
+    parser.add_argument("--days", type=int, default=3, help="how many days to run (default: %(default)s)")
+    given = parser.parse_args()
+    started = time.monotonic()
+    try:
+        pipeline = fresh_pipeline()
+        say(f"1. Writing the flights of 2013 to {shown(pipeline.data)}")
+        for name, rows in load.load(Path(str(pipeline.data))).items():
+            print(f"   {name:<9}{rows:>8,} rows")
+        say(f"2. Applying pipelines/flights to the store {shown(pipeline.store)}")
+        run("apply", [sys.executable, "-m", "jobs.cli", "apply", "flights"])
+        days = [load.FIRST_DAY + timedelta(days=n) for n in range(given.days)]
+        say(f"3. Running the Airflow DAG epoch_flights over {given.days} days")
+        epochs = [run_day(pipeline, day) for day in days]
+        say("4. The epochs, and the views that readers see now")
+        print(epoch_table(epochs))
+        equal = compare_views(pipeline, days)
+    except DemoError as err:
+        print(f"\ndemo: {err}", file=sys.stderr)
+        return 1
+    print(
+        f"\n{'Every view is equal to Spark.' if equal else 'NOT equal to Spark; see above.'} {time.monotonic() - started:.0f} seconds in all."
+    )
+    print(where_to_look(pipeline))
+    return 0 if equal else 1
+
+
+def fresh_pipeline() -> Pipeline:
+    """The flights pipeline with an empty store. Only a store that a demo made here is removed."""
+    pipeline = find_pipeline("flights", ROOT / "pipelines")
+    store = Path(pipeline.store)
+    if "://" in pipeline.store or (store.exists() and ROOT / ".tussock" not in store.parents):
+        raise DemoError(f"the store {pipeline.store} is not the demo's to empty; unset FLIGHTS_STORE, or point it to a new folder")
+    shutil.rmtree(store, ignore_errors=True)
+    return pipeline
+
+
+def run_day(pipeline: Pipeline, day: date) -> EpochRow:
+    """Run the DAG once, over one day."""
+    interval = {"start": f"{day}T00:00:00Z", "end": f"{day + timedelta(days=1)}T00:00:00Z"}
+    started = time.monotonic()
+    run(f"day-{day}", [str(ROOT / "scripts/airflow.sh"), "dags", "test", "epoch_flights", "--conf", json.dumps(interval)])
+    seconds = time.monotonic() - started
+    meta = open_meta(pipeline.store)
+    version = meta.latest()
+    sealed = meta.sealed(version.published)
+    if sealed is None or version.published != version.epoch:
+        raise DemoError(f"the run of {day} ended, but epoch {version.epoch} is not published; see {LOGS / f'day-{day}.log'}")
+    counts = msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]])
+    kinds = {relation.name: relation.kind for relation in version.catalog.live()}
+    row = EpochRow(
+        day,
+        version.published,
+        sum(taken for name, (taken, _) in counts.items() if kinds.get(name) == "source"),
+        sum(out for name, (_, out) in counts.items() if kinds.get(name) == "view"),
+        seconds,
+    )
+    print(f"   {day}: epoch {row.epoch}, {row.rows_in:,} rows in, {row.rows_out:,} changes of views, {seconds:.0f} s", flush=True)
+    return row
+
+
+def epoch_table(epochs: Sequence[EpochRow]) -> str:
+    """The epochs as aligned text."""
+    columns = {
+        "day": [str(e.day) for e in epochs],
+        "epoch": [e.epoch for e in epochs],
+        "committed (UTC)": [datetime.fromtimestamp((e.epoch >> 16) / 1000, UTC).strftime("%H:%M:%S") for e in epochs],
+        "rows in": [e.rows_in for e in epochs],
+        "view changes out": [e.rows_out for e in epochs],
+        "DAG run, s": [round(e.seconds, 1) for e in epochs],
+    }
+    return table_text(pa.table(columns))
+
+
+def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
+    """Print every view, compute it again with plain Spark over the same files, and compare. True: all are equal."""
+    all_equal = True
+    with Session(pipeline.store, create=False) as session:
+        spark = session.spark.newSession()
+        for name in ("flights", "weather"):
+            spark.read.parquet(*(f"{pipeline.data}/{name}/{day}.parquet" for day in days)).createOrReplaceTempView(name)
+        for name in ("airlines", "airports", "planes"):
+            spark.createDataFrame(load.read_table(name)).createOrReplaceTempView(name)
+        for path, script in pipeline.scripts():
+            for statement in split_script(script) if path.name == "views.sql" else ():
+                if (found := VIEW.search(statement.text)) is None:
+                    continue
+                view, select = found[1], found[2]
+                spark.sql(select).createOrReplaceTempView(view)
+                truth = spark.table(view).toArrow()
+                order = re.search(r"ORDER BY (.*?) LIMIT", " ".join(select.split()))  # a top-n's rows are shown in its order
+                ours = session.query(f"SELECT * FROM {view}" + (f" ORDER BY {order[1]}" if order else ""))
+                difference = difference_of(ours, truth)
+                all_equal &= difference is None
+                print(f"\n{view}: {ours.num_rows} rows, {'equal to Spark' if difference is None else f'NOT EQUAL: {difference}'}")
+                print(table_text((ours if order else in_order(ours)).slice(0, ROWS_SHOWN)))
+                if ours.num_rows > ROWS_SHOWN:
+                    print(f"… {ours.num_rows - ROWS_SHOWN} more")
+    return all_equal
+
+
+def difference_of(ours: pa.Table, truth: pa.Table) -> str | None:
+    """What differs between two tables as multisets of rows; None where nothing does. Floats may differ by FLOAT_TOLERANCE, relatively."""
+    if ours.schema.names != truth.schema.names:
+        return f"columns {ours.schema.names} instead of {truth.schema.names}"
+    if [str(field.type) for field in ours.schema] != [str(field.type) for field in truth.schema]:
+        return f"types {ours.schema.types} instead of {truth.schema.types}"
+    if ours.num_rows != truth.num_rows:
+        return f"{ours.num_rows} rows instead of {truth.num_rows}"
+    left, right = in_order(ours), in_order(truth)
+    for name in ours.schema.names:
+        one, other = left[name].combine_chunks(), right[name].combine_chunks()
+        same = pc.equal(one, other)
+        if pa.types.is_floating(one.type):
+            close = pc.less_equal(
+                pc.abs(pc.subtract(one, other)), pc.multiply(FLOAT_TOLERANCE, pc.max_element_wise(pc.abs(one), pc.abs(other)))
+            )
+            same = pc.or_kleene(same, close)
+        same = pc.or_kleene(same.fill_null(False), pc.and_(one.is_null(), other.is_null()))
+        if pc.all(same).as_py() is False:
+            row = pc.index(same, False).as_py()
+            return f"column {name}: {one[row]} instead of {other[row]}"
+    return None
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Rows sorted by the columns that are no floats, which are keys in all of the pipeline's views, and then by the floats."""
+    names = [f.name for f in rows.schema if not pa.types.is_floating(f.type)] + [
+        f.name for f in rows.schema if pa.types.is_floating(f.type)
+    ]
+    return rows.sort_by([(name, "ascending") for name in names])
+
+
+def run(step: str, command: Sequence[str]) -> None:
+    """Run a step; its output goes to a log, and is shown when it fails."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{step}.log"
+    with log.open("w") as out:
+        # An Airflow home of somebody else's must not be filled with our runs.
+        code = subprocess.run(
+            command, cwd=ROOT, env=os.environ | {"AIRFLOW_HOME": str(ROOT)}, stdout=out, stderr=subprocess.STDOUT
+        ).returncode
+    if code:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+        raise DemoError(f"step {step} failed (exit code {code}); its last lines, of {log}:\n{tail}")
+
+
+def where_to_look(pipeline: Pipeline) -> str:
+    """The places to go on from."""
+    docs = pipeline.quality.docs / "index.html" if pipeline.quality is not None else None
+    return "\n".join(
+        [
+            "",
+            "Where to look",
+            f"  quality reports   {docs}",
+            f"  logs of the runs  {LOGS}",
+            f"  the store         {pipeline.store}",
+            "  the views' plans  .venv/bin/tussock explain --pipeline flights",
+            '  ask               .venv/bin/tussock query --pipeline flights "SELECT * FROM worst_routes"',
+            "  Airflow's UI      make up   (http://localhost:8080; it shows these runs, the next days run when epoch_flights is unpaused)",
+        ]
+    )
+
+
+def shown(place: str | None) -> str:
+    """A path within the checkout, shortened."""
+    return str(place).removeprefix(f"{ROOT}/")
+
+
+def say(text: str) -> None:
+    """A heading."""
+    print(f"\n{text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
