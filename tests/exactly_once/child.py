@@ -1,0 +1,22 @@
+"""The epoch job as a child process: `jobs.epoch` as it is, with points on its way, one clock for all runs, and small SSTs."""
+
+import os
+import sys
+from unittest.mock import patch
+
+from jobs import epoch
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from tests.exactly_once.faults import DRIVER_PID, PointedStore
+from tests.exactly_once.workload import CLOCK_MS, TARGET_SST_BYTES
+
+
+def open_meta(store: str) -> MetaStore:
+    """The store with every request a point. All runs share a clock, so that one epoch has one name in all of them."""
+    return MetaStore(PointedStore(open_object_store(store)), f"child-{os.getpid()}", lambda: CLOCK_MS)
+
+
+if __name__ == "__main__":
+    os.environ[DRIVER_PID] = str(os.getpid())
+    with patch.object(epoch, "open_meta", open_meta), patch.object(epoch, "TARGET_SST_BYTES", TARGET_SST_BYTES):
+        sys.exit(epoch.main(sys.argv[1:]))

@@ -1,0 +1,83 @@
+"""The template store and its undisturbed second epoch, made once."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import epoch
+from statestore.meta.version import HummockVersion
+from tests.exactly_once import workload
+from tests.exactly_once.faults import FAULT_FILE, Fault, plan_fault
+
+ROOT = Path(__file__).resolve().parents[2]
+CHILD_TIMEOUT_S = 180
+
+
+@dataclass(frozen=True)
+class Case:
+    """What disturbed runs start from and end as."""
+
+    template: Path
+    data: Path
+    undisturbed: HummockVersion
+    rows: dict[str, pa.Table]  # by Spark
+    pipeline: Path
+
+
+@pytest.fixture(autouse=True)
+def _small_ssts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch, "TARGET_SST_BYTES", workload.TARGET_SST_BYTES)
+
+
+@pytest.fixture(scope="session")
+def case(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    root = tmp_path_factory.mktemp("exactly_once")
+    template, data, undisturbed = root / "template", root / "data", root / "undisturbed"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(epoch, "TARGET_SST_BYTES", workload.TARGET_SST_BYTES)
+        workload.prepare(spark, template, data)
+        shutil.copytree(template, undisturbed)
+        workload.resume(spark, undisturbed)
+    pipeline = root / "pipelines" / "once"
+    pipeline.mkdir(parents=True)
+    (pipeline / "pipeline.toml").write_text(
+        'name = "once"\nstore = "${TUSSOCK_TEST_STORE}"\nsql = ["views.sql"]\n[spark]\n'
+        '"spark.driver.memory" = "1g"\n"spark.python.daemon.module" = "tests.exactly_once.daemon"\n'
+    )
+    return Case(template, data, workload.open_meta(undisturbed).latest(), workload.truth(spark, data), pipeline)
+
+
+@pytest.fixture
+def store(case: Case, tmp_path: Path) -> Path:
+    """A copy of the template."""
+    return Path(shutil.copytree(case.template, tmp_path / "store"))
+
+
+@pytest.fixture
+def start_job(case: Case, store: Path, tmp_path: Path) -> Callable[..., "subprocess.Popen[str]"]:
+    """Starts the epoch job on `store` as a process of its own, with a fault in its way."""
+
+    def start(fault: Fault | None = None) -> "subprocess.Popen[str]":
+        file = tmp_path / "fault.json"
+        if fault is not None or not file.exists():
+            plan_fault(file, fault)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TUSSOCK_TEST_STORE": str(store),
+            FAULT_FILE: str(file),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        command = [sys.executable, "-m", "tests.exactly_once.child", "--pipeline", str(case.pipeline)]
+        return subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return start

@@ -1,0 +1,43 @@
+"""Spark's Python daemon with the points of `tests.exactly_once.faults` in the actors' way; named by `spark.python.daemon.module`."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import daemon
+
+from jobs import actor
+from statestore.hummock import ingest
+from tests.exactly_once.faults import reach
+
+
+def watch_levels() -> None:
+    """Make the beginning and the end of each unit's level a point."""
+    run = actor._Unit.run
+
+    def watched(unit: actor._Unit) -> Iterator[pa.RecordBatch]:
+        reach(f"level {unit.level} begins")
+        yield from run(unit)
+        reach(f"level {unit.level} ends")
+
+    actor._Unit.run = watched  # type: ignore[method-assign,assignment]
+
+
+def watch_uploads() -> None:
+    """Make every upload of SSTs a point; workers find the function by its name, so they all get this one."""
+    upload: Callable[..., Any] = ingest.batch_ingest
+
+    def batch_ingest(*arguments: Any) -> Any:
+        reach("flush begins")
+        infos = upload(*arguments)
+        reach("flush ends")
+        return infos
+
+    for module in (ingest, actor):
+        module.batch_ingest = batch_ingest  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    watch_levels()
+    watch_uploads()
+    daemon.manager()

@@ -1,0 +1,75 @@
+"""The epoch job killed with SIGKILL at each of its steps and started again."""
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.exactly_once import workload
+from tests.exactly_once.conftest import CHILD_TIMEOUT_S, Case
+from tests.exactly_once.faults import Fault, marker
+from tests.truth.compare import assert_same_answer
+
+KILLED_AT = (
+    "before put_if_absent meta/barrier",
+    "after put_if_absent meta/barrier",
+    *(f"level {level} begins" for level in range(workload.LEVELS)),
+    "flush begins",
+    "flush ends",
+    "after put_if_absent meta/manifest",
+    "after put_if_absent meta/version",
+)
+DEEP = (
+    *(f"level {level} ends" for level in range(workload.LEVELS)),
+    "before put_if_absent meta/manifest",
+    "before put_if_absent meta/version",
+)
+
+
+def assert_undisturbed(case: Case, store: Path) -> None:
+    """The store's newest version is the undisturbed run's, to the last SST's hash, and its rows are Spark's."""
+    meta = workload.open_meta(store)
+    assert meta.latest() == case.undisturbed
+    assert meta.open_barrier() is None
+    for name, expected in case.rows.items():
+        assert_same_answer(workload.read(meta, name), expected, name)
+
+
+@pytest.mark.spark
+def test_an_undisturbed_run_equals_spark_and_uses_every_level(case: Case, store: Path, spark: SparkSession) -> None:
+    workload.resume(spark, store)
+    assert_undisturbed(case, store)
+    assert len(case.undisturbed.levels[0]) > 2 * 2  # several SSTs an epoch
+
+
+@pytest.mark.kill
+@pytest.mark.spark
+@pytest.mark.parametrize("point", [*KILLED_AT, *(pytest.param(p, marks=pytest.mark.deep) for p in DEEP)])
+def test_a_killed_epoch_started_again_ends_as_if_undisturbed(
+    point: str, case: Case, store: Path, spark: SparkSession, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    child = start_job(Fault(point, "kill driver"))
+    _, errors = child.communicate(timeout=CHILD_TIMEOUT_S)
+    assert marker(tmp_path / "fault.json").exists(), f"the run did not come to {point!r}: {errors[-2000:]}"
+    assert child.returncode == -signal.SIGKILL, errors[-2000:]
+    workload.resume(spark, store)
+    assert_undisturbed(case, store)
+
+
+@pytest.mark.kill
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "point", ["level 1 begins", "flush ends", *(pytest.param(f"level {n} ends", marks=pytest.mark.deep) for n in range(workload.LEVELS))]
+)
+@pytest.mark.parametrize("action", ["kill worker", pytest.param("raise", marks=pytest.mark.deep)])
+def test_a_worker_that_dies_is_replaced_and_changes_nothing(
+    point: str, action: str, case: Case, store: Path, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    child = start_job(Fault(point, action))
+    _, errors = child.communicate(timeout=CHILD_TIMEOUT_S)
+    assert marker(tmp_path / "fault.json").exists(), errors[-2000:]
+    assert child.returncode == 0, errors[-2000:]
+    assert_undisturbed(case, store)
