@@ -1,13 +1,18 @@
 """Version deltas: version n+1 is version n plus delta n+1. Pure data and one pure function.
 
-A new kind of change (a compaction task opened, closed, committed) is one more struct in `Change` and one more case in `apply`.
+A new kind of change is one more struct in `Change` and one more case in `apply`.
 """
+
+from collections.abc import Sequence
 
 import msgspec
 
 from statestore.meta.catalog import Catalog
 from statestore.meta.errors import BadDeltaError
-from statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
+from statestore.meta.levels import conflict_of, inputs_of, levels_after, why_not, why_not_outputs
+from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo, VnodeMapping
+
+MAX_EPOCHS = 1024  # that a reader may name; the floor follows them where nobody raises it, so that a version stays small
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=True):
@@ -45,7 +50,44 @@ class MappingChanged(msgspec.Struct, frozen=True, tag="mapping"):
     mapping: VnodeMapping
 
 
-Change = EpochCommitted | Published | FloorRaised | RelationsForgotten | MappingChanged
+class CompactionOpened(msgspec.Struct, frozen=True, tag="compaction_open"):
+    """A compactor took SSTs to merge. Until the task is committed or closed, nobody else takes them."""
+
+    task: CompactionTask
+
+
+class CompactionCommitted(msgspec.Struct, frozen=True, tag="compaction"):
+    """What an open task merged takes its inputs' place. Changes no row that a readable epoch sees, so epochs and it go in any order."""
+
+    task_id: int
+    outputs: tuple[SstInfo, ...]  # in key order
+
+
+class CompactionClosed(msgspec.Struct, frozen=True, tag="compaction_close"):
+    """An open task ends without effect: its commit is refused from here on, and its objects may go."""
+
+    task_id: int
+    reason: str
+
+
+class SstsMoved(msgspec.Struct, frozen=True, tag="move"):
+    """SSTs went down to `target` as they are, past nothing that holds their keys: a compaction that reads and writes no row."""
+
+    inputs: tuple[LevelInput, ...]
+    target: int
+
+
+Change = (
+    EpochCommitted
+    | Published
+    | FloorRaised
+    | RelationsForgotten
+    | MappingChanged
+    | CompactionOpened
+    | CompactionCommitted
+    | CompactionClosed
+    | SstsMoved
+)
 
 
 class VersionDelta(msgspec.Struct, frozen=True):
@@ -83,6 +125,15 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
             wanted, found = len(version.mapping.units), len(mapping.units)
             _require(delta, wanted == found, f"its mapping has {found} vnodes, the store has {wanted}")
             return msgspec.structs.replace(version, id=delta.id, mapping=mapping)
+        case CompactionOpened(task):
+            return _apply_opened(version, delta, task)
+        case CompactionCommitted(task_id, outputs):
+            return _apply_compaction(version, delta, _open_task(version, delta, task_id), outputs)
+        case CompactionClosed(task_id):
+            _open_task(version, delta, task_id)
+            return msgspec.structs.replace(version, id=delta.id, tasks=_tasks_without(version, task_id))
+        case SstsMoved(inputs, target):
+            return _apply_move(version, delta, inputs, target)
 
 
 def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochCommitted) -> HummockVersion:
@@ -98,15 +149,77 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         catalog.next_relation_id >= version.catalog.next_relation_id and catalog.next_table_id >= version.catalog.next_table_id,
         "its catalog would allot ids again that are in use",
     )
+    epochs = _newest((*version.epochs, change.epoch), version.published)
     return msgspec.structs.replace(
         version,
         id=delta.id,
         epoch=change.epoch,
-        epochs=(*version.epochs, change.epoch),
+        epochs=epochs,
+        min_readable_epoch=max(version.min_readable_epoch, epochs[0] if len(epochs) <= len(version.epochs) else 0),
         log_end=change.log_end,
         levels=((*change.ssts, *version.levels[0]), *version.levels[1:]),
         catalog=catalog,
+        retired=(),
     )
+
+
+def _newest(epochs: tuple[int, ...], published: int) -> tuple[int, ...]:
+    """The newest epochs and, however old, the published one: MAX_EPOCHS at most."""
+    if len(epochs) <= MAX_EPOCHS:
+        return epochs
+    newest = epochs[-MAX_EPOCHS:]
+    return newest if published >= newest[0] else (published, *newest[1:])
+
+
+def _apply_opened(version: HummockVersion, delta: VersionDelta, task: CompactionTask) -> HummockVersion:
+    _require(delta, task.id == version.next_task_id, f"it opens compaction task {task.id}, the next one is {version.next_task_id}")
+    _require(delta, task.opened == delta.id, f"its task says that version {task.opened} opened it")
+    _require_movable(version, delta, task.inputs, task.target)
+    return msgspec.structs.replace(version, id=delta.id, next_task_id=task.id + 1, tasks=(*version.tasks, task))
+
+
+def _apply_compaction(
+    version: HummockVersion, delta: VersionDelta, task: CompactionTask, outputs: tuple[SstInfo, ...]
+) -> HummockVersion:
+    reason = why_not_outputs(version, task, outputs)
+    _require(delta, reason is None, f"compaction task {task.id} does not fit: {reason}")
+    after = _moved(version, task.inputs, task.target, outputs)
+    return msgspec.structs.replace(after, id=delta.id, tasks=_tasks_without(version, task.id))
+
+
+def _apply_move(version: HummockVersion, delta: VersionDelta, inputs: tuple[LevelInput, ...], target: int) -> HummockVersion:
+    _require_movable(version, delta, inputs, target)
+    _require(delta, inputs[-1].level < target, f"it moves SSTs from level {inputs[-1].level} to level {target}")
+    found = inputs_of(version, inputs)
+    assert not isinstance(found, str), "why_not has looked"
+    return msgspec.structs.replace(_moved(version, inputs, target, found), id=delta.id)
+
+
+def _require_movable(version: HummockVersion, delta: VersionDelta, inputs: tuple[LevelInput, ...], target: int) -> None:
+    """That the inputs may be merged down to `target`, and that no open task is in the way."""
+    reason = why_not(version, inputs, target)
+    _require(delta, reason is None, f"its compaction does not fit: {reason}")
+    other = conflict_of(version, inputs, target)
+    _require(delta, other is None, f"open compaction task {other.id if other else 0} has SSTs or keys of its inputs")
+
+
+def _moved(version: HummockVersion, inputs: tuple[LevelInput, ...], target: int, outputs: Sequence[SstInfo]) -> HummockVersion:
+    """The version with `outputs` in the inputs' place, which checks have allowed."""
+    levels = levels_after(version.levels, inputs, target, outputs)
+    kept = {sst.name for sst in outputs}
+    gone = tuple(name for taken in inputs for name in taken.ssts if name not in kept)
+    return msgspec.structs.replace(version, levels=levels, retired=(*version.retired, *gone))
+
+
+def _open_task(version: HummockVersion, delta: VersionDelta, task_id: int) -> CompactionTask:
+    task = next((task for task in version.tasks if task.id == task_id), None)
+    _require(delta, task is not None, f"compaction task {task_id} is not open: it was committed or closed before, or never opened")
+    assert task is not None
+    return task
+
+
+def _tasks_without(version: HummockVersion, task_id: int) -> tuple[CompactionTask, ...]:
+    return tuple(task for task in version.tasks if task.id != task_id)
 
 
 def _require(delta: VersionDelta, holds: bool, reason: str) -> None:

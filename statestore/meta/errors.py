@@ -108,6 +108,20 @@ class EpochExpiredError(InputError):
         return f"epoch {self.epoch} is no longer kept; the oldest readable one is {self.floor}. Read a newer one, or keep more (retention)."
 
 
+class PinLapsedError(MustStopError):
+    """A reader's lease was over when somebody raised the floor."""
+
+    def __init__(self, epoch: int, holder: str) -> None:
+        super().__init__(epoch, holder)
+        self.epoch, self.holder = epoch, holder
+
+    def __str__(self) -> str:
+        return (
+            f"the pin of {self.holder!r} on epoch {self.epoch} is gone: its lease was over when retention moved on. What was read so far is"
+            " right; objects it would read next may be removed. Pin an epoch again, with a longer lease or renewed sooner, and start over."
+        )
+
+
 class NoSuchVersionError(InputError):
     """A version id that the log has not reached."""
 

@@ -10,17 +10,30 @@
     meta/log/<position>.json                   the DML and DDL log, dense from 0; never deleted
     meta/client/<hash of client id>.json       from which position on an entry of this client id may stand
     meta/payload/<hash>                        what is too large for a log entry
-    meta/pin/<epoch>/<holder>.json             readers at work
-    data/<epoch, 16 hex>/<hash>.sst            SSTs
+    meta/pin/<epoch>/<hash>-<renewal>.json     readers at work; the hash is the holder's, and a renewal lists after what it renews
+    data/<epoch, 16 hex>/<hash>.sst            SSTs that an epoch flushed
+    data/task-<id, 16 hex>/<hash>.sst          SSTs that a compaction task merged
 """
 
+import re
+from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal
 
 STORE = "meta/store.json"
 PROBE = "meta/probe.json"
 HEAD = "meta/head.json"
 PINS = "meta/pin/"
 PAYLOADS = "meta/payload/"
+DATA = "data/"
+VERSIONS = "meta/version/"
+SNAPSHOTS = "meta/snapshot/"
+MANIFESTS = "meta/manifest/"
+BARRIERS = "meta/barrier/"
+ENTRIES = "meta/log/"
+CLAIMS = "meta/client/"
+
+_OBJECT = re.compile(r"data/(?P<task>task-)?(?P<number>[0-9a-f]{16})/[^/]+")
 
 
 def version_name(version_id: int) -> str:
@@ -51,13 +64,40 @@ def payload_name(data: bytes) -> str:
     return PAYLOADS + hash_of(data)
 
 
-def pin_name(epoch: int, holder: str) -> str:
-    return f"{PINS}{epoch:020}/{hash_of(holder.encode())}.json"
+def pin_name(epoch: int, holder: str, renewal: int = 0) -> str:
+    return f"{PINS}{epoch:020}/{hash_of(holder.encode())}-{renewal:06}.json"
 
 
 def data_prefix(epoch: int) -> str:
     """Where the SSTs of an epoch go."""
-    return f"data/{epoch:016x}/"
+    return f"{DATA}{epoch:016x}/"
+
+
+def task_prefix(task_id: int) -> str:
+    """Where the SSTs of a compaction task go."""
+    return f"{DATA}task-{task_id:016x}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who alone may commit an object of data/: an epoch or a compaction task."""
+
+    kind: Literal["epoch", "task"]
+    number: int
+
+
+def origin_of(name: str) -> Origin | None:
+    """Whose object this is, by its name; None: nobody's that this release knows."""
+    found = _OBJECT.fullmatch(name)
+    if found is None:
+        return None
+    return Origin("task" if found["task"] else "epoch", int(found["number"], 16))
+
+
+def number_in(name: str) -> int | None:
+    """The number that a dense or numbered meta object is named after; None: it is named otherwise."""
+    stem = name.rpartition("/")[2].partition(".")[0]
+    return int(stem) if len(stem) == 20 and stem.isdecimal() else None
 
 
 def hash_of(data: bytes) -> str:

@@ -1,7 +1,12 @@
-"""Pins: objects that say a reader is at work at an epoch.
+"""Pins: objects that say a reader is at work at an epoch, on the SSTs of a version.
 
-A pin counts only if the floor is still at or below its epoch after the pin is written. Whoever drops old rows raises the floor first
-and lists the pins then: it sees the pin, or the reader sees the new floor.
+A pin counts only if its epoch is still readable after the pin is written. Whoever drops old rows raises the floor first and lists the
+pins then: it sees the pin, or the reader sees the new floor. The same holds for the SSTs of the version: vacuum looks up the newest
+version first and lists the pins then.
+
+A pin has a lease, so that a reader that died does not keep the store from shrinking. Nobody but the one who raises the floor judges it,
+by its own clock; everybody else honours every pin that is there. A clock that is wrong ends a lease early or late; the reader then finds
+its pin gone, or an SST missing, and never a wrong row, since the version it reads is fixed and its SSTs never change.
 """
 
 import msgspec
@@ -10,26 +15,48 @@ from statestore.meta.document import decode_document, encode_document
 from statestore.meta.names import PINS, pin_name
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
+LEASE_MS = 6 * 60 * 60 * 1000  # of a pin, unless its reader says otherwise
+
 
 class Pin(msgspec.Struct, frozen=True):
-    """A reader's claim on an epoch. `holder` is unique to the pin."""
+    """A reader's claim on an epoch and on the SSTs of a version. `holder` is unique to the reader's claim, with `renewal` to the object."""
 
     epoch: int
     holder: str
+    version: int  # id of the version whose SSTs stay; read the epoch there
+    expires_ms: int  # Unix ms from which on the one who raises the floor may remove it
+    renewal: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of the object."""
+        return pin_name(self.epoch, self.holder, self.renewal)
 
 
 def write_pin(objects: ObjectStore, pin: Pin) -> None:
     """Make a pin visible; it does not count before the floor has been checked."""
-    objects.put(pin_name(pin.epoch, pin.holder), encode_document(pin))
+    objects.put(pin.name, encode_document(pin))
 
 
-def delete_pin(objects: ObjectStore, pin: Pin) -> None:
-    """Let go of an epoch; harmless when repeated."""
-    objects.delete([pin_name(pin.epoch, pin.holder)])
+def delete_pins(objects: ObjectStore, *pins: Pin) -> None:
+    """Let go; harmless when repeated."""
+    objects.delete([pin.name for pin in pins])
+
+
+def pin_stands(objects: ObjectStore, pin: Pin) -> bool:
+    """Whether nobody has removed it. One HEAD."""
+    try:
+        objects.head(pin.name)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def list_pins(objects: ObjectStore) -> tuple[Pin, ...]:
-    """All pins, by epoch. A LIST and a GET each: for compaction and vacuum, not for commits. Raises DamagedDocumentError."""
+    """All pins, by epoch. A LIST and a GET each: for compaction and vacuum, not for commits. Raises DamagedDocumentError.
+
+    A pin that is renewed meanwhile is seen: the renewal lists after what it renews, which stays until the renewal after it.
+    """
     pins = []
     for found in objects.list(PINS):
         try:

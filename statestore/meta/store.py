@@ -1,22 +1,26 @@
 """MetaStore: the one way into meta. What a barrier, a commit or a log entry is, is told where each is defined; here is what happens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import count
 
+import msgspec
+
 from statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
+from statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
+from statestore.meta.compaction import CompactionPlan, close_task, commit_task, move_ssts, open_task
 from statestore.meta.delta import Change, EpochCommitted, FloorRaised, MappingChanged, Published, RelationsForgotten
 from statestore.meta.document import encode_document, read_document, require_document
 from statestore.meta.epoch import allot_epoch
-from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
+from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, LostRaceError, PinLapsedError, SettingError
 from statestore.meta.manifest import SealedManifest
 from statestore.meta.mapping import remap
-from statestore.meta.names import barrier_name, manifest_name
-from statestore.meta.pin import Pin, delete_pin, list_pins, write_pin
-from statestore.meta.readable import check_readable
+from statestore.meta.names import barrier_name, data_prefix, manifest_name
+from statestore.meta.pin import LEASE_MS, Pin, delete_pins, list_pins, pin_stands, write_pin
+from statestore.meta.readable import check_readable, readable_epochs, retained_floor
 from statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
 from statestore.meta.statement_log import LogEntry, StatementLog
-from statestore.meta.version import HummockVersion
+from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
 from statestore.meta.version_log import VersionLog
 from statestore.objectstore.base import ObjectStore
 
@@ -79,6 +83,10 @@ class MetaStore:
         """The barrier in force that is not committed: to be finished before another is injected."""
         return self._in_force(self.latest().epoch)
 
+    def barrier_after(self, prev_epoch: int) -> Barrier | None:
+        """The barrier in force on this epoch, committed or not; None: none was injected."""
+        return self._in_force(prev_epoch)
+
     def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """Pin what the epoch after `prev_epoch` takes in. If a barrier is in force there already, that one is returned: resume it.
 
@@ -113,8 +121,12 @@ class MetaStore:
         """Write down what an epoch wants to commit; it is not visible yet. Returns the manifest that counts: the first one sealed.
 
         Requires: every SST it names is in the bucket. Two drivers that ran the same barrier may both seal: both get the first.
-        Raises LostRaceError when another barrier holds this epoch, which only a clock set back to the very millisecond brings about.
+        Raises LostRaceError when another barrier holds this epoch, which only a clock set back to the very millisecond brings about;
+        SettingError when an SST is not named after the epoch.
         """
+        prefix = data_prefix(manifest.epoch)
+        if stray := [sst.name for sst in manifest.ssts if not sst.name.startswith(prefix)]:
+            raise SettingError(f"the name of an SST of epoch {manifest.epoch}", repr(stray[0]), f"one below {prefix}: vacuum goes by it")
         name = manifest_name(manifest.epoch)
         if self.objects.put_if_absent(name, encode_document(manifest)):
             return manifest
@@ -178,28 +190,106 @@ class MetaStore:
 
         return self._versions.append(decide)
 
+    # --- compaction
+
+    def open_compaction(self, plan: CompactionPlan, lease_ms: int = TASK_LEASE_MS) -> CompactionTask:
+        """Take SSTs for a task of compaction: nobody else compacts them, or into their keys, until it is committed or closed.
+
+        Raises LostRaceError when another task has taken some of them, or they no longer are where `plan` says. See meta/compaction.py.
+        """
+        return open_task(self._versions, self.writer, plan, self._clock_ms() + lease_ms)
+
+    def commit_compaction(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> tuple[HummockVersion, bool]:
+        """Put the outputs in the inputs' place. Returns a version that holds it, and whether this call did it.
+
+        Without effect when the task is committed already, by whomever.
+        Requires: every output is in the bucket, below `task_prefix(task.id)`, or is one of the inputs.
+        Raises LostRaceError when the task was closed.
+        """
+        return commit_task(self._versions, task, tuple(outputs))
+
+    def close_compaction(self, task_id: int, reason: str) -> HummockVersion:
+        """End an open task without effect, ours or another's: its commit is refused from here on. Without effect when it is not open."""
+        return close_task(self._versions, task_id, reason)
+
+    def close_lapsed_compactions(self) -> tuple[int, ...]:
+        """Close tasks whose lease is over by our clock, so that what a dead compactor took can be taken again. Returns their ids."""
+        now = self._clock_ms()
+        lapsed = [task for task in self.latest().tasks if task.expires_ms <= now]
+        for task in lapsed:
+            self.close_compaction(task.id, f"its lease ended at {task.expires_ms} ms")
+        return tuple(task.id for task in lapsed)
+
+    def move_ssts(self, plan: CompactionPlan) -> HummockVersion:
+        """Move SSTs down as they are. Raises LostRaceError where `open_compaction` would."""
+        return move_ssts(self._versions, plan)
+
     # --- readers and the floor
 
-    def pin(self, epoch: int) -> Pin:
-        """Keep `epoch` readable until `unpin`. Raises EpochNotCommittedError, EpochExpiredError."""
-        check_readable(self.latest(), epoch)
-        pin = Pin(epoch, f"{self.writer}/{next(self._pin_numbers)}")
-        write_pin(self.objects, pin)
-        if (floor := self.latest().min_readable_epoch) > epoch:  # it rose in between, and the one who raised it may not have seen us
-            delete_pin(self.objects, pin)
-            raise EpochExpiredError(epoch, floor)
-        return pin
+    def readable_epochs(self) -> tuple[HummockVersion, tuple[int, ...]]:
+        """The newest version, and the epochs somebody may read now or later, ascending: what compaction must keep. Lists pins."""
+        version = self.latest()
+        return version, readable_epochs(version, self.pinned_epochs())
+
+    def pin(self, epoch: int, lease_ms: int = LEASE_MS) -> Pin:
+        """Keep `epoch` readable, on `pinned_version`, until `unpin`, or until the lease is over and somebody raises the floor.
+
+        Raises EpochNotCommittedError, EpochExpiredError. Cost: three requests, two more for each compaction that is committed meanwhile.
+        """
+        version = self.latest()
+        check_readable(version, epoch)
+        pin = Pin(epoch, f"{self.writer}/{next(self._pin_numbers)}", version.id, self._clock_ms() + lease_ms)
+        while True:
+            write_pin(self.objects, pin)
+            newest = self.latest()
+            try:
+                check_readable(newest, epoch)  # the floor rose in between, and the one who raised it may not have seen us
+            except (EpochExpiredError, EpochNotCommittedError):
+                delete_pins(self.objects, pin)
+                raise
+            if _ssts(version) <= _ssts(newest):
+                return pin
+            # A compaction took out SSTs in between, and vacuum may not have seen us: pin the version that stands now, in the same object.
+            version, pin = newest, msgspec.structs.replace(pin, version=newest.id)
+
+    def pinned_version(self, pin: Pin) -> HummockVersion:
+        """The version to read `pin.epoch` on: its SSTs stay as long as the pin."""
+        return self._versions.at(pin.version)
+
+    def renew(self, pin: Pin, lease_ms: int = LEASE_MS) -> Pin:
+        """A pin on the same epoch and version with a new lease, in the place of `pin`.
+
+        Raises PinLapsedError when somebody who raised the floor has found the lease over.
+        """
+        renewed = msgspec.structs.replace(pin, expires_ms=self._clock_ms() + lease_ms, renewal=pin.renewal + 1)
+        write_pin(self.objects, renewed)
+        if not pin_stands(self.objects, pin):
+            delete_pins(self.objects, renewed)
+            raise PinLapsedError(pin.epoch, pin.holder)
+        if pin.renewal:  # `pin` itself stays until the next renewal: a listing under way may have passed the new one's place
+            delete_pins(self.objects, msgspec.structs.replace(pin, renewal=pin.renewal - 1))
+        return renewed
 
     def unpin(self, pin: Pin) -> None:
         """Let go; harmless when repeated."""
-        delete_pin(self.objects, pin)
+        before = (msgspec.structs.replace(pin, renewal=pin.renewal - 1),) if pin.renewal else ()
+        delete_pins(self.objects, pin, *before)
+
+    def pins(self) -> tuple[Pin, ...]:
+        """All pins, by epoch; those whose lease is over count until somebody raises the floor. Lists them."""
+        return list_pins(self.objects)
 
     def pinned_epochs(self) -> tuple[int, ...]:
         """Epochs that are pinned, ascending. Lists the pins."""
-        return tuple(sorted({pin.epoch for pin in list_pins(self.objects)}))
+        return tuple(sorted({pin.epoch for pin in self.pins()}))
+
+    def retain(self, keep_epochs: int = 1, keep_ms: int = 0) -> HummockVersion:
+        """Raise the floor as far as both wishes allow: see `retained_floor`. Raises SettingError."""
+        return self.raise_floor(retained_floor(self.latest(), keep_epochs, keep_ms, self._clock_ms()))
 
     def raise_floor(self, epoch: int) -> HummockVersion:
-        """Let no reader start below `epoch` any more, at most the published one; then forget relations that nobody can see. Lists pins.
+        """Let no reader start below `epoch` any more, at most the published one; then remove pins whose lease is over, and forget relations
+        that nobody can see. Lists pins.
 
         What is older may be dropped by compaction once this has returned, except what `pinned_epochs` names then. Never goes back.
         Raises EpochNotCommittedError when `epoch` is above the published one.
@@ -213,7 +303,11 @@ class MetaStore:
             return FloorRaised(epoch)
 
         self._versions.append(decide)
-        pinned = self.pinned_epochs()
+        now = self._clock_ms()
+        pins = self.pins()
+        if lapsed := [pin for pin in pins if pin.expires_ms <= now]:
+            delete_pins(self.objects, *lapsed)
+        pinned = [pin.epoch for pin in pins if pin.expires_ms > now]
 
         def forget(version: HummockVersion) -> Change | None:
             oldest = min((version.min_readable_epoch, *pinned))
@@ -276,8 +370,8 @@ class MetaStore:
     def _is_committed(self, version: HummockVersion, epoch: int) -> bool:
         if epoch in version.epochs:
             return True
-        # Below the floor the version no longer says; but a barrier stands only on a committed epoch.
-        return epoch < version.min_readable_epoch and self._in_force(epoch) is not None
+        # Of those that readers may no longer name the version does not say; but a barrier stands only on a committed epoch.
+        return epoch < version.epoch and self._in_force(epoch) is not None
 
     def _winner(self, version: HummockVersion, prev_epoch: int) -> str:
         """Who committed onto `prev_epoch`, for a message."""
@@ -285,3 +379,7 @@ class MetaStore:
         manifest = self.sealed(winner)
         by = f" (sealed by {manifest.writer!r}, attempt {manifest.attempt})" if manifest is not None else ""
         return f"epoch {winner}{by} is committed in its place, and the store is at epoch {version.epoch}"
+
+
+def _ssts(version: HummockVersion) -> set[str]:
+    return {sst.name for level in version.levels for sst in level}

@@ -34,6 +34,32 @@ class VnodeMapping(msgspec.Struct, frozen=True):
     units: tuple[int, ...]
 
 
+class KeyRange(msgspec.Struct, frozen=True):
+    """Full storage keys, both ends inclusive."""
+
+    first: bytes
+    last: bytes
+
+
+class LevelInput(msgspec.Struct, frozen=True):
+    """SSTs that a compaction task takes from one level, by name."""
+
+    level: int
+    ssts: tuple[str, ...]
+
+
+class CompactionTask(msgspec.Struct, frozen=True):
+    """SSTs that one compactor merges down to level `target`. While it is open, no other task may take them or enter its keys there."""
+
+    id: int  # allotted by meta, never reused; its objects are named data/task-<id>/…
+    writer: str  # who opened it
+    opened: int  # id of the version that opened it
+    expires_ms: int  # Unix ms from which on others may close it: a matter of progress, not of safety
+    target: int
+    inputs: tuple[LevelInput, ...]  # by level, ascending
+    ranges: tuple[KeyRange, ...] = ()  # cuts that run in parallel; empty: in one piece
+
+
 class HummockVersion(msgspec.Struct, frozen=True):
     """What a read sees. Epochs are u64: Unix ms << 16 | counter; 0 is the empty store before its first epoch."""
 
@@ -45,4 +71,7 @@ class HummockVersion(msgspec.Struct, frozen=True):
     levels: tuple[tuple[SstInfo, ...], ...]  # levels[0] = L0 runs, newest first; levels[k>=1] sorted, not overlapping
     catalog: Catalog
     mapping: VnodeMapping
-    epochs: tuple[int, ...] = (0,)  # committed epochs from the floor on, ascending: those that a reader may name
+    epochs: tuple[int, ...] = (0,)  # committed epochs that a reader may name, ascending: from the floor on, MAX_EPOCHS at most
+    next_task_id: int = 1  # of compaction; a task below it that is not in `tasks` is closed
+    tasks: tuple[CompactionTask, ...] = ()  # open ones, in order of id
+    retired: tuple[str, ...] = ()  # SSTs that compactions took out since `epoch` was committed: the run of the next epoch may read them

@@ -5,7 +5,7 @@ creates the next one has seen all before it, and the newest is found by probing:
 losing or damaging the hint costs probes, losing a snapshot costs replay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -59,10 +59,16 @@ class VersionLog:
         """The version of this id, as it was. Reads a snapshot and fewer than SNAPSHOT_EVERY deltas, more where snapshots are lost."""
         if not 0 <= version_id <= (newest := self.latest().id):
             raise NoSuchVersionError(version_id, newest)
+        if self._newest is not None and self._newest.id == version_id:
+            return self._newest
         version = self._nearest_snapshot(version_id, self._initial())
         for delta_id in range(version.id + 1, version_id + 1):
             version = apply(version, require_document(self._objects, version_name(delta_id), VersionDelta))
         return version
+
+    def deltas(self, first: int, last: int) -> Iterator[VersionDelta]:
+        """Deltas `first` to `last`, one GET each. Requires: they have been seen. Raises DamagedDocumentError."""
+        return (require_document(self._objects, version_name(i), VersionDelta) for i in range(first, last + 1))
 
     def append(self, decide: Callable[[HummockVersion], Change | None]) -> HummockVersion:
         """Commit what `decide` wants for the newest version, and return the version it made; None: nothing to do.

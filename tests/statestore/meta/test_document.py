@@ -59,8 +59,8 @@ def test_a_field_of_a_later_release_is_ignored_and_a_missing_one_is_named() -> N
     assert decode_document("x", later, StoreSettings) == StoreSettings(1, 256, 2, "UTC")
     with pytest.raises(DamagedDocumentError, match=r"checksum is right.*time_zone"):
         decode_document("x", closed(b'{"format":1,"vnode_count":256,"units":2}'), StoreSettings)
-    with pytest.raises(DamagedDocumentError, match=r"checksum is right.*compaction"):
-        decode_document("x", closed(b'{"id":1,"writer":"w","change":{"type":"compaction"}}'), VersionDelta)
+    with pytest.raises(DamagedDocumentError, match=r"checksum is right.*future"):
+        decode_document("x", closed(b'{"id":1,"writer":"w","change":{"type":"future"}}'), VersionDelta)
 
 
 def test_embedded_json_is_kept_to_the_byte_and_checked_first() -> None:

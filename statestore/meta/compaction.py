@@ -1,0 +1,121 @@
+"""Compaction tasks in the version log: opened, committed, closed. Who merges what, and that nobody else does.
+
+    open_task    ──>  CompactionOpened     the inputs are taken; the task's id names its objects, data/task-<id>/…
+    (merge, upload)
+    commit_task  ──>  CompactionCommitted  the outputs take the inputs' place
+    close_task   ──>  CompactionClosed     or: nothing comes of it
+
+Epochs are committed meanwhile: they only lay new runs on top of L0, so an open task stays able to commit until it is closed. A lease says
+when others may close it for being in their way. It guards progress, not safety: whether the commit or the closing is first in the log
+decides, and a compactor that slept however long is told.
+"""
+
+import msgspec
+
+from statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, SstsMoved
+from statestore.meta.errors import LostRaceError, SettingError
+from statestore.meta.levels import conflict_of, why_not, why_not_outputs
+from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
+from statestore.meta.version_log import VersionLog
+
+LEASE_MS = 2 * 60 * 60 * 1000  # of a task
+
+
+class CompactionPlan(msgspec.Struct, frozen=True):
+    """What a picker decided: merge these SSTs down to `target`.
+
+    Requires: inputs hold, of the levels from theirs to the target, every SST that shares keys with an older or deeper input's place:
+    all older L0 runs that overlap, and all SSTs of the target level within the least range that holds the inputs' keys.
+    """
+
+    inputs: tuple[LevelInput, ...]  # by level, ascending
+    target: int  # 0: merges neighbouring L0 runs into one
+    ranges: tuple[KeyRange, ...] = ()  # cuts for Spark tasks that work in parallel; nothing here rests on them
+
+
+def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: int) -> CompactionTask:
+    """Take the plan's SSTs. A repeat by the same writer, after an answer was lost, finds its task.
+
+    Raises LostRaceError when the plan does not fit the newest version, or an open task has taken some of it: pick again.
+    """
+    opened: CompactionTask | None = None
+
+    def decide(version: HummockVersion) -> Change | None:
+        nonlocal opened
+        for task in version.tasks:
+            if (task.writer, task.inputs, task.target) == (writer, plan.inputs, plan.target):
+                opened = task
+                return None
+        _require_free(version, plan)
+        opened = CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs, plan.ranges)
+        return CompactionOpened(opened)
+
+    log.append(decide)
+    assert opened is not None
+    return opened
+
+
+def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> tuple[HummockVersion, bool]:
+    """Put `outputs` in the inputs' place. Returns a version that holds it, and whether this call did it.
+
+    Raises LostRaceError when the task was closed; SettingError when outputs do not fit the task, which is then still open.
+    """
+    mine = False
+
+    def decide(version: HummockVersion) -> Change | None:
+        nonlocal mine
+        if mine := any(open_one.id == task.id for open_one in version.tasks):
+            if (reason := why_not_outputs(version, task, outputs)) is not None:
+                raise SettingError(f"the result of compaction task {task.id}", f"refused on version {version.id}", f"to fit, but {reason}")
+            return CompactionCommitted(task.id, outputs)
+        _require_committed(log, version, task)
+        return None
+
+    version = log.append(decide)
+    return version, mine
+
+
+def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
+    """End a task without effect; nothing happens when it is not open. Raises SettingError for a task that never was."""
+
+    def decide(version: HummockVersion) -> Change | None:
+        if not 0 < task_id < version.next_task_id:
+            raise SettingError("a compaction task", str(task_id), f"one of 1 to {version.next_task_id - 1}")
+        return CompactionClosed(task_id, reason) if any(task.id == task_id for task in version.tasks) else None
+
+    return log.append(decide)
+
+
+def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
+    """Let the plan's SSTs sink to `target` as they are. Without effect when all of them are there already.
+
+    Raises LostRaceError when they may not, or are elsewhere, or an open task has taken some.
+    """
+    names = {name for taken in plan.inputs for name in taken.ssts}
+
+    def decide(version: HummockVersion) -> Change | None:
+        if plan.target < len(version.levels) and names <= {sst.name for sst in version.levels[plan.target]}:
+            return None
+        _require_free(version, plan)
+        return SstsMoved(plan.inputs, plan.target)
+
+    return log.append(decide)
+
+
+def _require_free(version: HummockVersion, plan: CompactionPlan) -> None:
+    what = f"compaction of {sum(len(taken.ssts) for taken in plan.inputs)} SSTs to level {plan.target}"
+    if (reason := why_not(version, plan.inputs, plan.target)) is not None:
+        raise LostRaceError(what, f"on version {version.id} {reason}")
+    if (task := conflict_of(version, plan.inputs, plan.target)) is not None:
+        raise LostRaceError(what, f"open task {task.id} of writer {task.writer!r} holds SSTs of these keys, to level {task.target}")
+
+
+def _require_committed(log: VersionLog, version: HummockVersion, task: CompactionTask) -> None:
+    """That a task which is no longer open ended in a commit. Reads the log since it was opened: only after a lost answer or a lost race."""
+    for delta in log.deltas(task.opened + 1, version.id):
+        match delta.change:
+            case CompactionCommitted(task_id) if task_id == task.id:
+                return
+            case CompactionClosed(task_id, reason) if task_id == task.id:
+                raise LostRaceError(f"compaction task {task.id}", f"writer {delta.writer!r} closed it in version {delta.id}: {reason}")
+    raise SettingError("a compaction task", str(task.id), f"one that version {task.opened} opened in this store")

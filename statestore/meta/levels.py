@@ -1,0 +1,152 @@
+"""What compaction may do to the levels of a version, as pure functions. Every committer and every replay asks them.
+
+A read takes the first row it finds, from the newest L0 run down to the last level. So an SST may move down only past SSTs that hold none
+of its keys, or that move with it; and below L0 a level is one sorted run.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from statestore.meta.names import task_prefix
+from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
+
+MAX_LEVELS = 8  # L0 and seven below; ten times larger each, that is a store of 10^7 L0 runs
+
+Levels = tuple[tuple[SstInfo, ...], ...]
+
+
+def hull_of(ssts: Iterable[SstInfo]) -> KeyRange:
+    """The least range that holds all their keys. Requires: there are some, and each has a section."""
+    ssts = list(ssts)
+    return KeyRange(min(s.sections[0].first_key for s in ssts), max(s.sections[-1].last_key for s in ssts))
+
+
+def touches(one: KeyRange, other: KeyRange) -> bool:
+    """Whether the ranges have a key in common."""
+    return one.first <= other.last and other.first <= one.last
+
+
+def overlap(one: SstInfo, other: SstInfo) -> bool:
+    """Whether some key may be in both: by section, since two SSTs of many tables each span nearly everything. Cost: O(sections)."""
+    i = j = 0
+    while i < len(one.sections) and j < len(other.sections):
+        a, b = one.sections[i], other.sections[j]
+        if a.last_key < b.first_key:
+            i += 1
+        elif b.last_key < a.first_key:
+            j += 1
+        else:
+            return True
+    return False
+
+
+def inputs_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> list[SstInfo] | str:
+    """The SSTs that are named, newest first; a text that says which one is not on its level."""
+    found = []
+    for taken in inputs:
+        level = {s.name: (place, s) for place, s in enumerate(version.levels[taken.level])} if taken.level < len(version.levels) else {}
+        if missing := [name for name in taken.ssts if name not in level]:
+            return f"its input {missing[0]!r} is not on level {taken.level}"
+        found += [sst for _, sst in sorted((level[name] for name in taken.ssts), key=lambda placed: placed[0])]
+    return found
+
+
+def why_not(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
+    """Why these inputs may not be merged down to `target` on this version; None: they may.
+
+    Cost: O(SSTs on the levels above the target x inputs) at worst, without I/O.
+    """
+    levels = [taken.level for taken in inputs]
+    names = {name for taken in inputs for name in taken.ssts}
+    if not names or levels != sorted(set(levels)) or len(names) != sum(len(taken.ssts) for taken in inputs):
+        return "it names no input, one twice, or levels out of order"
+    if not levels[-1] <= target < MAX_LEVELS:
+        return f"it moves from level {levels[-1]} to level {target}; levels go down, from 0 to {MAX_LEVELS - 1}"
+    found = inputs_of(version, inputs)
+    if isinstance(found, str):
+        return found
+    if target == 0:
+        places = [place for place, sst in enumerate(version.levels[0]) if sst.name in names]
+        return None if places[-1] - places[0] + 1 == len(places) else "it merges L0 runs that do not lie next to each other"
+    hull = hull_of(found)
+    if (left := _left_above(version, names, hull, target)) is not None:
+        return left
+    if target < len(version.levels):
+        for sst in version.levels[target]:
+            if sst.name not in names and touches(hull, hull_of((sst,))):
+                return f"{sst.name!r} lies in its keys on level {target} and is not one of its inputs"
+    return None
+
+
+def conflict_of(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> CompactionTask | None:
+    """An open task that a new one on these inputs would get in the way of; None: there is none. Requires: `why_not` has nothing."""
+    names = {name for taken in inputs for name in taken.ssts}
+    found = inputs_of(version, inputs)
+    assert not isinstance(found, str)
+    hull = hull_of(found)
+    for task in version.tasks:
+        theirs = inputs_of(version, task.inputs)
+        assert not isinstance(theirs, str), "what an open task took stays until it is closed"
+        same_place = task.target == target > 0 and touches(hull, hull_of(theirs))
+        if same_place or not names.isdisjoint(sst.name for sst in theirs):
+            return task
+    return None
+
+
+def levels_after(levels: Levels, inputs: Sequence[LevelInput], target: int, outputs: Sequence[SstInfo]) -> Levels:
+    """The levels with `outputs` on `target` in the inputs' place. Requires: `why_not` has nothing; outputs overlap nowhere."""
+    names = {name for taken in inputs for name in taken.ssts}
+    after = [*levels, *((),) * (target + 1 - len(levels))]
+    for taken in inputs:
+        if taken.level == target == 0:  # L0 is ordered by age: outputs take the place of what they were
+            place = next(i for i, sst in enumerate(levels[0]) if sst.name in names)
+            after[0] = (*levels[0][:place], *outputs, *(sst for sst in levels[0][place:] if sst.name not in names))
+        else:
+            after[taken.level] = tuple(sst for sst in after[taken.level] if sst.name not in names)
+    if target > 0:
+        after[target] = tuple(sorted((*after[target], *outputs), key=lambda sst: sst.sections[0].first_key))
+    return tuple(after)
+
+
+def why_not_outputs(version: HummockVersion, task: CompactionTask, outputs: Sequence[SstInfo]) -> str | None:
+    """Why these may not take the place of the inputs of an open task; None: they may."""
+    if (reason := why_not(version, task.inputs, task.target)) is not None:
+        return reason
+    found = inputs_of(version, task.inputs)
+    assert not isinstance(found, str), "why_not has looked"
+    inputs = {sst.name: sst for sst in found}
+    for sst in outputs:
+        if not sst.sections:
+            return f"its output {sst.name!r} is empty"
+        if not sst.name.startswith(task_prefix(task.id)) and inputs.get(sst.name) != sst:
+            return f"its output {sst.name!r} is not below {task_prefix(task.id)}: vacuum could take it"
+    if outputs:
+        put, held = hull_of(outputs), hull_of(found)
+        if put.first < held.first or held.last < put.last:
+            return "its outputs hold keys that its inputs do not span"
+    if task.target == 0:
+        return None
+    return why_unsorted(levels_after(version.levels, task.inputs, task.target, outputs)[task.target])
+
+
+def why_unsorted(level: Sequence[SstInfo]) -> str | None:
+    """Why this is no level below L0: two neighbours that share keys; None: it is sorted."""
+    for before, after in pairwise(level):
+        if before.sections[-1].last_key >= after.sections[0].first_key:
+            return f"{before.name!r} and {after.name!r} would overlap"
+    return None
+
+
+def _left_above(version: HummockVersion, names: set[str], hull: KeyRange, target: int) -> str | None:
+    """An SST that would stay above the outputs though it is older than an input that has keys of its."""
+    above: list[SstInfo] = []  # inputs seen so far: newer than what follows
+    for level, ssts in enumerate(version.levels[:target]):
+        for sst in ssts:
+            if sst.name in names:
+                above.append(sst)
+            elif above and touches(hull, hull_of((sst,))):
+                # SSTs of one epoch share no key, in whatever order they lie on L0.
+                newer = [s for s in above if (level > 0 or s.max_epoch > sst.min_epoch) and overlap(s, sst)]
+                if newer:
+                    return f"{sst.name!r} on level {level} would stay above, and is older than its input {newer[0].name!r} of the same keys"
+    return None
