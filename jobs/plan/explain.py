@@ -1,12 +1,19 @@
-"""EXPLAIN: a view's fragments, levels, exchanges and state tables as text that equal plans print equally."""
+"""EXPLAIN: a view's fragments, levels, exchanges and state tables as text that equal plans print equally.
 
-from collections.abc import Sequence
+In every line `c{i}` is column i of what the operator reads (of a join: left columns, then right ones); where a column enters a fragment its
+name stands behind it, if it still is a relation's column.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from jobs.plan import nodes
-from jobs.plan.fragments import FORWARD, HASH, ROW_ID, Input
-from jobs.plan.schedule import Scheduled, schedule, source_scan
-from jobs.sql.show import show_expr
+from jobs.plan.expression_text import expression_text
+from jobs.plan.fragments import FORWARD, HASH, Input
+from jobs.plan.schedule import Scheduled, schedule
+from jobs.sql.logical import Column
 from statestore.meta.catalog import Catalog, Relation, TableSchema
+
+Labels = tuple[str, ...]  # a column's name where it is a relation's own, else empty
 
 
 def explain_relation(catalog: Catalog, relation: Relation) -> str:
@@ -18,11 +25,14 @@ def explain_relation(catalog: Catalog, relation: Relation) -> str:
     by_relation = {r.id: r for r in catalog.live()}
     wanted = _with_upstream(relation, by_relation)
     planned = [s for s in schedule(catalog, relation.created).fragments() if s.relation_id in wanted]
+    labels: dict[int, Labels] = {}
+    for scheduled in sorted(planned, key=lambda s: s.id):  # producers come first
+        labels[scheduled.id] = _labels(scheduled, by_relation[scheduled.relation_id], labels)
     lines = [f"{relation.kind} {relation.name}({', '.join(f'{c.name} {c.type}' for c in relation.columns)})"]
     for level in sorted({s.level for s in planned}):
         lines.append(f"level {level}")
         for scheduled in (s for s in planned if s.level == level):
-            lines += _fragment(scheduled, by_relation)
+            lines += _fragment(scheduled, by_relation, labels)
     return "\n".join(lines)
 
 
@@ -33,27 +43,63 @@ def _with_upstream(relation: Relation, by_relation: dict[int, Relation]) -> set[
     return set(found)
 
 
-def _fragment(scheduled: Scheduled, by_relation: dict[int, Relation]) -> list[str]:
+def _labels(scheduled: Scheduled, relation: Relation, labels: Mapping[int, Labels]) -> Labels:
+    """Names of a fragment's output columns, as far as columns pass through as they are."""
+    fragment = scheduled.fragment
+    if fragment is None:
+        assert scheduled.source is not None
+        return (*(relation.columns[c].name for c in scheduled.source.columns), "_row_id")
+    inputs = [tuple(labels[feed.producer][c] for c in feed.columns) for feed in scheduled.feeds]
+    outputs: list[Labels] = []
+    for operator in fragment.operators:
+        given = [outputs[r] if r >= 0 else inputs[-1 - r] for r in operator.inputs]
+        outputs.append(_through(operator.node, given, relation))
+    return outputs[-1] if outputs else inputs[0]
+
+
+def _through(node: nodes.Node, given: Sequence[Labels], relation: Relation) -> Labels:
+    match node:
+        case nodes.Project(exprs=exprs):
+            return tuple(given[0][e.index] if isinstance(e, Column) else "" for e in exprs)
+        case nodes.Filter() | nodes.TopN():
+            return given[0]
+        case nodes.HashJoin():
+            return (*given[0], *given[1])
+        case nodes.PartialAgg(keys=keys, types=types):
+            return (*(given[0][k] for k in keys), *("" for _ in types[len(keys) :]))
+        case nodes.HashAgg(keys=keys, calls=calls, partial=partial):
+            passed = range(len(keys)) if partial else keys
+            return (*(given[0][k] for k in passed), *("" for _ in calls))
+        case nodes.Materialize(types=types) | nodes.TableReplay(types=types):
+            return (*(c.name for c in relation.columns), *("" for _ in types[len(relation.columns) :]))
+        case nodes.SourceScan():
+            raise AssertionError("a source's leaf is no operator of a fragment")
+
+
+def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], labels: Mapping[int, Labels]) -> list[str]:
     fragment = scheduled.fragment
     actors = "one actor" if fragment is not None and fragment.singleton else "an actor per unit"
     lines = [f"  fragment {scheduled.id} of {scheduled.kind} {scheduled.relation}: {actors}"]
     if fragment is None:
         assert scheduled.source is not None
-        scan = source_scan(scheduled.source)
-        names = [by_relation[scan.relation_id].columns[c].name for c in scan.columns]
-        return [*lines, f"    SourceScan {scheduled.source.statement.format} columns=[{', '.join((*names, '_row_id'))}]"]
+        return [*lines, f"    SourceScan {scheduled.source.statement.format} [{_named(labels[scheduled.id])}]"]
     for number, (i, feed) in enumerate(zip(fragment.inputs, scheduled.feeds, strict=True)):
-        lines.append(f"    in{number} <- fragment {feed.producer} {_dispatch(i)} columns=[{', '.join(_column(c) for c in i.columns)}]")
+        of = "" if i.relation_id is None else f" of {by_relation[i.relation_id].name}"
+        names = tuple(labels[feed.producer][c] for c in feed.columns)
+        lines.append(f"    in{number} <- fragment {feed.producer}{of}, {_dispatch(i)} [{_named(names)}]")
     tables = {t.table_id: t for t in scheduled.tables}
     for number, operator in enumerate(fragment.operators):
         reads = ", ".join(f"op{r}" if r >= 0 else f"in{-1 - r}" for r in operator.inputs)
-        lines.append(f"    op{number} {show_node(operator.node)}" + (f" <- {reads}" if reads else ""))
+        shown = show_node(operator.node)
+        if isinstance(operator.node, nodes.Materialize | nodes.TableReplay):
+            shown += f" [{_named(_through(operator.node, (), by_relation[scheduled.relation_id]))}]"
+        lines.append(f"    op{number} {shown}" + (f" <- {reads}" if reads else ""))
         lines += [f"      state {_table(tables[t])}" for t in operator.tables]
     return lines
 
 
-def _column(column: int) -> str:
-    return "_row_id" if column == ROW_ID else f"c{column}"
+def _named(names: Labels) -> str:
+    return ", ".join(f"c{i} {name}".rstrip() for i, name in enumerate(names))
 
 
 def _dispatch(i: Input) -> str:
@@ -69,7 +115,8 @@ def _columns(columns: Sequence[int]) -> str:
 def _table(table: TableSchema) -> str:
     key = ", ".join(table.columns[k.column].name + (" desc" if k.descending else "") for k in table.key)
     by = ", ".join(table.columns[c].name for c in table.distribution) or "vnode 0"
-    return f"{table.name}#{table.table_id} key=[{key}] distributed by [{by}] columns=[{', '.join(f'{c.name} {c.type}' for c in table.columns)}]"
+    columns = ", ".join(f"{c.name} {c.type}" for c in table.columns)
+    return f"{table.name}#{table.table_id} key=[{key}] distributed by [{by}] columns=[{columns}]"
 
 
 def show_node(node: nodes.Node) -> str:
@@ -80,12 +127,12 @@ def show_node(node: nodes.Node) -> str:
         case nodes.TableReplay(key=key):
             return f"TableReplay key=[{_columns(key)}]"
         case nodes.Project(exprs=exprs):
-            return f"Project [{', '.join(show_expr(e) for e in exprs)}]"
+            return f"Project [{', '.join(map(expression_text, exprs))}]"
         case nodes.Filter(condition=condition):
-            return f"Filter {show_expr(condition)}"
+            return f"Filter {expression_text(condition)}"
         case nodes.HashJoin(left_keys=left, right_keys=right, null_safe=null_safe, condition=condition):
             pairs = (f"c{a} {'<=>' if n else '='} right c{b}" for a, b, n in zip(left, right, null_safe, strict=True))
-            return f"HashJoin inner on {' and '.join(pairs)}" + (f" where {show_expr(condition)}" if condition is not None else "")
+            return f"HashJoin inner on {' and '.join(pairs)}" + (f" where {expression_text(condition)}" if condition is not None else "")
         case nodes.PartialAgg(keys=keys, calls=calls):
             return f"PartialAgg keys=[{_columns(keys)}] calls=[{', '.join(map(_call, calls))}]"
         case nodes.HashAgg(keys=keys, calls=calls, append_only=append_only):

@@ -5,7 +5,8 @@ the key). An operator that needs rows of one key on one unit is content when the
 exchange starts a new fragment. Columns that no query asked for but a key needs are carried along hidden, behind the visible ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -138,7 +139,7 @@ class _Planner:
         visible = tuple(range(len(exprs)))
         if moved == [logical.Column(i, t) for i, t in enumerate(below.types)]:  # nothing changes
             return _Stream(below.draft, below.ref, below.types, visible, below.key, below.distribution, below.append_only)
-        ref = self._operator(below.draft, nodes.Project(tuple(moved), types), (below.ref,))
+        ref = self._projection(below, moved, types)
         return _Stream(below.draft, ref, types, visible, tuple(at[c] for c in below.key), distribution, below.append_only)
 
     def _join(self, plan: logical.Join) -> _Stream:
@@ -176,7 +177,7 @@ class _Planner:
         types = tuple(e.type for e in columns)
         stream_key = tuple(range(wide, len(columns)))
         keys = tuple(range(len(plan.keys)))
-        ref = self._operator(below.draft, nodes.Project(tuple(columns), types), (below.ref,))
+        ref = self._projection(below, columns, types)
         raw = _Stream(below.draft, ref, types, keys, stream_key, distribution, below.append_only)
         out_types = tuple(types[k] for k in keys) + tuple(c.type for c in calls)
         partial = distribution is None and not extremes
@@ -195,11 +196,13 @@ class _Planner:
     def _top_n(self, plan: logical.TopN) -> _Stream:
         below = self.stream(plan.input)
         width = len(plan.fields)
-        fields = [logical.Column(i, f.type) for i, f in enumerate(plan.fields)]
-        below = self._project(below, (*fields, *(k.expr for k in plan.order)))
+        fields: list[logical.Expr] = [logical.Column(i, f.type) for i, f in enumerate(plan.fields)]
+        computed = [e for e in dict.fromkeys(k.expr for k in plan.order) if e not in fields]
+        below = self._project(below, (*fields, *computed))
         if below.distribution != ():
             below = self._exchange(below, ())
-        order = tuple(nodes.Order(below.visible[width + i], k.descending, k.nulls_last) for i, k in enumerate(plan.order))
+        places = {e: below.visible[i] for i, e in enumerate((*fields, *computed))}
+        order = tuple(nodes.Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
         node = nodes.TopN(order, plan.limit, plan.offset, below.key, below.types)
         ref = self._operator(below.draft, node, (below.ref,))
         return _Stream(below.draft, ref, below.types, below.visible[:width], below.key, (), False)
@@ -213,7 +216,7 @@ class _Planner:
         if computed:
             columns: list[logical.Expr] = [logical.Column(i, t) for i, t in enumerate(stream.types)]
             types = (*stream.types, *(k.type for k in computed))
-            ref = self._operator(stream.draft, nodes.Project((*columns, *computed), types), (stream.ref,))
+            ref = self._projection(stream, (*columns, *computed), types)
             width = len(stream.types)
             stream = _Stream(stream.draft, ref, types, stream.visible, stream.key, stream.distribution, stream.append_only)
             places = {k: width + i for i, k in enumerate(computed)}
@@ -224,6 +227,16 @@ class _Planner:
         if stream.visible == tuple(range(width)) and len(stream.types) == width + sum(c >= width for c in stream.key):
             return stream
         return self._project(stream, [logical.Column(i, stream.types[c]) for i, c in enumerate(stream.visible)])
+
+    def _projection(self, below: _Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
+        """A Project over `below`; where that is a Project itself the two become one."""
+        draft = below.draft
+        inputs: tuple[int, ...] = (below.ref,)
+        if below.ref >= 0 and below.ref == len(draft.operators) - 1 and isinstance(node := draft.operators[-1].node, nodes.Project):
+            fused = fuse_projections(exprs, node.exprs)
+            if fused is not None:
+                exprs, inputs = fused, draft.operators.pop().inputs
+        return self._operator(draft, nodes.Project(tuple(exprs), types), inputs)
 
     def _operator(self, draft: _Draft, node: nodes.Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
         schemas = []
@@ -258,6 +271,30 @@ class _Planner:
     def _exchange(self, stream: _Stream, keys: tuple[int, ...]) -> _Stream:
         draft = _Draft([self._input(stream, keys)], singleton=keys == ())
         return _Stream(draft, -1, stream.types, stream.visible, stream.key, keys, stream.append_only)
+
+
+def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr]) -> tuple[logical.Expr, ...] | None:
+    """The one projection that two in a row amount to; None where that would compute an expression of `lower` more than once."""
+    read = Counter(c.index for e in upper for c in _columns_of(e))
+    if any(n > 1 and isinstance(lower[i], logical.Call) for i, n in read.items()):
+        return None
+    return tuple(_substituted(e, lower) for e in upper)
+
+
+def _columns_of(expr: logical.Expr) -> Iterator[logical.Column]:
+    if isinstance(expr, logical.Column):
+        yield expr
+    elif isinstance(expr, logical.Call):
+        for arg in expr.args:
+            yield from _columns_of(arg)
+
+
+def _substituted(expr: logical.Expr, columns: Sequence[logical.Expr]) -> logical.Expr:
+    if isinstance(expr, logical.Column):
+        return columns[expr.index]
+    if isinstance(expr, logical.Call):
+        return msgspec.structs.replace(expr, args=tuple(_substituted(a, columns) for a in expr.args))
+    return expr
 
 
 def _argument(call: logical.AggCall, visible: tuple[int, ...]) -> logical.Expr | None:

@@ -1,6 +1,5 @@
 """A binder over a handful of relations, and case files."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,6 @@ from jobs.sql.statements import CreateTable
 from statestore.meta.catalog import ColumnSpec, Relation
 
 CASES = Path(__file__).parent / "cases"
-
-#: Rewrites the expected side of every case file that the run touches; read the difference as code.
-UPDATE = os.environ.get("TUSSOCK_UPDATE_CASES") == "1"
 
 ACCOUNTS = CreateTable(
     "accounts",
@@ -79,12 +75,13 @@ def _text(dumper: yaml.Dumper, data: str) -> yaml.ScalarNode:
 
 
 @pytest.fixture(scope="module")
-def expect() -> Iterator[Any]:
-    """Compares a case with what was found; with TUSSOCK_UPDATE_CASES=1 it writes what was found into the case file instead."""
+def expect(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Compares a case with what was found; with `--update-cases` it writes what was found into the case file instead."""
+    update = bool(request.config.getoption("--update-cases"))
     found: dict[tuple[str, str], dict[str, str]] = {}
 
     def check(case: Case, key: str, text: str) -> None:
-        if UPDATE:
+        if update:
             found.setdefault((case.file, key), {})[case.name] = text
         else:
             assert text == case.expected.rstrip("\n")
