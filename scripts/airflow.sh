@@ -17,7 +17,7 @@ for secret in JWT_SECRET:API_AUTH SECRET_KEY:API; do
 done
 
 # The pools follow pipelines/, so a new pipeline gets its own.
-wanted=$(cat airflow.cfg requirements.lock pipelines/*/pipeline.toml | sha256sum)
+wanted=$(cat airflow.cfg requirements.lock "${TUSSOCK_PIPELINES:-pipelines}"/*/pipeline.toml | sha256sum)
 if [ "$(cat "$MARK" 2>/dev/null)" != "$wanted" ]; then
     airflow db migrate >"$STATE/prepare.log" 2>&1 || { cat "$STATE/prepare.log" >&2; exit 1; }
     python scripts/prepare_airflow.py >>"$STATE/prepare.log" 2>&1 || { cat "$STATE/prepare.log" >&2; exit 1; }

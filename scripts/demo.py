@@ -79,9 +79,8 @@ def main() -> int:
     except DemoError as err:
         print(f"\ndemo: {err}", file=sys.stderr)
         return 1
-    print(
-        f"\n{'Every view is equal to Spark.' if equal else 'NOT equal to Spark; see above.'} {time.monotonic() - started:.0f} seconds in all."
-    )
+    verdict = "Every view is equal to Spark." if equal else "NOT every view is equal to Spark; see above."
+    print(f"\n{verdict} {time.monotonic() - started:.0f} seconds in all.")
     print(where_to_look(pipeline))
     return 0 if equal else 1
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "plugins"))
 
 from tussock_operators import SPARK_CONNECTION, pool_of  # noqa: E402
+from tussock_steps import pipelines_folder  # noqa: E402
 
 from jobs.pipeline import pipeline_names  # noqa: E402
 
@@ -26,7 +27,7 @@ def main() -> None:
         if session.scalar(select(Connection).where(Connection.conn_id == SPARK_CONNECTION)) is None:
             session.add(LOCAL_SPARK)
             print(f"connection {SPARK_CONNECTION}: {LOCAL_SPARK.host}")
-    for name in pipeline_names(ROOT / "pipelines"):
+    for name in pipeline_names(pipelines_folder()):
         Pool.create_or_update_pool(pool_of(name), slots=1, description=f"Serialises the runs of {name}", include_deferred=True)
         print(f"pool {pool_of(name)}: 1 slot")
 

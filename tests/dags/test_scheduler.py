@@ -1,0 +1,199 @@
+"""The flights DAG in a real scheduler: by backfill, by schedule, by hand, cleared, and held by a failing suite.
+
+One `airflow standalone` of the test's own, on a store and files of its own. Minutes long, most of them JVM starts.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from jobs.plan.definition import find
+from jobs.process import open_meta
+from jobs.reader import open_table
+from jobs.sources.taken import taken_files
+from pipelines.flights import load
+from statestore.meta.store import MetaStore
+
+ROOT = Path(__file__).resolve().parents[2]
+DAG = "epoch_flights"
+PATIENCE_S = float(os.environ.get("TUSSOCK_TEST_PATIENCE_S", "900"))  # for one thing to happen; machines differ
+pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200)]
+
+
+@dataclass(frozen=True)
+class Home:
+    """An Airflow home, with the store and the pipelines its DAGs work on."""
+
+    folder: Path
+    env: dict[str, str]
+
+    def command(self, *arguments: str) -> str:
+        run = subprocess.run(arguments, cwd=ROOT, env=self.env, capture_output=True, text=True)
+        assert run.returncode == 0, f"{' '.join(arguments)}:\n{run.stdout[-3000:]}\n{run.stderr[-3000:]}"
+        return run.stdout
+
+    def airflow(self, *arguments: str) -> str:
+        return self.command(str(ROOT / "scripts/airflow.sh"), *arguments)
+
+    def meta(self) -> MetaStore:
+        return open_meta(str(self.folder / "store"))
+
+    def query(self, sql: str) -> list[tuple[str, ...]]:
+        with sqlite3.connect(f"file:{self.folder}/.airflow/airflow.db?mode=ro", uri=True, timeout=60) as database:
+            return database.execute(sql).fetchall()
+
+    def runs(self) -> dict[str, str]:
+        """State by run: `<kind> <day of its interval>` for those of the schedule, `manual` for those by hand."""
+        rows = self.query(f"SELECT run_type, data_interval_start, state FROM dag_run WHERE dag_id = '{DAG}'")
+        return {kind if kind == "manual" else f"{kind} {start[:10]}": state for kind, start, state in rows}
+
+    def taken_days(self) -> list[str]:
+        """The days whose flights are committed."""
+        meta = self.meta()
+        version = meta.latest()
+        (table,) = find(version.catalog, "flights").state_tables
+        return sorted(Path(file.path).stem for file in taken_files(open_table(meta.objects, version, table)))
+
+    def set_pipeline(self, old: str, new: str, file: str = "pipeline.toml") -> None:
+        path = self.folder / "pipelines/flights" / file
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+
+def wait_for(what: str, happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S:.0f} s"
+        time.sleep(2)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    folder = tmp_path_factory.mktemp("airflow")
+    shutil.copytree(ROOT / "pipelines", folder / "pipelines")
+    port = free_port()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")} | {
+        "AIRFLOW_HOME": str(folder),
+        "AIRFLOW_CONFIG": str(ROOT / "airflow.cfg"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
+        "TUSSOCK_PIPELINES": str(folder / "pipelines"),
+        "FLIGHTS_STORE": str(folder / "store"),
+        "FLIGHTS_DATA": str(folder / "data"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    made = Home(folder, env)
+    load.load(folder / "data", days=5)
+    made.set_pipeline("catchup = true", "catchup = false")
+    made.set_pipeline("end = 2013-12-31", "end = 2013-01-04")
+    made.command(sys.executable, "-m", "jobs.cli", "apply", "flights")
+    with (folder / "standalone.log").open("w") as log:
+        server = subprocess.Popen(
+            [str(ROOT / "scripts/airflow.sh"), "standalone"], cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        wait_for("the DAG is parsed", lambda: bool((folder / ".airflow/airflow.db").exists() and _parsed(made)))
+        yield made
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def _parsed(home: Home) -> bool:
+    try:
+        return bool(home.query(f"SELECT 1 FROM dag WHERE dag_id = '{DAG}'"))
+    except sqlite3.OperationalError:  # the tables are being made
+        return False
+
+
+def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None:
+    home.airflow("dags", "unpause", DAG)
+
+    # Three days at once, as Airflow starts backfills; each run ends with its own day committed.
+    home.airflow("backfill", "create", "--dag-id", DAG, "--from-date", "2013-01-01", "--to-date", "2013-01-03")
+    backfilled = {f"backfill 2013-01-0{day}": "success" for day in (1, 2, 3)}
+    wait_for("three runs of a backfill", lambda: _ended(home, backfilled))
+    assert home.runs() == backfilled
+    assert home.taken_days() == ["2013-01-01", "2013-01-02", "2013-01-03"]
+    version = home.meta().latest()
+    assert version.published == version.epoch
+
+    # A finished run that is cleared takes in nothing and commits nothing.
+    home.airflow("tasks", "clear", DAG, "--start-date", "2013-01-02", "--end-date", "2013-01-02", "--yes")
+    wait_for("the cleared run starts", lambda: home.runs()["backfill 2013-01-02"] != "success")
+    wait_for("the cleared run", lambda: _ended(home, backfilled))
+    assert home.meta().latest() == version
+
+    # The schedule goes on where the backfill ended, and ends at its end.
+    home.set_pipeline("catchup = false", "catchup = true")
+    scheduled = {**backfilled, "scheduled 2013-01-04": "success"}
+    wait_for("the scheduled run", lambda: _ended(home, scheduled))
+    assert home.runs() == scheduled
+    assert home.taken_days()[-1] == "2013-01-04"
+
+    # By hand, over an interval from the form, with a suite that these rows do not meet: committed, not published.
+    before = home.meta().latest()
+    home.set_pipeline('"min_value": 1}', '"min_value": 100000}', "quality/manufacturer_delays.json")
+    conf = json.dumps({"start": "2013-01-05T00:00:00Z", "end": "2013-01-06T00:00:00Z"})
+    home.airflow("dags", "trigger", DAG, "--conf", conf)
+    wait_for("the run by hand", lambda: _ended(home, {**scheduled, "manual": "failed"}))
+    held = home.meta().latest()
+    assert home.taken_days()[-1] == "2013-01-05"
+    assert held.epoch > before.epoch
+    assert held.published == before.epoch
+    log = next((home.folder / "logs").rglob("run_id=manual*/task_id=validate_views/*.log")).read_text()
+    assert "expect_column_values_to_be_between(column='miles', min_value=100000" in log
+    assert "failing rows: manufacturer=" in log
+    assert "readers still see the epoch before" in log
+
+    # The suite is corrected; the gate is asked again, and the held epoch is published without another commit.
+    home.set_pipeline('"min_value": 100000}', '"min_value": 1}', "quality/manufacturer_delays.json")
+    home.airflow("tasks", "clear", DAG, "--task-regex", "validate_views", "--downstream", "--only-failed", "--yes")
+    wait_for("the held run", lambda: _ended(home, {**scheduled, "manual": "success"}))
+    assert home.meta().latest().published == held.epoch
+    assert home.meta().latest().epoch == held.epoch
+
+    # Every view is an asset, and its events say what readers see.
+    names = {name for (name,) in home.query("SELECT name FROM asset")}
+    assert {"flights.carrier_delays", "flights.worst_routes"} <= names
+    (extra,) = home.query(
+        "SELECT e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id "
+        "WHERE a.name = 'flights.worst_routes' ORDER BY e.id DESC LIMIT 1"
+    )[0]
+    told = json.loads(extra)
+    assert (told["epoch"], told["rows"], told["quality"]) == (str(held.epoch), 10, "passed")
+
+
+def _ended(home: Home, wanted: dict[str, str]) -> bool:
+    """Whether all wanted runs are there and none is still going; fails at once when one ended otherwise."""
+    runs = home.runs()
+    if not wanted.keys() <= runs.keys() or not set(runs.values()) <= {"success", "failed"}:
+        return False
+    assert {name: runs[name] for name in wanted} == wanted, f"see the logs in {home.folder / 'logs'}"
+    return True
