@@ -1,0 +1,40 @@
+"""What a test submits to look at a store from the cluster: the views' rows, read by executors, and where their Python found the code.
+
+    spark-submit … read_views.py STORE OUT VIEW…      writes OUT/<view>.parquet and OUT/origins.json
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from jobs.session import Session
+from jobs.spark import build_spark
+
+TASKS = 16
+
+
+def origin_of(task: int) -> tuple[str, str, str, str]:
+    """Where one task ran: its executor's folder and its Python, and the files of our packages there."""
+    from time import sleep
+
+    import jobs
+    import statestore
+
+    sleep(0.1)  # so that no executor does all tasks alone
+    return str(Path.cwd()), sys.prefix, str(jobs.__file__), str(statestore.__file__)
+
+
+def main(store: str, out: Path, views: list[str]) -> None:
+    spark = build_spark("read views")
+    origins = sorted(set(spark.sparkContext.parallelize(range(TASKS), TASKS).map(origin_of).collect()))
+    (out / "origins.json").write_text(json.dumps(origins))
+    with Session(store, spark, create=False) as session:
+        for view in views:
+            pq.write_table(session.query(f"SELECT * FROM {view}"), out / f"{view}.parquet")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
