@@ -1,0 +1,105 @@
+"""A store that lives: epochs with rows, compactions, readers; and a plain dict that says what each epoch's rows are."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from statestore.hummock.cache import BlockCache
+from statestore.hummock.ingest import batch_ingest
+from statestore.hummock.store import HummockStore
+from statestore.meta.barrier import Barrier, BarrierPlan
+from statestore.meta.compaction import CompactionPlan
+from statestore.meta.manifest import SealedManifest, manifest_of
+from statestore.meta.names import data_prefix, task_prefix
+from statestore.meta.store import MetaStore
+from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
+from statestore.objectstore.base import ObjectStore
+from tests.memory_store import MemoryObjectStore
+from tests.statestore.hummock.store_model import sealed, storage_key
+from tests.statestore.meta.make import Clock
+
+TABLE = 7
+VNODES = 4
+
+
+@dataclass
+class LivingStore:
+    """One writer's store and its rows: epoch -> key -> number."""
+
+    objects: ObjectStore = field(default_factory=MemoryObjectStore)
+    clock: Clock = field(default_factory=Clock)
+    rows: dict[int, dict[bytes, int]] = field(default_factory=lambda: {0: {}})
+
+    def __post_init__(self) -> None:
+        MetaStore.init(self.objects, vnode_count=8)
+        self.meta = self.open("owner")
+
+    def open(self, writer: str, objects: ObjectStore | None = None) -> MetaStore:
+        """Another process' way in."""
+        return MetaStore(objects or self.objects, writer, self.clock)
+
+    def inject(self) -> Barrier:
+        version = self.meta.latest()
+        return self.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0))
+
+    def upload(self, barrier: Barrier, change: dict[int, int], objects: ObjectStore | None = None) -> SealedManifest:
+        """What the actors and the driver of a barrier do before it is sealed: number -> new value of the row of that number."""
+        changes = {storage_key(TABLE, n % VNODES, str(n).encode()): {"n": v, "s": "x" * 20} for n, v in change.items()}
+        batch = sealed(TABLE, dict(sorted(changes.items())))
+        ssts = batch_ingest(objects or self.objects, [batch], barrier.epoch, data_prefix(barrier.epoch))
+        return manifest_of(barrier, "writer", tuple(ssts))
+
+    def committed(self, manifest: SealedManifest, change: dict[int, int]) -> None:
+        """Note that an epoch was committed."""
+        changes = {storage_key(TABLE, n % VNODES, str(n).encode()): v for n, v in change.items()}
+        self.rows[manifest.epoch] = {**self.rows[manifest.prev_epoch], **changes}
+
+    def run(self, change: dict[int, int]) -> int:
+        """A whole epoch, published. Returns it."""
+        self.clock.now_ms += 1000
+        manifest = self.upload(self.inject(), change)
+        self.meta.commit_epoch(self.meta.seal(manifest))
+        self.committed(manifest, change)
+        self.meta.publish(manifest.epoch)
+        return manifest.epoch
+
+    def everything_to_level_1(self, version: HummockVersion) -> CompactionPlan:
+        inputs = tuple(LevelInput(level, tuple(s.name for s in ssts)) for level, ssts in enumerate(version.levels[:2]) if ssts)
+        return CompactionPlan(inputs, 1)
+
+    def merge(self, version: HummockVersion, task: CompactionTask, objects: ObjectStore | None = None) -> list[SstInfo]:
+        """Merge a task's inputs into one SST that holds each key's newest row alone: enough where only the newest epoch is read."""
+        taken = {name for inputs in task.inputs for name in inputs.ssts}
+        alone = HummockStore(self.objects, _only(version, taken), BlockCache(1 << 20))
+        rows = pa.concat_tables(list(alone.iter(TABLE, None, None, version.epoch)))
+        batch = sealed(TABLE, {k: {"n": n, "s": s} for k, n, s in zip(*(rows[c].to_pylist() for c in ("key", "n", "s")), strict=True)})
+        return batch_ingest(objects or self.objects, [batch], version.epoch, task_prefix(task.id))
+
+    def compact(self) -> HummockVersion:
+        """All runs into level 1, as another process does it."""
+        meta = self.open("compactor")
+        version = meta.latest()
+        task = meta.open_compaction(self.everything_to_level_1(version))
+        return meta.commit_compaction(task, self.merge(version, task))[0]
+
+    def check(self, version: HummockVersion, epoch: int) -> None:
+        """That all rows of an epoch can be read on a version, and no others."""
+        store = HummockStore(self.objects, version, BlockCache(1 << 20), pinned=(epoch,))  # its own cache: what is gone must be missed
+        found = pa.concat_tables(store.iter(TABLE, None, None, epoch))
+        assert dict(zip(found["key"].to_pylist(), found["n"].to_pylist(), strict=True)) == self.rows[epoch]
+
+    def data(self) -> set[str]:
+        """Objects below data/."""
+        return {found.name for found in self.objects.list("data/")}
+
+
+def named_by(version: HummockVersion) -> set[str]:
+    """Objects that a version names."""
+    return {sst.name for level in version.levels for sst in level}
+
+
+def _only(version: HummockVersion, names: set[str]) -> HummockVersion:
+    levels = tuple(tuple(s for s in level if s.name in names) for level in version.levels)
+    return msgspec.structs.replace(version, levels=levels)
+

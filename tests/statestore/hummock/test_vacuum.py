@@ -1,0 +1,396 @@
+"""Vacuum removes all that is of no use, and never what somebody reads or may still commit, however slow they are."""
+
+import threading
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from statestore.errors import MustStopError, RetryableError
+from statestore.hummock.errors import MissingSstError
+from statestore.hummock.vacuum import RECENT_SNAPSHOTS, vacuum
+from statestore.meta.errors import DamagedDocumentError, EpochExpiredError, LostRaceError, PinLapsedError
+from statestore.meta.names import data_prefix, snapshot_name, task_prefix
+from statestore.meta.store import MetaStore
+from statestore.meta.version_log import SNAPSHOT_EVERY
+from tests.faults import Fault, FaultyObjectStore, Killed
+from tests.memory_store import MemoryObjectStore
+from tests.statestore.hummock.living_store import LivingStore, named_by
+from tests.statestore.meta.make import manifest_for, plan_on
+
+HOUR_MS = 60 * 60 * 1000
+
+
+def clean(store: LivingStore) -> MetaStore:
+    """Retention to the published epoch, and a vacuum, by another process."""
+    meta = store.open("cleaner")
+    meta.retain()
+    vacuum(meta)
+    return meta
+
+
+def sweep(store: LivingStore) -> None:
+    """As `clean`, for hooks."""
+    clean(store)
+
+
+def test_what_compaction_replaced_goes_and_every_row_stays() -> None:
+    store = LivingStore()
+    for i in range(4):
+        epoch = store.run({i: i, 9: i})
+    before = store.compact()
+    store.run({5: 5})
+    assert len(store.data()) == 4 + 1 + 1
+    found = vacuum(store.meta, dry_run=True)
+    assert not found.removed
+    assert [g.name for g in found.garbage] == sorted(store.data() - named_by(store.meta.latest()))
+    assert all(g.size == store.objects.head(g.name).size and "behind" in g.reason for g in found.garbage)
+    assert found.garbage_bytes == sum(g.size for g in found.garbage) > 0
+    assert len(store.data()) == 6, "a dry run removes nothing"
+
+    assert vacuum(store.meta).garbage == found.garbage
+    assert store.data() == named_by(store.meta.latest())
+    store.check(before, epoch)
+    store.check(store.meta.latest(), store.meta.latest().epoch)
+    assert vacuum(store.meta).garbage == ()
+
+
+def test_objects_of_a_lost_epoch_and_of_a_closed_task_go_and_of_open_ones_stay() -> None:
+    store = LivingStore()
+    store.run({1: 1})
+    slow = store.inject()
+    store.upload(slow, {2: 2})
+    quick = store.meta.supersede_barrier(slow, plan_on(store.meta.latest()))
+    manifest = store.upload(quick, {2: 2})
+    version = store.meta.latest()
+    task = store.meta.open_compaction(store.everything_to_level_1(version))
+    store.merge(version, task)
+    assert vacuum(store.meta).garbage == (), "either barrier may commit, and so may the task"
+    assert vacuum(store.meta).pending_objects == 3
+
+    store.meta.commit_epoch(store.meta.seal(manifest))
+    store.meta.close_compaction(task.id, "given up")
+    gone = {g.name: g.reason for g in vacuum(store.meta).garbage}
+    assert {name.rpartition("/")[0] + "/" for name in gone} == {data_prefix(slow.epoch), task_prefix(task.id)}
+    assert any("closed" in reason for reason in gone.values())
+    assert store.data() == named_by(store.meta.latest())
+
+
+def test_a_superseded_barrier_that_commits_first_after_all_finds_its_objects() -> None:
+    store = LivingStore()
+    store.run({1: 1})
+    first = store.inject()
+    manifest = store.meta.seal(store.upload(first, {2: 2}))
+    second = store.meta.supersede_barrier(first, plan_on(store.meta.latest()))
+    store.upload(second, {2: 3})
+    store.clock.now_ms += 48 * HOUR_MS
+    clean(store)
+    store.meta.commit_epoch(manifest)
+    store.committed(manifest, {2: 2})
+    clean(store)
+    store.check(store.meta.latest(), first.epoch)
+
+
+def test_an_object_under_an_unknown_name_is_told_and_left_alone() -> None:
+    store = LivingStore()
+    store.run({1: 1})
+    store.objects.put("data/notes.txt", b"mine")
+    store.objects.put("data/task-17/x.sst", b"of no task of ours: ids have 16 digits")
+    clean(store)
+    report = vacuum(store.meta)
+    assert report.unknown == ("data/notes.txt", "data/task-17/x.sst")
+    assert "data/notes.txt" in store.data()
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_a_writer_that_stalls_for_hours_between_upload_and_commit_is_told_that_it_lost_or_finds_its_objects(loses: bool) -> None:
+    """Its upload is done, its seal under way. Meanwhile: retention and vacuums for hours; a rival's 1,000 commits, if it is to lose."""
+    store = LivingStore()
+    store.run({1: 1})
+    barrier = store.inject()
+    disturbed = FaultyObjectStore(store.objects)
+    writer = store.open("stalled", disturbed)
+    writer.latest()
+    manifest = store.upload(barrier, {2: 2}, disturbed)
+
+    def meanwhile() -> None:
+        rival = store.open("rival")
+        for hour in range(4):
+            store.clock.now_ms += HOUR_MS
+            clean(store)
+            if loses:
+                for _ in range(250):
+                    version = rival.latest()
+                    following = rival.inject_barrier(version.epoch, plan_on(version))
+                    if following == barrier:
+                        following = rival.supersede_barrier(barrier, plan_on(version))
+                    rival.commit_epoch(rival.seal(manifest_for(following, f"rival {hour}")))
+                    rival.publish(following.epoch)
+        clean(store)
+
+    disturbed.before(0, meanwhile)  # before its manifest is put
+    disturbed.before(1, meanwhile)  # and again between that and its look at the log
+    if loses:
+        with pytest.raises(LostRaceError, match="Nothing of this run is visible"):
+            writer.commit_epoch(writer.seal(manifest))
+        assert not store.data() & {sst.name for sst in manifest.ssts}, "and what it left has been swept up"
+        assert store.meta.latest().id > 2000
+    else:
+        version, mine = writer.commit_epoch(writer.seal(manifest))
+        assert mine
+        store.committed(manifest, {2: 2})
+        store.check(version, barrier.epoch)
+
+
+@pytest.mark.parametrize("stall_at", range(4))
+def test_an_epoch_that_stalls_at_any_request_reads_and_commits_on_while_compaction_and_vacuum_go_by(stall_at: int) -> None:
+    """The run of a barrier reads a version and uploads, for hours. Compactions replace all that it reads; vacuum must leave it."""
+    store = LivingStore()
+    for i in range(3):
+        base = store.run({i: i})
+    barrier = store.inject()
+    reads = store.open("slow").latest()
+
+    disturbed = FaultyObjectStore(store.objects)
+
+    def meanwhile() -> None:
+        store.clock.now_ms += 5 * HOUR_MS
+        store.compact()
+        clean(store)
+        clean(store)
+
+    writer = store.open("slow", disturbed)
+    writer.latest()
+    disturbed.before(stall_at, meanwhile)  # before its upload, its seal, its look at the log, its commit
+    manifest = store.upload(barrier, {7: 7}, disturbed)
+    store.check(reads, base)
+    version, _ = writer.commit_epoch(writer.seal(manifest))
+    store.committed(manifest, {7: 7})
+    store.meta.publish(barrier.epoch)
+    store.check(version, barrier.epoch)
+    clean(store)
+    latest = store.meta.latest()
+    store.check(latest, barrier.epoch)
+    assert store.data() == named_by(latest), "what the run read is of no use to anybody now"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_compaction_that_stalls_for_a_thousand_commits_is_told_that_it_lost_or_finds_its_objects(closed: bool) -> None:
+    store = LivingStore()
+    for i in range(3):
+        store.run({i: i})
+    version = store.meta.latest()
+    task = store.meta.open_compaction(store.everything_to_level_1(version))
+    outputs = store.merge(version, task)
+    for step in range(1000):
+        epoch = store.run({100 + step % 7: step})
+        if step % 100 == 50:
+            clean(store)
+    if closed:
+        store.clock.now_ms += 10 * HOUR_MS
+        assert store.meta.close_lapsed_compactions() == (task.id,)
+    clean(store)
+    if closed:
+        with pytest.raises(LostRaceError, match="its lease ended"):
+            store.open("stalled").commit_compaction(task, outputs)
+        assert not store.data() & {sst.name for sst in outputs}
+    else:
+        _, mine = store.open("stalled").commit_compaction(task, outputs)
+        assert mine
+    clean(store)
+    latest = store.meta.latest()
+    store.check(latest, epoch)
+    assert store.data() == named_by(latest)
+
+
+@pytest.mark.parametrize("nth", range(7))
+def test_a_pin_taken_at_any_moment_of_compaction_and_vacuum_is_refused_or_honoured(nth: int) -> None:
+    store = LivingStore()
+    for i in range(4):
+        store.run({i: i, 9: i})
+    epochs = store.meta.latest().epochs
+    disturbed = FaultyObjectStore(store.objects)
+    reader = store.open("reader", disturbed)
+    reader.latest()
+
+    def meanwhile() -> None:
+        store.compact()
+        store.run({20: 20})
+        clean(store)
+
+    disturbed.before(nth, meanwhile)
+    try:
+        pin = reader.pin(epochs[-1])
+    except EpochExpiredError:
+        assert store.meta.pins() == ()
+        return
+    version = reader.pinned_version(pin)
+    meanwhile() if nth > len(disturbed.calls) else None
+    clean(store)
+    store.check(version, epochs[-1])
+    reader.unpin(pin)
+    clean(store)
+    assert store.data() == named_by(store.meta.latest())
+
+
+@pytest.mark.parametrize("nth", range(6))
+def test_vacuum_that_looks_on_while_a_pin_is_taken_at_any_of_its_requests_keeps_what_the_pin_needs(nth: int) -> None:
+    store = LivingStore()
+    for i in range(3):
+        epoch = store.run({i: i})
+    meta = store.open("reader")
+    old = store.meta.pin(epoch)  # before compaction: keeps all three runs
+    store.compact()
+    store.run({8: 8})
+    disturbed = FaultyObjectStore(store.objects)
+    cleaner = store.open("cleaner", disturbed)
+    cleaner.latest()
+    taken = []
+    disturbed.before(nth, lambda: taken.append(meta.pin(epoch)))
+    disturbed.before(nth + 1, lambda: store.meta.unpin(old))
+    vacuum(cleaner)
+    if taken:
+        store.check(meta.pinned_version(taken[0]), epoch)
+
+
+def test_a_lease_ends_only_when_the_floor_is_raised_and_a_renewed_one_does_not() -> None:
+    store = LivingStore()
+    epochs = [store.run({i: i}) for i in range(3)]
+    left, kept = store.meta.pin(epochs[0], HOUR_MS), store.meta.pin(epochs[1], HOUR_MS)
+    on = store.meta.pinned_version(left)
+    store.compact()
+    store.run({9: 9})
+    store.clock.now_ms += 2 * HOUR_MS
+    vacuum(store.meta)
+    store.check(on, epochs[0])  # vacuum knows no clock
+    for _ in range(3):
+        kept = store.meta.renew(kept, HOUR_MS)
+    store.clock.now_ms += HOUR_MS // 2
+    clean(store)
+    assert store.meta.pinned_epochs() == (epochs[1],)
+    store.check(store.meta.pinned_version(kept), epochs[1])
+    with pytest.raises(PinLapsedError, match="Pin an epoch again"):
+        store.meta.renew(left)
+    with pytest.raises(EpochExpiredError):
+        store.meta.pin(epochs[0])
+    store.meta.unpin(kept)
+    assert store.meta.pins() == (), "a renewed pin leaves nothing"
+    clean(store)
+    with pytest.raises(MissingSstError, match="vacuum has removed"):
+        store.check(on, epochs[0])
+
+
+def test_a_pin_renewed_while_its_lease_is_judged_is_refused_or_honoured() -> None:
+    for nth in range(4):
+        store = LivingStore()
+        epoch = store.run({1: 1})
+        disturbed = FaultyObjectStore(store.objects)
+        reader = store.open("reader", disturbed)
+        pin = reader.pin(epoch, HOUR_MS)
+        version = reader.pinned_version(pin)
+        store.compact()
+        store.run({2: 2})
+        store.clock.now_ms += 2 * HOUR_MS
+        disturbed.before(nth, partial(sweep, store))
+        try:
+            reader.renew(pin, 10 * HOUR_MS)
+        except PinLapsedError:
+            assert store.meta.pins() == ()
+        else:
+            clean(store)
+            store.check(version, epoch)
+
+
+def test_manifests_and_snapshots_of_the_past_go_and_every_version_can_still_be_told() -> None:
+    store = LivingStore()
+    for i in range(40):
+        store.run({i % 5: i})
+    store.run({1: 1})
+    pin = store.meta.pin(store.meta.latest().epoch)
+    for i in range(5 * RECENT_SNAPSHOTS):
+        store.run({i % 5: i})
+    before = [store.meta.version(i) for i in range(0, store.meta.latest().id, 7)]
+    meta = clean(store)
+    version = meta.latest()
+    snapshots = [o.name for o in store.objects.list("meta/snapshot/")]
+    assert len(snapshots) <= RECENT_SNAPSHOTS + 2
+    assert snapshot_name(pin.version - pin.version % SNAPSHOT_EVERY) in snapshots
+    assert [m.name for m in store.objects.list("meta/manifest/")] == [f"meta/manifest/{version.epoch:020}.json"]
+    assert [store.open("historian").version(v.id) for v in before] == before
+
+
+@pytest.mark.parametrize("fault", [*Fault, None], ids=lambda fault: "KILLED" if fault is None else fault.name)
+def test_a_vacuum_broken_at_any_request_harms_nothing_and_the_next_one_ends_it(fault: Fault | None) -> None:
+    def prepare() -> LivingStore:
+        store = LivingStore()
+        for i in range(3):
+            store.run({i: i})
+        store.meta.pin(store.meta.latest().epoch)
+        store.compact()
+        store.run({7: 7})
+        store.upload(store.inject(), {8: 8})
+        return store
+
+    undisturbed = prepare()
+    counted = FaultyObjectStore(undisturbed.objects)
+    vacuum(undisturbed.open("once", counted))
+    for nth in range(len(counted.calls)):
+        store = prepare()
+        disturbed = FaultyObjectStore(store.objects)
+        disturbed.kill(nth) if fault is None else disturbed.fail(nth, fault)
+        with suppress(Killed, RetryableError, DamagedDocumentError):
+            vacuum(store.open("first", disturbed))
+        store.check(store.meta.latest(), store.meta.latest().epoch)
+        vacuum(store.open("second"))
+        assert len(store.data()) == len(undisturbed.data()), f"broken at request {nth} of {counted.calls}"
+        store.check(store.meta.latest(), store.meta.latest().epoch)
+
+
+def test_four_vacuums_at_once_beside_epochs_compactions_and_readers_keep_all_that_is_read() -> None:
+    store = LivingStore()
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def keep_sweeping(number: int) -> None:
+        meta = store.open(f"vacuum {number}")
+        try:
+            while not stop.is_set():
+                meta.retain()
+                vacuum(meta)
+        except BaseException as err:
+            failures.append(err)
+
+    sweepers = [threading.Thread(target=keep_sweeping, args=(i,)) for i in range(4)]
+    store.run({0: 0})
+    for thread in sweepers:
+        thread.start()
+    reader = store.open("reader")
+    for step in range(60):
+        store.run({step % 11: step})
+        if step % 3 == 0:
+            with suppress(EpochExpiredError):
+                pin = reader.pin(store.meta.latest().epochs[0])
+                at = reader.pinned_version(pin)
+                if step % 2:
+                    store.compact()
+                store.check(at, pin.epoch)
+                reader.unpin(pin)
+        if step % 5 == 0:
+            with suppress(MustStopError):
+                store.compact()
+    stop.set()
+    for thread in sweepers:
+        thread.join()
+    assert failures == []
+    clean(store)
+    latest = store.meta.latest()
+    store.check(latest, latest.epoch)
+    assert store.data() == named_by(latest), "nothing leaked, nothing is missing"
+
+
+def test_the_store_for_these_tests_keeps_the_contract() -> None:
+    store = MemoryObjectStore()
+    assert store.put_if_absent("a/b", b"1")
+    assert store.put_if_absent("a/b", b"1")
+    assert not store.put_if_absent("a/b", b"2")
+    assert [o.name for o in store.list("a/")] == ["a/b"]
