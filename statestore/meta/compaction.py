@@ -14,7 +14,7 @@ import msgspec
 
 from statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, SstsMoved
 from statestore.meta.errors import LostRaceError, SettingError
-from statestore.meta.levels import conflict_of, why_not, why_not_outputs
+from statestore.meta.levels import conflict_of, why_not, why_not_moved, why_not_outputs
 from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
 from statestore.meta.version_log import VersionLog
 
@@ -46,7 +46,7 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
             if (task.writer, task.inputs, task.target) == (writer, plan.inputs, plan.target):
                 opened = task
                 return None
-        _require_free(version, plan)
+        _require_free(version, plan, why_not(version, plan.inputs, plan.target))
         opened = CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs, plan.ranges)
         return CompactionOpened(opened)
 
@@ -96,15 +96,15 @@ def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
     def decide(version: HummockVersion) -> Change | None:
         if plan.target < len(version.levels) and names <= {sst.name for sst in version.levels[plan.target]}:
             return None
-        _require_free(version, plan)
+        _require_free(version, plan, why_not_moved(version, plan.inputs, plan.target))
         return SstsMoved(plan.inputs, plan.target)
 
     return log.append(decide)
 
 
-def _require_free(version: HummockVersion, plan: CompactionPlan) -> None:
+def _require_free(version: HummockVersion, plan: CompactionPlan, reason: str | None) -> None:
     what = f"compaction of {sum(len(taken.ssts) for taken in plan.inputs)} SSTs to level {plan.target}"
-    if (reason := why_not(version, plan.inputs, plan.target)) is not None:
+    if reason is not None:
         raise LostRaceError(what, f"on version {version.id} {reason}")
     if (task := conflict_of(version, plan.inputs, plan.target)) is not None:
         raise LostRaceError(what, f"open task {task.id} of writer {task.writer!r} holds SSTs of these keys, to level {task.target}")

@@ -9,7 +9,7 @@ import msgspec
 
 from statestore.meta.catalog import Catalog
 from statestore.meta.errors import BadDeltaError
-from statestore.meta.levels import conflict_of, inputs_of, levels_after, why_not, why_not_outputs
+from statestore.meta.levels import conflict_of, inputs_of, levels_after, why_not, why_not_moved, why_not_outputs
 from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo, VnodeMapping
 
 MAX_EPOCHS = 1024  # that a reader may name; the floor follows them where nobody raises it, so that a version stays small
@@ -174,7 +174,7 @@ def _newest(epochs: tuple[int, ...], published: int) -> tuple[int, ...]:
 def _apply_opened(version: HummockVersion, delta: VersionDelta, task: CompactionTask) -> HummockVersion:
     _require(delta, task.id == version.next_task_id, f"it opens compaction task {task.id}, the next one is {version.next_task_id}")
     _require(delta, task.opened == delta.id, f"its task says that version {task.opened} opened it")
-    _require_movable(version, delta, task.inputs, task.target)
+    _require_free(version, delta, why_not(version, task.inputs, task.target), task.inputs, task.target)
     return msgspec.structs.replace(version, id=delta.id, next_task_id=task.id + 1, tasks=(*version.tasks, task))
 
 
@@ -188,16 +188,16 @@ def _apply_compaction(
 
 
 def _apply_move(version: HummockVersion, delta: VersionDelta, inputs: tuple[LevelInput, ...], target: int) -> HummockVersion:
-    _require_movable(version, delta, inputs, target)
-    _require(delta, inputs[-1].level < target, f"it moves SSTs from level {inputs[-1].level} to level {target}")
+    _require_free(version, delta, why_not_moved(version, inputs, target), inputs, target)
     found = inputs_of(version, inputs)
     assert not isinstance(found, str), "why_not has looked"
     return msgspec.structs.replace(_moved(version, inputs, target, found), id=delta.id)
 
 
-def _require_movable(version: HummockVersion, delta: VersionDelta, inputs: tuple[LevelInput, ...], target: int) -> None:
-    """That the inputs may be merged down to `target`, and that no open task is in the way."""
-    reason = why_not(version, inputs, target)
+def _require_free(
+    version: HummockVersion, delta: VersionDelta, reason: str | None, inputs: tuple[LevelInput, ...], target: int
+) -> None:
+    """That there is no reason against it, and no open task in the way."""
     _require(delta, reason is None, f"its compaction does not fit: {reason}")
     other = conflict_of(version, inputs, target)
     _require(delta, other is None, f"open compaction task {other.id if other else 0} has SSTs or keys of its inputs")

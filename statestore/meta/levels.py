@@ -78,6 +78,17 @@ def why_not(version: HummockVersion, inputs: Sequence[LevelInput], target: int) 
     return None
 
 
+def why_not_moved(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
+    """Why these SSTs may not sink to `target` as they are; None: they may."""
+    if (reason := why_not(version, inputs, target)) is not None:
+        return reason
+    if inputs[-1].level == target:
+        return f"it moves from level {target} to level {target}"
+    found = inputs_of(version, inputs)
+    assert not isinstance(found, str), "why_not has looked"
+    return why_unsorted(levels_after(version.levels, inputs, target, found)[target])
+
+
 def conflict_of(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> CompactionTask | None:
     """An open task that a new one on these inputs would get in the way of; None: there is none. Requires: `why_not` has nothing."""
     names = {name for taken in inputs for name in taken.ssts}
