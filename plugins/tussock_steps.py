@@ -106,11 +106,8 @@ def publish(name: str, epoch: int) -> Publication:
     record = require_passed(meta.objects, epoch) if suites_of(name) else None
     version = meta.publish(epoch)
     sealed = meta.sealed(epoch)
-    changed = (
-        {}
-        if sealed is None
-        else {view: out for view, (_, out) in msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]]).items()}
-    )
+    counts = None if sealed is None else msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]] | None)  # relation: in, out
+    changed = {name: out for name, (_, out) in (counts or {}).items()}
     rows = {} if record is None else {view.view: view.rows for view in record.views}
     views = [relation.name for relation in version.catalog.at(epoch) if relation.kind == "view"]
     return Publication(

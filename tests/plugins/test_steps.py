@@ -1,0 +1,109 @@
+"""The steps of an epoch DAG that need no Spark, against a real store."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tussock_steps as steps
+
+from jobs.process import open_meta
+from jobs.quality import Failure, MissingRecordError, QualityGateError, QualityRecord, ViewQuality, write_record
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from statestore.meta.errors import NotInitialisedError
+from statestore.meta.manifest import manifest_of
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+
+DAY = datetime(2013, 1, 1, 23, tzinfo=UTC), datetime(2013, 1, 2, 23, tzinfo=UTC)  # 2 January in Berlin
+
+
+@pytest.fixture
+def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
+    """A pipeline `shop` with one source of a file a day, of which that of 2 January is there."""
+    folder = tmp_path / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True)
+    (folder / "quality/sales.json").write_text('{"expectations": []}')
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\ntime_zone = "Europe/Berlin"\n'
+        f'[quality]\ndocs = "{tmp_path}/docs"\n'
+    )
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    (tmp_path / "data").mkdir()
+    write_day(tmp_path, "2013-01-02")
+    MetaStore.init(open_object_store(f"{tmp_path}/store"), time_zone="Europe/Berlin")
+    meta = open_meta(f"{tmp_path}/store")
+    path = f"{tmp_path}/data/{{start:%Y-%m-%d}}.parquet"
+    source = CreateSource("orders", "parquet", (Field("id", "bigint"),), {"path": path})
+    meta.append_log("test/1", msgspec.json.encode(source))
+    return meta
+
+
+def write_day(root: Path, day: str) -> None:
+    pq.write_table(pa.table({"id": [1, 2, 3]}), root / f"data/{day}.parquet")
+
+
+def seal(meta: MetaStore) -> int:
+    """What the epoch job does up to its commit, for an epoch whose actors wrote nothing."""
+    barrier = meta.open_barrier()
+    assert barrier is not None
+    meta.seal(manifest_of(barrier, meta.writer, ()))
+    return barrier.epoch
+
+
+def test_inject_pins_the_intervals_files_in_the_pipelines_time_zone_once(meta: MetaStore, tmp_path: Path) -> None:
+    write_day(tmp_path, "2013-01-01")
+    write_day(tmp_path, "2013-01-03")
+    first = steps.inject("shop", *DAY, {"run": "a"})
+    barrier = meta.open_barrier()
+    assert barrier is not None
+    assert first == {"barrier": "0/0", "epoch": str(barrier.epoch)}
+    assert [Path(file.path).name for files in barrier.splits.values() for file in files] == ["2013-01-02.parquet"]
+    assert barrier.run == {"run": "a"}
+    assert steps.inject("shop", None, None, {"run": "b"}) == first  # the open barrier comes before another run's
+
+
+def test_commit_commits_what_is_sealed_and_is_without_effect_when_repeated(meta: MetaStore) -> None:
+    steps.inject("shop", *DAY, {})
+    assert steps.commit("shop") == {"epoch": "0", "version": "0"}  # nothing is sealed: the epoch job has yet to run
+    epoch = seal(meta)
+    assert steps.commit("shop") == {"epoch": str(epoch), "version": "1"}
+    assert steps.commit("shop") == {"epoch": str(epoch), "version": "1"}
+    assert meta.latest().published == 0
+
+
+def test_an_epoch_is_published_only_when_its_own_record_passed(meta: MetaStore) -> None:
+    steps.inject("shop", *DAY, {})
+    epoch = seal(meta)
+    steps.commit("shop")
+    with pytest.raises(MissingRecordError, match=rf"epoch {epoch} has no quality record"):
+        steps.publish("shop", epoch)
+    failed = QualityRecord(epoch, (ViewQuality("sales", 3, 1, (Failure("expect_x(column='id')", "1 of 3 rows", ({"id": "2"},)),)),))
+    write_record(meta.objects, failed)
+    with pytest.raises(QualityGateError, match=r"failing rows: id=2"):
+        steps.publish("shop", epoch)
+    assert steps.gate_failure("shop", epoch) == str(QualityGateError(failed))
+    assert meta.latest().published == 0
+    write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
+    assert steps.gate_failure("shop", epoch) is None
+    assert steps.publish("shop", epoch) == steps.Publication(epoch, 2, {}, "passed")
+    assert meta.latest().published == epoch
+    assert steps.publish("shop", epoch).version == 2  # again: without effect
+
+
+def test_a_pipeline_without_suites_is_published_without_a_record(meta: MetaStore, tmp_path: Path) -> None:
+    (tmp_path / "pipelines/shop/quality/sales.json").unlink()
+    steps.inject("shop", *DAY, {})
+    epoch = seal(meta)
+    steps.commit("shop")
+    assert steps.publish("shop", epoch).quality == "none"
+
+
+def test_a_store_that_was_not_made_yet_is_named(tmp_path: Path, meta: MetaStore) -> None:
+    toml = tmp_path / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text().replace("/store", "/elsewhere"))
+    with pytest.raises(NotInitialisedError, match="elsewhere holds no store"):
+        steps.inject("shop", None, None, {})
