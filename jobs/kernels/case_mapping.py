@@ -1,9 +1,12 @@
 """Upper and lower case, and reversal, of text beyond ASCII, a whole column at a time.
 
 DuckDB and Arrow map code points one to one; Spark maps texts (ß to SS, a final Σ to ς), as Python does. One Python call maps a whole
-column: its texts joined by a control character that none of them holds and that ends words.
+column: its texts joined by a character that none of them holds, that has no case and that ends words. Python's Unicode is older than
+Spark's: texts with the few letters in which that shows raise.
 """
 
+import re
+import unicodedata
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -11,27 +14,58 @@ import pyarrow.compute as pc
 
 from jobs.kernels.functions import declare
 
-_SEPARATORS = "\n\x1e\x1f\x1d\x1c\x01\x02\x03"
+_NONCHARACTERS = "".join(map(chr, [*range(0xFDD0, 0xFDF0), *range(0x1FFFE, 0x110000, 0x10000), *range(0x1FFFF, 0x110000, 0x10000)]))
+_SEPARATORS = "\x1e\n" + _NONCHARACTERS
 
 
-def _mapped(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[str], str]) -> pa.Array:
+# Letters that got a case, or another, in a Unicode newer than that of Python 3.11; Spark maps them.
+_NEWER_UPPER = re.compile("[\u019b\u0264\u1c8a\ua7cd\ua7cf\ua7d3\ua7d5\ua7db\U00010d70-\U00010d85\U00016ebb-\U00016ed3]")
+_NEWER_LOWER = re.compile("[\u1c89\ua7cb\ua7cc\ua7ce\ua7d2\ua7d4\ua7da\ua7dc\U00010d50-\U00010d65\U00016ea0-\U00016eb8]")
+_SIGMA = "\u03a3"  # its lower case hangs on its neighbours, also on those that Python does not know
+
+
+def _to_upper(whole: pa.Array, joined: str) -> str:
+    if _NEWER_UPPER.search(joined) is not None:
+        raise ValueError("upper case of letters newer than Unicode 14 is not supported")
+    return joined.upper()
+
+
+def _to_lower(whole: pa.Array, joined: str) -> str:
+    if _NEWER_LOWER.search(joined) is not None or (_SIGMA in joined and any(map(_is_newer, _beside_sigma(whole)))):
+        raise ValueError("lower case of letters newer than Unicode 14 is not supported")
+    return joined.lower()
+
+
+def _beside_sigma(whole: pa.Array) -> set[str]:
+    """The characters of the texts that hold a sigma."""
+    texts = whole.filter(pc.match_substring(whole, _SIGMA))
+    return set(pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "")[0].as_py())
+
+
+def _is_newer(character: str) -> bool:
+    return character == "\u0295" or unicodedata.category(character) == "Cn"
+
+
+def _mapped(texts: pa.Array | pa.ChunkedArray, mapping: Callable[[pa.Array, str], str]) -> pa.Array:
     column = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     whole = column.drop_null()
     if len(whole) == 0:
         return column
-    separator = next(s for s in _SEPARATORS if not pc.any(pc.match_substring(whole, s)).as_py())
+    separator = next((s for s in _SEPARATORS if not pc.any(pc.match_substring(whole, s)).as_py()), None)
+    if separator is None:
+        raise ValueError("texts that hold every noncharacter of Unicode are not supported")
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(whole)], whole), separator)[0].as_py()
-    return pc.replace_with_mask(column, pc.is_valid(column), pa.array(mapping(joined).split(separator), pa.string()))
+    return pc.replace_with_mask(column, pc.is_valid(column), pa.array(mapping(whole, joined).split(separator), pa.string()))
 
 
 def upper_function() -> str:
     """The name of full upper-casing, to be called in a query."""
-    return declare("full_upper", ("string",), "string", lambda texts: _mapped(texts, str.upper))
+    return declare("full_upper", ("string",), "string", lambda texts: _mapped(texts, _to_upper))
 
 
 def lower_function() -> str:
     """The name of full lower-casing, to be called in a query."""
-    return declare("full_lower", ("string",), "string", lambda texts: _mapped(texts, str.lower))
+    return declare("full_lower", ("string",), "string", lambda texts: _mapped(texts, _to_lower))
 
 
 def reverse_function() -> str:

@@ -14,6 +14,8 @@ from jobs.sql.logical import Call
 
 _JAVA_SPACE = r"[\x00-\x20]*"  # around floats and decimals
 _DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_MAX_FLOAT_SCALE = 20  # beyond it, digits that Java 17 writes otherwise could show
+_LAST_EXACT_INTEGER = "9007199254740992::DOUBLE"
 _FLOAT_OVERFLOW = "3.4028235677973366e38::DOUBLE"  # 2^128 - 2^103
 
 _Cast = Callable[[Call, str], str]
@@ -101,8 +103,14 @@ def _decimal_to_float(call: Call, sql: str) -> str:
 
 @_casts(FLOATS, ("decimal",))
 def _float_to_decimal(call: Call, sql: str) -> str:
-    """By the shortest text that means the double, as Spark does. NaN and infinities are NULL, also in ANSI mode."""
-    return f"CASE WHEN isfinite({sql}) THEN {_plain(call, cast(cast(sql, 'double'), 'string'))} END"
+    """By the shortest text that means the double, as Spark does; from 2^53 on, where Java 17 may write another, it raises.
+
+    NaN and infinities are NULL, also in ANSI mode.
+    """
+    wide = cast(sql, "double")
+    is_great = f"abs({wide}) >= {_LAST_EXACT_INTEGER} AND isfinite({wide})"
+    great = f"WHEN {is_great} THEN error('doubles from 2^53 on as decimals are not supported')"
+    return f"CASE {great} WHEN isfinite({wide}) THEN {_plain(call, cast(wide, 'string'))} END"
 
 
 # From text -----------------------------------------------------------------------------------------------------------
@@ -212,5 +220,11 @@ def _cast(call: Call, args: Sequence[str]) -> str:
     return _CASTS[family_of(call.args[0].type), family_of(call.type)](call, args[0])
 
 
-renders("Cast", _shapes(), raises=True)(_cast)
-renders("Cast", _shapes(), mode="TRY", raises=True)(_cast)
+def _refuse_cast(call: Call) -> str | None:
+    if call.args[0].type in FLOATS and family_of(call.type) == "decimal" and decimal_of(call.type)[1] > _MAX_FLOAT_SCALE:
+        return f"renders only to at most {_MAX_FLOAT_SCALE} digits after the point"
+    return None
+
+
+renders("Cast", _shapes(), refuse=_refuse_cast, raises=True)(_cast)
+renders("Cast", _shapes(), mode="TRY", refuse=_refuse_cast, raises=True)(_cast)

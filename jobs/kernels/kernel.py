@@ -177,7 +177,7 @@ def _reason_of(err: duckdb.Error) -> str:
     if isinstance(err, duckdb.OutOfMemoryException):
         return f"{first.rstrip('.')}. Give the kernel a larger memory limit, or a directory to spill to"
     if "Python exception" in str(err):
-        first = str(err).strip().split("\n")[-1]
+        first = re.sub(r"^.*executing the UDF: \w+: ", "", str(err).strip().split("\n")[-1])
     return re.sub(r"^(Invalid Input|Out of Range|Conversion) Error: ", "", first).split(" Use TRY(")[0].rstrip(".!;")
 
 

@@ -1,14 +1,11 @@
 """What Spark answers: values of expressions row by row, and the rows on which they raise."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 
 from statestore.types import type_name
 
@@ -25,8 +22,8 @@ class Truth:
 def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str]) -> Truth:
     """Evaluate SQL texts over rows with Spark.
 
-    Which rows raise is asked of Spark's interpreter, one row at a time; the values then come from one ordinary job, in which a
-    raising expression is kept from its raising rows by a CASE.
+    Which rows raise is asked first, with errors turned into marks; the values then come from an ordinary query, in which a raising
+    expression is kept from its raising rows by a CASE.
     """
     numbered = rows.append_column("row", pa.array(range(rows.num_rows), pa.int32()))
     schema = ", ".join(f"{field.name} {type_name(field.type)}" for field in numbered.schema)
@@ -43,29 +40,17 @@ def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str]) -> 
 
 
 def _raising_rows(frame: DataFrame, texts: Sequence[str]) -> list[frozenset[int]]:
-    execution = frame.selectExpr("*", *(f"{text} AS r{i}" for i, text in enumerate(texts)))._jdf.queryExecution()
-    inputs = frame._jdf.queryExecution()
+    """Rows on which each expression raises: where its hash, which is never NULL, is NULL when errors are turned into NULL."""
     jvm = frame.sparkSession._jvm
     assert jvm is not None
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    optimizer = jvm.org.apache.spark.sql.catalyst.optimizer
-    replaced = optimizer.RewriteWithExpression.apply(optimizer.ReplaceExpressions.apply(execution.analyzed()))
-    bound = expressions.BindReferences
-    output = expressions.package.AttributeSeq(inputs.analyzed().output())
-    projections = replaced.expressions()
-    plain = [projections.apply(projections.size() - len(texts) + i).child() for i in range(len(texts))]
-    evaluable = [bound.bindReference(e, output, False) for e in plain]
-    rows = inputs.executedPlan().executeCollect()
-    return [frozenset(i for i in range(len(rows)) if _raises(e, rows[i])) for e in evaluable]
-
-
-# PySpark writes every error it translates to this logger, of which thousands are meant here.
-logging.getLogger("SQLQueryContextLogger").disabled = True
-
-
-def _raises(expression: JavaObject, row: JavaObject) -> bool:
-    try:
-        expression.eval(row)
-    except (Py4JJavaError, PySparkException):
-        return True
-    return False
+    expressions, optimizer = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.catalyst.optimizer
+    to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+    analyzed = frame.select("*", *(expr(f"{text} AS r{i}") for i, text in enumerate(texts)))._jdf.queryExecution().analyzed()
+    projected = optimizer.RewriteWithExpression.apply(optimizer.ReplaceExpressions.apply(analyzed)).expressions()
+    columns = [frame._jdf.col("row")]
+    for i in range(len(texts)):
+        plain = projected.apply(projected.size() - len(texts) + i).child()
+        digest = expressions.Murmur3Hash(jvm.PythonUtils.toSeq([plain]), 42)
+        columns.append(to_column(expressions.IsNull(expressions.TryEval(digest))).alias(f"r{i}"))
+    answers = DataFrame(frame._jdf.select(jvm.PythonUtils.toSeq(columns)), frame.sparkSession).toArrow()
+    return [frozenset(answers.filter(answers[f"r{i}"])["row"].to_pylist()) for i in range(len(texts))]

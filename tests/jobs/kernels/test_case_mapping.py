@@ -1,0 +1,48 @@
+"""Upper and lower case of every character against Spark."""
+
+import unicodedata
+from collections.abc import Iterator
+from itertools import compress
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.kernels.errors import RowError
+from jobs.kernels.kernel import process_kernel
+from jobs.sql.logical import Call, Column
+
+SIGMA = "\u03a3"
+
+
+def characters() -> Iterator[str]:
+    """Every character of Unicode's first two planes (beyond, none has a case) but the surrogates, alone and, where scripts with case
+    mostly are, among letters: a mapping may look at its neighbours."""
+    for code in range(0x20000):
+        if not 0xD800 <= code <= 0xDFFF:
+            yield chr(code)
+            if code < 0x2000:
+                yield f"a{chr(code)}{SIGMA}{chr(code)}b"
+                yield f"a{SIGMA}{chr(code)}"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("node", ["Upper", "Lower"])
+def test_case_of_every_character_is_what_spark_makes_of_it(node: str, spark: SparkSession) -> None:
+    texts = [*characters()]
+    rows = pa.table({"c0": texts})
+    expected = spark.createDataFrame(rows).coalesce(1).selectExpr(f"{node}(c0) AS r").toArrow()["r"].to_pylist()
+    ranges = (range(0xA7CB, 0xA7DD), range(0x10D50, 0x10D86), range(0x16EA0, 0x16ED4))
+    newer = {*"\u0295\u019b\u0264\u1c89\u1c8a", *(chr(code) for r in ranges for code in r)}
+    known = [not (set(text) & newer or (SIGMA in text and any(unicodedata.category(c) == "Cn" for c in text))) for text in texts]
+    expression = Call(node, "string", (Column(0, "string"),))
+    got = process_kernel().project(rows.filter(pa.array(known)), [expression], ["string"])["c0"].to_pylist()
+    texts, expected = [*compress(texts, known)], [*compress(expected, known)]
+    wrong = [(text, kernels, sparks) for text, kernels, sparks in zip(texts, got, expected, strict=True) if kernels != sparks]
+    assert not wrong, [tuple(ascii(part) for part in found) for found in wrong[:40]] + [str(len(wrong))]
+
+
+def test_a_letter_that_python_does_not_know_raises() -> None:
+    for node, letter in (("Upper", "\u019b"), ("Lower", "\u1c89"), ("Lower", "\u03a3\u1c8a")):
+        with pytest.raises(RowError, match="newer than Unicode 14 is not supported"):
+            process_kernel().project(pa.table({"c0": ["a", letter]}), [Call(node, "string", (Column(0, "string"),))], ["string"])
