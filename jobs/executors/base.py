@@ -117,28 +117,60 @@ class Halves:
 
 
 def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
-    """Take a netted chunk apart.
+    """Take a keyed stream's changes apart, netted.
 
     Args:
-        chunk: netted rows with weights.
+        chunk: rows with weights, netted or not.
         table: the state table they are kept in, for the error.
         key: the columns of that table's key.
 
-    Raises: ChangeError when a key goes or comes more than once.
-    Cost: one hash pass over the keys.
+    Raises: ChangeError when a key goes or comes more than once, net.
+    Cost: one hash pass over the keys, and a comparison of the rows that go with those that come in their place; a grouping of whole rows
+        only where a key has more than one row of a sign.
     """
+    parts, repeated = _apart(chunk, key)
+    if repeated is not None:
+        chunk = net(chunk)
+        parts, repeated = _apart(chunk, key)
+        if repeated is not None:
+            problem = NO_ROW if weights_of(chunk)[repeated] < 0 else TWO_ROWS
+            raise change_error(table, problem, chunk.select(list(key)), repeated)
+    return _without_idle(parts)
+
+
+def _apart(chunk: pa.Table, key: Sequence[int]) -> tuple[Halves, int | None]:
+    """The halves by sign, and a row whose key has more than one row of its sign (or whose weight is more than one), if there is one."""
     weights = weights_of(chunk)
     rows = chunk.drop_columns([WEIGHT])
     goes = weights < 0
     ids, first = key_ids([chunk.column(k) for k in key], chunk.num_rows)
-    for sign, problem in ((-1, NO_ROW), (1, TWO_ROWS)):
+    for sign in (-1, 1):
         of_key = np.bincount(ids[weights * sign > 0], minlength=len(first))
         if (of_key > 1).any() or (weights * sign > 1).any():
             bad = np.flatnonzero((weights * sign > 0) & ((of_key[ids] > 1) | (weights * sign > 1)))
-            raise change_error(table, problem, rows.select(list(key)), int(bad[0]))
+            return Halves(rows.slice(0, 0), rows.slice(0, 0), ids[:0], ids[:0]), int(bad[0])
     if not goes.any():
-        return Halves(rows.slice(0, 0), rows, ids[:0], ids)
-    return Halves(rows.filter(pa.array(goes)), rows.filter(pa.array(~goes)), ids[goes], ids[~goes])
+        return Halves(rows.slice(0, 0), rows, ids[:0], ids), None
+    return Halves(rows.filter(pa.array(goes)), rows.filter(pa.array(~goes)), ids[goes], ids[~goes]), None
+
+
+def _without_idle(parts: Halves) -> Halves:
+    """Without the rows that go and come back unchanged."""
+    if not len(parts.gone_id) or not len(parts.come_id):
+        return parts
+    place = np.full(int(max(parts.gone_id.max(), parts.come_id.max())) + 1, -1, np.int64)
+    place[parts.come_id] = np.arange(len(parts.come_id))
+    partner = place[parts.gone_id]
+    paired = np.flatnonzero(partner >= 0)
+    same = same_rows(parts.gone.take(pa.array(paired)), parts.come.take(pa.array(partner[paired])))
+    if not same.any():
+        return parts
+    stays, comes = np.ones(len(parts.gone_id), np.bool_), np.ones(len(parts.come_id), np.bool_)
+    stays[paired[same]] = False
+    comes[partner[paired[same]]] = False
+    return Halves(
+        parts.gone.filter(pa.array(stays)), parts.come.filter(pa.array(comes)), parts.gone_id[stays], parts.come_id[comes]
+    )
 
 
 def _contained(ids: Positions, others: Positions) -> npt.NDArray[np.bool_]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.chunk import empty_chunk, inserts
-from jobs.executors.base import NO_ROW, TWO_ROWS, Halves, change_error, halves, net, no_columns, same_rows, state_table
+from jobs.chunk import difference, empty_chunk, inserts
+from jobs.executors.base import NO_ROW, TWO_ROWS, Halves, change_error, halves, no_columns, same_rows, state_table
 from jobs.plan import nodes
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
@@ -36,13 +36,12 @@ class MaterializeExecutor:
         Raises: ChangeError for a row that comes where one stays, and for one that goes but is not there.
         Cost: one `get_rows` of the keys that appear and disappear.
         """
-        changes = net(chunks[0])
-        if changes.num_rows == 0:
+        if chunks[0].num_rows == 0:
             return empty_chunk(self._node.types)
-        parts = halves(changes, self._table.name, self._node.stream_key)
+        parts = halves(chunks[0], self._table.name, self._node.stream_key)
         self._check(parts)
         parts.write(self._table)
-        return changes
+        return difference(parts.gone, parts.come)
 
     def snapshot(self, vnodes: Sequence[int]) -> Iterator[pa.Table]:
         """The view's rows on these vnodes as chunks of inserts, in key order."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.hummock.key import prefix_ends
+from statestore.hummock.sorted_keys import differs_from_previous, sort_order
 
 Positions = npt.NDArray[np.int64]
 
@@ -85,10 +86,10 @@ def _last_of_each_key(runs: list[MemRun]) -> MemRun:
     keys = pa.concat_arrays([run.keys for run in runs]) if len(runs) > 1 else runs[0].keys
     puts = np.concatenate([run.puts for run in runs])
     rows = pa.concat_tables([run.rows for run in runs])
-    order = pc.array_sort_indices(keys)  # stable: operations on one key stay in order
+    order = pa.array(sort_order(keys))  # stable: operations on one key stay in order
     in_order = keys.take(order)
     last = np.ones(len(keys), np.bool_)
-    last[:-1] = np.asarray(pc.not_equal(in_order.slice(1), in_order.slice(0, len(keys) - 1)))
+    last[:-1] = differs_from_previous(in_order)[1:]
     if not last.all():
         kept = pa.array(last)
         order, in_order = order.filter(kept), in_order.filter(kept)
