@@ -30,6 +30,8 @@ BIN = Path(sys.executable).parent
 
 QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}  # a task's log is for people
 
+WITH_INTERVAL = ("scheduled", "backfill")
+
 PARAMS: Mapping[str, Param] = {
     "start": Param(
         None,
@@ -61,9 +63,10 @@ def alias_of(pipeline: str) -> AssetAlias:
 
 
 def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    """The interval whose files a run takes in: that of its params; else, unless it was triggered by hand, its data interval; else none.
+    """The interval whose files a run takes in: that of its params; else, for a scheduled or backfilled run, its data interval; else none.
 
-    Airflow makes up an interval for a run by hand (the last one before its logical date). Nobody asked for it, so it does not count.
+    Airflow makes up an interval for runs that are triggered (the last one before their logical date). Nobody asked for it, so it does not
+    count.
     """
     start, end = (context["params"].get(name) for name in PARAMS)
     if (start is None) != (end is None):
@@ -74,7 +77,8 @@ def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None
             raise AirflowFailException(f"params start={start!r} and end={end!r}: the end is not after the start")
         return interval
     run = context["dag_run"]
-    if str(run.run_type) in ("manual", "DagRunType.MANUAL") or run.data_interval_start is None or run.data_interval_end is None:
+    kind = str(getattr(run.run_type, "value", run.run_type))
+    if kind not in WITH_INTERVAL or run.data_interval_start is None or run.data_interval_end is None:
         return None
     return run.data_interval_start, run.data_interval_end
 

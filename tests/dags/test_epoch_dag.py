@@ -105,7 +105,8 @@ def test_a_run_takes_its_params_interval_else_its_own_else_whatever_waits() -> N
     for run_type in ("scheduled", "backfill"):
         assert run_interval(context(run_type)) == own
         assert run_interval(context(run_type, **params)) == asked
-    assert run_interval(context("manual")) is None  # Airflow made that interval up
+    for run_type in ("manual", "operator_triggered", "asset_triggered"):
+        assert run_interval(context(run_type)) is None  # Airflow made that interval up
     assert run_interval(context("manual", **params)) == asked
     without = context("scheduled")
     without["dag_run"].data_interval_start = None
