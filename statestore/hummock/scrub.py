@@ -1,0 +1,179 @@
+"""Scrub: reads everything, and names what is damaged or missing, whose rows that costs, and what can still be read.
+
+Each SST that the newest version or a pinned one names is read whole: the hash in its name, the checksums of footer, filters and every
+block, the rows each block decodes to, and what the version says of it. Where bytes are wrong, the blocks they fall in are found, so that
+the loss is a range of keys and not an object.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import xxhash
+
+from statestore.hummock.errors import DamagedSstError, show_key
+from statestore.hummock.sst_format import require_crc
+from statestore.hummock.sst_reader import SectionReader, SstReader
+from statestore.meta.log_check import DamagedObject, Progress, check_meta
+from statestore.meta.version import HummockVersion, SectionInfo, SstInfo
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+_DECODED = 64  # blocks decoded at a time
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Keys of a table that cannot be read where this SST is needed. Storage keys, inclusive."""
+
+    table_id: int
+    first_key: bytes
+    last_key: bytes
+    rows: int  # that the SST holds of them, at most
+    detail: str
+
+    def __str__(self) -> str:
+        return f"table {self.table_id}, keys {show_key(self.first_key)} to {show_key(self.last_key)} ({self.rows} rows): {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedSst:
+    """One SST that is not what was written."""
+
+    name: str
+    level: int
+    missing: bool
+    lost: tuple[LostRange, ...]  # reads of these keys fail, and say so; all other keys of the SST can be read
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubReport:
+    """What a scrub read and what it found."""
+
+    version: HummockVersion | None  # the newest that can be read
+    meta: tuple[DamagedObject, ...]
+    ssts: tuple[DamagedSst, ...]
+    objects: int
+    bytes: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.meta and not self.ssts
+
+    def hurt_tables(self) -> dict[int, tuple[LostRange, ...]]:
+        """Tables of which some keys cannot be read, and those keys. All other tables are whole."""
+        hurt: dict[int, list[LostRange]] = {}
+        for sst in self.ssts:
+            for lost in sst.lost:
+                hurt.setdefault(lost.table_id, []).append(lost)
+        return {table_id: tuple(sorted(ranges, key=lambda lost: lost.first_key)) for table_id, ranges in sorted(hurt.items())}
+
+
+def scrub(objects: ObjectStore, progress: Progress = lambda _: None, threads: int = 2) -> ScrubReport:
+    """Read the whole store and check every byte of it.
+
+    Args:
+        progress: called with a line now and then.
+        threads: SSTs that are read at once; each is held in memory whole.
+
+    Raises: errors of the object store, nothing else: damage is what it reports. Changes nothing.
+
+    Cost: a GET for every object but those below data/ that no version in use names.
+    """
+    progress("reading meta/")
+    meta = check_meta(objects, progress)
+    placed = _placed([version for version in (meta.newest, *meta.pinned) if version is not None])
+    total = sum(sst.size for _, sst in placed)
+    damaged, done, told = [], 0, 0
+    with ThreadPoolExecutor(threads) as pool:
+        for (level, sst), found in zip(placed, _in_order(pool, threads, objects, [sst for _, sst in placed]), strict=True):
+            if found is not None:
+                damaged.append(DamagedSst(sst.name, level, found.missing, found.lost))
+            done += sst.size
+            if done - told > 256 << 20 or done == total:
+                progress(f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB of SSTs read, {len(damaged)} damaged")
+                told = done
+    return ScrubReport(meta.newest, tuple(meta.damages), tuple(damaged), meta.objects + len(placed), meta.bytes + total)
+
+
+def check_sst(objects: ObjectStore, info: SstInfo) -> tuple[LostRange, ...]:
+    """The ranges of an SST that cannot be read; empty: it is whole. Raises ObjectNotFoundError. Memory: the object."""
+    data = memoryview(objects.get(info.name))
+    try:
+        if len(data) != info.size:
+            raise DamagedSstError(info.name, "its end", f"{len(data)} bytes", f"{info.size} bytes")
+        reader = SstReader(info, bytes(data[-info.footer_size :]))
+    except DamagedSstError as err:
+        return _whole_of(info, str(err))
+    lost: list[LostRange] = []
+    if reader.table_ids != [section.table_id for section in info.sections]:
+        return _whole_of(info, f"it holds tables {reader.table_ids}, its version says otherwise: it is another SST")
+    for section in info.sections:
+        lost += _check_section(reader.section(section.table_id), section, data)
+    if not lost and not info.name.endswith(f"/{xxhash.xxh3_128_hexdigest(data)}.sst"):
+        # Bytes that no read looks at, as the schema message in front of a section: the footer repeats it.
+        return _whole_of(info, "its bytes are not those it is named after, though every block is whole: rows can be read")
+    return tuple(lost)
+
+
+def _check_section(reader: SectionReader, info: SectionInfo, data: memoryview) -> Iterator[LostRange]:
+    rows, first, last = int(reader.rows.sum()), reader.first_keys.array[0].as_py(), reader.last_keys.array[-1].as_py()
+    if (rows, first, last) != (info.rows, info.first_key, info.last_key):
+        yield LostRange(info.table_id, info.first_key, info.last_key, info.rows, f"its index says {rows} rows, its version {info.rows}")
+        return
+    for start in range(0, len(reader), _DECODED):
+        end = min(start + _DECODED, len(reader))
+        try:
+            reader.decode(start, end, data[int(reader.offsets[start]) : int(reader.offsets[end - 1] + reader.lengths[end - 1])])
+        except DamagedSstError:
+            yield from _damaged_blocks(reader, start, end, data)
+    for partition, (offset, length, crc) in enumerate(
+        zip(reader.filter_offsets.tolist(), reader.filter_lengths.tolist(), reader.filter_crcs.tolist(), strict=True)
+    ):
+        try:
+            require_crc(reader.name, f"filter {partition}", data[offset : offset + length], crc)
+        except DamagedSstError as err:
+            detail = f"filter {partition} ({err.found}, expected {err.expected}): look-ups by key fail, scans do not"
+            yield LostRange(info.table_id, info.first_key, info.last_key, info.rows, detail)
+
+
+def _damaged_blocks(reader: SectionReader, start: int, end: int, data: memoryview) -> Iterator[LostRange]:
+    """Which of the blocks start … end - 1 do not decode."""
+    for block in range(start, end):
+        offset, length = int(reader.offsets[block]), int(reader.lengths[block])
+        try:
+            reader.decode(block, block + 1, data[offset : offset + length])
+        except DamagedSstError as err:
+            low, high = reader.first_keys.array[block].as_py(), reader.last_keys.array[block].as_py()
+            detail = f"block {block} of bytes {offset} to {offset + length}: found {err.found}, expected {err.expected}"
+            yield LostRange(reader.table_id, low, high, int(reader.rows[block]), detail)
+
+
+def _whole_of(info: SstInfo, detail: str) -> tuple[LostRange, ...]:
+    return tuple(LostRange(s.table_id, s.first_key, s.last_key, s.rows, detail) for s in info.sections)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    missing: bool
+    lost: tuple[LostRange, ...]
+
+
+def _judged(objects: ObjectStore, info: SstInfo) -> _Found | None:
+    try:
+        lost = check_sst(objects, info)
+    except ObjectNotFoundError:
+        return _Found(True, _whole_of(info, "the object is missing"))
+    return _Found(False, lost) if lost else None
+
+
+def _in_order(pool: ThreadPoolExecutor, ahead: int, objects: ObjectStore, ssts: list[SstInfo]) -> Iterator[_Found | None]:
+    """Judgements in order; no more than `ahead` SSTs are in memory."""
+    for start in range(0, len(ssts), ahead):
+        yield from pool.map(lambda sst: _judged(objects, sst), ssts[start : start + ahead])
+
+
+def _placed(versions: list[HummockVersion]) -> list[tuple[int, SstInfo]]:
+    """Each SST that some version names, once, with its level."""
+    placed = {sst.name: (level, sst) for version in versions for level, ssts in enumerate(version.levels) for sst in ssts}
+    return list(placed.values())
