@@ -150,8 +150,12 @@ class SubmitJob(SparkSubmitOperator):
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job with these arguments to its end. Raises AirflowException when it fails; its last lines are in the task's log."""
         self.py_files = str(build_archive(steps.ROOT, steps.ROOT / ".airflow" / "code"))
-        # spark-submit, and the Python of driver and local workers, are those of this process.
-        self.env_vars = {"PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "PYSPARK_PYTHON": sys.executable}
+        # spark-submit and the driver's Python are those of this process; the workers' too, unless a cluster has its own.
+        self.env_vars = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        }
         self.application_args = ["--pipeline", str(steps.pipelines_folder() / self.pipeline_name), *arguments]
         super().execute(context)
 
