@@ -1,15 +1,17 @@
 """A directory as an object store: `name` is the file `root/name`.
 
 A write goes to a temporary file in `root/.tmp`, is synced, and enters its place in one step: `rename(2)` to replace, `link(2)` to
-create. A process that is killed leaves the old object or the new one, and at worst a file in `.tmp`.
+create. A process that is killed leaves the old object or the new one, and at worst a file in `.tmp`. Whoever writes such a file holds a
+lock on it (flock), which the kernel lets go of when the process dies: so `sweep_temporary` knows a file that is left from one at work.
 """
 
 import errno
+import fcntl
 import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from statestore.errors import TussockError
@@ -122,6 +124,17 @@ class LocalObjectStore:
             except ObjectNotFoundError:
                 continue
 
+    def sweep_temporary(self, *, dry_run: bool = False) -> tuple[ObjectInfo, ...]:
+        """Remove what killed processes left in `.tmp`, and return it; files of writers at work stay, however long those take."""
+        swept = []
+        for path in sorted((self._root / _TEMPORARY).glob("*")):
+            with suppress(OSError), path.open("rb", buffering=0) as file:  # gone, in use, or a file system without locks: not ours
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                swept.append(_info(f"{_TEMPORARY}/{path.name}", path.stat()))
+                if not dry_run:
+                    path.unlink()
+        return tuple(swept)
+
     def _path(self, name: str) -> Path:
         if checked_name(name).partition("/")[0] == _TEMPORARY:
             raise BadObjectNameError(name, f"{_TEMPORARY} is the local store's own folder")
@@ -139,7 +152,7 @@ class LocalObjectStore:
                 while written < len(data):
                     written += file.write(data[written:] if written else data) or 0
                 os.fsync(file.fileno())
-            yield path
+                yield path  # still open, for the lock
         finally:
             path.unlink(missing_ok=True)
 
@@ -148,9 +161,14 @@ class LocalObjectStore:
         while True:
             path = folder / f"{os.getpid()}-{threading.get_ident()}-{next(_serial)}"
             try:
-                return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             except FileExistsError:  # left by a killed process with our id, or another host's on a shared disk
                 continue
+            with suppress(OSError):  # a file system without locks: nobody sweeps there
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:
+                return path, handle
+            os.close(handle)  # swept before it was locked
 
     def _make_folder(self, folder: Path) -> None:
         """Create `folder` and what is missing above it; each new one is synced into its parent."""

@@ -1,0 +1,66 @@
+"""What killed processes leave on a local disk is swept up; what a writer is at, however slow, is not."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from statestore.objectstore.local import LocalObjectStore
+
+
+def test_a_file_left_by_a_killed_process_goes_and_nothing_else(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = LocalObjectStore(root)
+    store.put("data/a", b"kept")
+    program = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from statestore.objectstore.local import LocalObjectStore\n"
+        "with LocalObjectStore(Path(sys.argv[1]))._temporary(b'half'):\n"
+        "    print('up', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    )
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    assert store.sweep_temporary() == (), "it is at work"
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+    (left,) = store.sweep_temporary(dry_run=True)
+    assert left.size == 4
+    assert store.sweep_temporary() == (left,)
+    assert store.sweep_temporary() == ()
+    assert list((root / ".tmp").iterdir()) == []
+    assert store.get("data/a") == b"kept"
+
+
+def test_a_store_that_was_never_written_has_nothing_to_sweep(tmp_path: Path) -> None:
+    assert LocalObjectStore(tmp_path / "none").sweep_temporary() == ()
+
+
+def test_writers_and_sweepers_at_once_do_not_get_in_each_other_s_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # durability is not what is tested, and a shared disk is slow
+    store = LocalObjectStore(tmp_path / "store")
+    stop = threading.Event()
+
+    def sweep() -> None:
+        while not stop.is_set():
+            store.sweep_temporary()
+
+    sweepers = [threading.Thread(target=sweep) for _ in range(2)]
+    for thread in sweepers:
+        thread.start()
+    for i in range(300):
+        store.put(f"a/{i}", b"x" * i)
+        assert store.put_if_absent(f"b/{i}", b"y" * i)
+    stop.set()
+    for thread in sweepers:
+        thread.join()
+    assert len(list(store.list(""))) == 600
+    assert list((tmp_path / "store/.tmp").iterdir()) == []
