@@ -33,15 +33,17 @@ from jobs.exchange import (
     select,
 )
 from jobs.executors.build import build
+from jobs.executors.hash_join import JoinConditionError
 from jobs.executors.table_replay import TableReplay
 from jobs.failure import ActorError, encode_failure
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import process_kernel
 from jobs.plan import nodes
 from jobs.plan.schedule import Feed, Schedule, Scheduled
+from jobs.row_failure import failed_row
 from jobs.sources.parquet import Split, read_split
 from jobs.sql.statements import Delete, Insert, Update
-from statestore.errors import RetryableError, TussockError
+from statestore.errors import InputError, RetryableError, TussockError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
@@ -127,8 +129,6 @@ def level_function(task: "Callable[[], EpochTask]", level: int) -> Callable[[Ite
     return run
 
 
-
-
 def _addresses_read(schedule: Schedule, level: int) -> frozenset[tuple[int, int]]:
     read = {(f.producer, f.exchange) for s in schedule.levels[level] for f in s.feeds if f.exchange is not None}
     leaves = {(s.id, n) for s in schedule.levels[level] for n in _LEAF_INPUTS}
@@ -202,19 +202,23 @@ class _Unit:
         if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
             return None
         results: list[pa.Table] = []
-        for operator in fragment.operators:
+        for number, operator in enumerate(fragment.operators):
             states = [tables[t] for t in operator.tables]
             node = operator.node
             if isinstance(node, nodes.TableReplay):
                 replay = TableReplay(node, states[0], process_kernel(), self._vnodes(), len(self.task.units))
                 decoded = [e for chunk in entries for e in _entries.decode(chunk)]
-                results.append(replay.apply([e.statement for e in decoded], self._payload))
+                results.append(replay.apply([e.statement for e in decoded], self._payload, [e.position for e in decoded]))
                 continue
             chunks = [results[r] if r >= 0 else inputs[-1 - r] for r in operator.inputs]
             try:
                 results.append(build(node, states, process_kernel()).apply(*chunks))
             except RowError as err:
-                raise ActorError(scheduled.relation, f"{err} Row: {_shown(chunks[0], err.row)}") from err
+                raise failed_row(scheduled, number, err.text, err.reason, chunks[0], err.row) from err
+            except JoinConditionError as err:
+                raise failed_row(scheduled, number, err.condition, err.reason, err.joined, 0) from err
+            except InputError as err:
+                raise ActorError(f"view {scheduled.relation!r}", str(err)) from err
         delta = results[-1] if results else inputs[0]
         full = None
         if scheduled.snapshot_table is not None:
@@ -319,10 +323,3 @@ def flush_function(task: "Callable[[], EpochTask]") -> Callable[[Iterator[pa.Rec
             yield cells(0, SST, 0, [msgspec.json.encode(infos)])
 
     return run
-
-
-def _shown(chunk: pa.Table, row: int) -> str:
-    if not 0 <= row < chunk.num_rows:
-        return "unknown"
-    values = chunk.slice(row, 1).to_pylist()[0]
-    return ", ".join(f"{name}={value!r}" for name, value in values.items())

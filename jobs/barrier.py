@@ -7,15 +7,16 @@ import msgspec
 
 from jobs.plan.definition import Replayed, SourceDefinition, apply_log, apply_statement, definition_of, find
 from jobs.reader import open_table
-from jobs.sources.errors import MissingPathError
-from jobs.sources.listing import Interval, ListedFile, has_interval, list_files
-from jobs.sources.taken import pin_files
-from jobs.sql.statements import Drop, Statement
+from jobs.sources.errors import ChangedFileError, MissingPathError
+from jobs.sources.listing import Interval, ListedFile, has_interval, list_files, open_file
+from jobs.sources.taken import pin_files, taken_files
+from jobs.sql.statements import CreateSource, Delete, Drop, Insert, Statement, Update
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, PinnedFile
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectNotFoundError
 
 MAX_EPOCH_BYTES = 8 << 30
 
@@ -42,15 +43,17 @@ class Change:
         repin_files: paths to take as they are now.
         skip_entries: positions of log entries not to replay.
         drop: relations to drop, with everything that reads them.
+        take_log: also take what the log has grown by since: a correction lands in the same epoch as the row it corrects.
     """
 
     skip_files: tuple[str, ...] = ()
     repin_files: tuple[str, ...] = ()
     skip_entries: tuple[int, ...] = ()
     drop: tuple[str, ...] = ()
+    take_log: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.skip_files or self.repin_files or self.skip_entries or self.drop)
+        return bool(self.skip_files or self.repin_files or self.skip_entries or self.drop or self.take_log)
 
 
 def inject(
@@ -78,40 +81,101 @@ def inject(
 
 
 def abandon(meta: MetaStore, change: Change) -> Barrier:
-    """Supersede the open barrier by one that goes around what can't be taken; where none is open (a changed file stops the listing
-    already), inject one that does. Nothing committed is touched, and what is not named is taken as before.
+    """Supersede the open barrier by one that goes around what can't be taken; what is not named is taken as before. Where none is open (a
+    changed file stops the listing already), inject one that takes the log and counts the skipped files as taken; other files wait for
+    their run. Nothing committed is touched.
 
-    Raises: NothingToAbandonError; InputError where a name is unknown.
+    Raises: NothingToAbandonError; InputError where a name is unknown; LostRaceError where the open barrier was committed meanwhile.
     """
     version = meta.latest()
     held = meta.open_barrier()
     if not change:
-        raise NothingToAbandonError(version.epoch, "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop")
+        raise NothingToAbandonError(
+            version.epoch, "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop, or to take the log's end"
+        )
     if held is None:
-        return meta.inject_barrier(version.epoch, _Pinning(meta, version, change, None, MAX_EPOCH_BYTES, {}).plan)
-    _require_known(change, held)
+        pinning = _Pinning(meta, version, change, None, MAX_EPOCH_BYTES, {}, only_skipped=True)
+        pinning.require_known()
+        return meta.inject_barrier(version.epoch, pinning.plan)
+    superseding = _Superseding(meta, version, held, change)
+    superseding.require_known()
+    return meta.supersede_barrier(held, superseding.plan)
 
-    def plan(epoch: int) -> BarrierPlan:
+
+@dataclass(frozen=True, slots=True)
+class _Superseding:
+    """Decides what takes the place of an open barrier."""
+
+    meta: MetaStore
+    version: HummockVersion
+    held: Barrier
+    change: Change
+
+    def plan(self, epoch: int) -> BarrierPlan:
+        version, held, change = self.version, self.held, self.change
+        log_end = self.meta.log_end() if change.take_log else held.log_end
         entries = tuple(sorted({*held.skipped_entries, *change.skip_entries}))
-        catalog = _dropped(replay(meta, version, held.log_start, held.log_end, entries, epoch).catalog, change.drop, epoch)
-        live = {r.id for r in catalog.live()}
-        files = {r: tuple(_repinned(f, change) for f in pinned if f.path not in change.skip_files) for r, pinned in held.splits.items()}
-        skipped = {r: tuple(f for f in pinned if f.path in change.skip_files) for r, pinned in held.splits.items()}
-        for relation, earlier in held.skipped_files.items():
-            skipped[relation] = (*earlier, *skipped.get(relation, ()))
+        replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
+        catalog = _dropped(replayed.catalog, (*self._dropped_before(replayed.catalog), *change.drop), epoch)
+        splits: dict[int, tuple[PinnedFile, ...]] = {}
+        skipped: dict[int, tuple[PinnedFile, ...]] = {}
+        for before, after in self._sources(catalog):
+            pinned = held.splits.get(before.id, ())
+            splits[after.id] = tuple(_repinned(f, change, after) for f in pinned if f.path not in change.skip_files)
+            again = (*(f for f in pinned if f.path in change.skip_files), *self._taken(before))
+            skipped[after.id] = (*held.skipped_files.get(before.id, ()), *again)
         return BarrierPlan(
             mapping=held.mapping,
-            log_end=held.log_end,
-            splits={r: f for r, f in files.items() if r in live and f},
+            log_end=log_end,
+            splits={r: f for r, f in splits.items() if f},
             catalog=None if catalog == version.catalog else catalog,
             mutation=_mutation(version.catalog, catalog),
             run=held.run,
-            skipped=(*held.skipped, *_told(change)),
-            skipped_files={r: f for r, f in skipped.items() if r in live and f},
+            skipped=tuple(dict.fromkeys((*held.skipped, *_told(change), *_rejected(replayed)))),
+            skipped_files={r: f for r, f in skipped.items() if f},
             skipped_entries=entries,
         )
 
-    return meta.supersede_barrier(held, plan)
+    def require_known(self) -> None:
+        """Every name has to be one that the barrier can go around. Raises NothingToAbandonError."""
+        held, change = self.held, self.change
+        pinned = sorted(f.path for files in held.splits.values() for f in files)
+        taken = {f.path for before, _ in self._sources(self._held_catalog) for f in self._taken(before)}
+        for path in (*change.skip_files, *change.repin_files):
+            if path not in pinned and not (path in taken and path in change.skip_files):
+                raise NothingToAbandonError(
+                    held.prev_epoch, f"the open barrier pins no file {path!r}, and none was taken; it pins {', '.join(pinned) or 'none'}"
+                )
+        end = self.meta.log_end() if change.take_log else held.log_end
+        for position in change.skip_entries:
+            if not held.log_start <= position < end:
+                raise NothingToAbandonError(
+                    held.prev_epoch, f"the open barrier takes log entries {held.log_start} to {end - 1}, not {position}"
+                )
+
+    @property
+    def _held_catalog(self) -> Catalog:
+        return self.version.catalog if self.held.catalog is None else self.held.catalog
+
+    def _dropped_before(self, catalog: Catalog) -> tuple[str, ...]:
+        """What the barrier that is superseded had dropped itself, beside what the log drops: it stays dropped."""
+        held = self.held
+        logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
+        gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
+        return tuple(r.name for r in reversed(catalog.live()) if r.name in gone)  # readers first
+
+    def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
+        """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids behind it."""
+        now = {r.name: r for r in catalog.live() if r.kind == "source"}
+        then = [r for r in self._held_catalog.live() if r.kind == "source"]
+        return [(r, now[r.name]) for r in then if r.name in now and _statement_of(r) == _statement_of(now[r.name])]
+
+    def _taken(self, source: Relation) -> tuple[PinnedFile, ...]:
+        """Files to skip that were taken in earlier epochs, and that a new view would read again."""
+        if source.created > self.version.epoch:
+            return ()
+        recorded = taken_files(open_table(self.meta.objects, self.version, source.state_tables[0]))
+        return tuple(f for f in recorded if f.path in self.change.skip_files)
 
 
 def replay(meta: MetaStore, version: HummockVersion, start: int, end: int, skipped: Collection[int], epoch: int) -> Replayed:
@@ -122,9 +186,28 @@ def replay(meta: MetaStore, version: HummockVersion, start: int, end: int, skipp
     return Replayed(replayed.catalog, changes, tuple((kept[i].position, why) for i, why in replayed.rejected))
 
 
+def logged_statements(meta: MetaStore, barrier: Barrier) -> list[tuple[int, str]]:
+    """The log entries that a barrier takes: position and, in few words, what each does."""
+    entries = meta.read_log(barrier.log_start, barrier.log_end)
+    return [(e.position, statement_text(_statement.decode(e.statement))) for e in entries if e.position not in barrier.skipped_entries]
+
+
+def statement_text(statement: Statement) -> str:
+    """A statement of the log in few words, e.g. `insert orders, 3 rows`."""
+    kind = type(statement).__name__
+    words = {"CreateSource": "create source", "CreateTable": "create table", "CreateView": "create view"}.get(kind, kind.lower())
+    name = statement.table if isinstance(statement, Insert | Update | Delete) else statement.name
+    return f"{words} {name}" + (f", {statement.rows} rows" if isinstance(statement, Insert) else "")
+
+
 def pending_catalog(meta: MetaStore, version: HummockVersion) -> Catalog:
-    """The catalog as it will be once all that is in the log has been taken; statements are bound and checked against it."""
-    return replay(meta, version, version.log_end, meta.log_end(), (), version.epoch + 1).catalog
+    """The catalog as it will be once all that is in the log has been taken; statements are bound and checked against it. What the open
+    barrier drops or skips is gone already."""
+    held = meta.open_barrier()
+    if held is None or held.prev_epoch != version.epoch:
+        return replay(meta, version, version.log_end, meta.log_end(), (), version.epoch + 1).catalog
+    after = version if held.catalog is None else msgspec.structs.replace(version, catalog=held.catalog)
+    return replay(meta, after, held.log_end, meta.log_end(), (), held.epoch + 1).catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +220,18 @@ class _Pinning:
     interval: Interval | None
     max_epoch_bytes: int
     run: dict[str, str]
+    only_skipped: bool = False  # take no files but those to be skipped: which others are due, only a run knows
+
+    def require_known(self) -> None:
+        """A file to skip has to be one of a source's. Raises NothingToAbandonError."""
+        catalog = replay(self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1).catalog
+        sources = [r for r in _dropped(catalog, self.change.drop, self.version.epoch + 1).live() if r.kind == "source"]
+        found = {f.path for source in sources for f in self._pin(source, self.max_epoch_bytes)}
+        if unknown := [path for path in (*self.change.skip_files, *self.change.repin_files) if path not in found]:
+            raise NothingToAbandonError(
+                self.version.epoch,
+                f"no barrier is open, and {unknown[0]!r} is no source's file to skip: none that is new or has changed since it was taken",
+            )
 
     def waiting(self) -> bool:
         """Whether there is anything to take in."""
@@ -155,7 +250,6 @@ class _Pinning:
                 splits[relation.id] = tuple(f for f in files if f.path not in change.skip_files)
                 skipped[relation.id] = tuple(f for f in files if f.path in change.skip_files)
                 left = max(0, left - sum(f.size for f in splits[relation.id]))
-        rejected = tuple(f"log entry {position}: {why}" for position, why in replayed.rejected)
         return BarrierPlan(
             mapping=version.mapping,
             log_end=log_end,
@@ -163,7 +257,7 @@ class _Pinning:
             catalog=None if catalog == version.catalog else catalog,
             mutation=_mutation(version.catalog, catalog),
             run=self.run,
-            skipped=(*_told(change), *rejected),
+            skipped=(*_told(change), *_rejected(replayed)),
             skipped_files={r: f for r, f in skipped.items() if f},
             skipped_entries=change.skip_entries,
         )
@@ -174,19 +268,23 @@ class _Pinning:
         options = definition.statement.options
         path = options["path"]
         listed: Sequence[ListedFile]
+        if self.only_skipped and not self.change.skip_files:
+            return ()
         try:
             listed = list_files(path, options, self.interval)
         except MissingPathError:
-            if self.interval is None or not has_interval(path):
+            if not self.only_skipped and (self.interval is None or not has_interval(path)):
                 raise
             return ()  # the interval has no files (yet); late ones come with a later run of it
+        if self.only_skipped:
+            listed = [f for f in listed if f.path in self.change.skip_files]
         new = relation.created > self.version.epoch
         taken = None if new else open_table(self.meta.objects, self.version, relation.state_tables[0])
         return pin_files(listed, taken, max_bytes, accept_changed=self.change.skip_files)
 
 
 def _dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
-    for name in names:
+    for name in dict.fromkeys(names):
         catalog = apply_statement(catalog, Drop(find(catalog, name).kind, name, cascade=True), epoch)
     return catalog
 
@@ -203,23 +301,26 @@ def _mutation(before: Catalog, after: Catalog) -> Mutation:
 def _told(change: Change) -> tuple[str, ...]:
     parts = {"skipped file": change.skip_files, "re-pinned file": change.repin_files, "dropped": change.drop}
     told = tuple(f"{what} {name}" for what, names in parts.items() for name in names)
-    return (*told, *(f"skipped log entry {position}" for position in change.skip_entries))
+    log = ("took the log as it is now",) if change.take_log else ()
+    return (*told, *(f"skipped log entry {position}" for position in change.skip_entries), *log)
 
 
-def _repinned(file: PinnedFile, change: Change) -> PinnedFile:
+def _rejected(replayed: Replayed) -> tuple[str, ...]:
+    return tuple(f"log entry {position}: {why}" for position, why in replayed.rejected)
+
+
+def _statement_of(source: Relation) -> CreateSource:
+    definition = definition_of(source)
+    assert isinstance(definition, SourceDefinition)
+    return definition.statement
+
+
+def _repinned(file: PinnedFile, change: Change, source: Relation) -> PinnedFile:
     if file.path not in change.repin_files:
         return file
-    (now,) = list_files(file.path, {})
+    store, name = open_file(file.path, _statement_of(source).options)
+    try:
+        now = store.head(name)
+    except ObjectNotFoundError as err:
+        raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", "no such file, so it can only be skipped") from err
     return msgspec.structs.replace(file, size=now.size, etag=now.etag)
-
-
-def _require_known(change: Change, held: Barrier) -> None:
-    pinned = sorted(f.path for files in held.splits.values() for f in files)
-    for path in (*change.skip_files, *change.repin_files):
-        if path not in pinned:
-            raise NothingToAbandonError(held.prev_epoch, f"the open barrier pins no file {path!r}; it pins {', '.join(pinned) or 'none'}")
-    for position in change.skip_entries:
-        if not held.log_start <= position < held.log_end:
-            raise NothingToAbandonError(
-                held.prev_epoch, f"the open barrier takes log entries {held.log_start} to {held.log_end - 1}, not {position}"
-            )

@@ -43,6 +43,7 @@ from jobs.pipeline import load_pipeline
 from jobs.plan.schedule import Schedule, Scheduled, schedule
 from jobs.process import open_meta
 from jobs.reader import open_table
+from jobs.row_failure import in_names
 from jobs.sources.listing import Interval
 from jobs.sources.parquet import Split, splits
 from jobs.sources.spark_reader import read_files, translate_read_error
@@ -97,7 +98,10 @@ def run_epoch(spark: SparkSession, meta: MetaStore, barrier: Barrier, progress: 
     if sealed is None:
         progress(f"running {sum(len(level) for level in plan.levels)} fragments in {len(plan.levels)} levels")
         with _timed(seconds, "run"):
-            reports, ssts = _run_actors(spark, meta, version, barrier, catalog, plan)
+            try:
+                reports, ssts = _run_actors(spark, meta, version, barrier, catalog, plan)
+            except InputError as err:  # the actors know columns by number, and files of rows by number too
+                raise in_names(err, plan, catalog, lambda source: _known_files(meta, version, barrier, source)) from None
         progress("actors done")
         sealed = meta.seal(manifest_of(barrier, meta.writer, tuple(ssts), msgspec.json.encode(_row_counts(reports, plan))))
         progress("sealed")
@@ -215,8 +219,8 @@ class _LeafCells:
         new = self.barrier.splits.get(scheduled.relation_id, ()) if readers else ()
         if not any(feed.full for feed in readers):
             return new, ()
-        relation = next(r for r in self.catalog.live() if r.id == scheduled.relation_id)
-        return new, taken_files(open_table(self.meta.objects, self.version, relation.state_tables[0]))
+        skipped = {f.path for f in self.barrier.skipped_files.get(scheduled.relation_id, ())}
+        return new, [f for f in _taken(self.meta, self.version, scheduled.relation_id) if f.path not in skipped]
 
     def _split_cells(self, scheduled: Scheduled, input: int, files: Sequence[PinnedFile], units: Sequence[int]) -> Iterator[pa.RecordBatch]:
         assert scheduled.source is not None
@@ -257,6 +261,17 @@ class _LeafCells:
             if files := (*self.barrier.splits.get(relation.id, ()), *self.barrier.skipped_files.get(relation.id, ())):
                 (table,) = relation.state_tables
                 yield cells(0, FLUSH, table.table_id, encode(taken_rows(table, files, self.barrier.epoch).rows))
+
+
+def _taken(meta: MetaStore, version: HummockVersion, source: int) -> Sequence[PinnedFile]:
+    """The files that a source had taken by the version's epoch."""
+    known = next((r for r in version.catalog.live() if r.id == source), None)
+    return () if known is None else taken_files(open_table(meta.objects, version, known.state_tables[0]))
+
+
+def _known_files(meta: MetaStore, version: HummockVersion, barrier: Barrier, source: int) -> Sequence[PinnedFile]:
+    """All files whose rows an epoch can meet."""
+    return (*barrier.splits.get(source, ()), *_taken(meta, version, source))
 
 
 # --- the job ---------------------------------------------------------------------------------------------------------------------

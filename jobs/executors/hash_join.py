@@ -37,11 +37,11 @@ def _side(name: str, types: tuple[str, ...], keys: tuple[int, ...], stream_key: 
 
 
 class JoinConditionError(InputError):
-    """A join's further condition raised on a pair of rows that have one key."""
+    """A join's further condition raised on a pair of rows that have one key; `joined` holds that pair as one row."""
 
-    def __init__(self, condition: str, reason: str, row: str) -> None:
+    def __init__(self, condition: str, reason: str, row: str, joined: pa.Table | None = None) -> None:
         super().__init__(condition, reason, row)
-        self.condition, self.reason, self.row = condition, reason, row
+        self.condition, self.reason, self.row, self.joined = condition, reason, row, joined
 
     def __str__(self) -> str:
         return (
@@ -89,7 +89,8 @@ class HashJoinExecutor:
             try:
                 joined = self._kernel.filter(joined, node.condition)
             except RowError as err:
-                raise JoinConditionError(err.text, err.reason, show_row(joined.drop_columns([WEIGHT]), err.row)) from err
+                pairs = joined.drop_columns([WEIGHT])
+                raise JoinConditionError(err.text, err.reason, show_row(pairs, err.row), pairs.slice(err.row, 1)) from err
         return net(joined)
 
     def _joinable(self, chunk: pa.Table, keys: Sequence[int]) -> pa.Table:

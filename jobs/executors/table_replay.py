@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.chunk import difference, empty_chunk, inserts
-from jobs.kernels.errors import RowError
+from jobs.kernels.errors import RowError, text_of
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
+from jobs.plan.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
 from jobs.sql.statements import Delete, Insert, Update
 from statestore.errors import InputError
@@ -38,7 +39,7 @@ class StatementRowError(InputError):
     def __str__(self) -> str:
         return (
             f"table {self.table!r}, {self.statement}, row with key {self.key}: {self.reason} Nothing of this epoch was committed. "
-            "Run `tussock barrier abandon` to go on without this statement."
+            "Run `tussock barrier abandon --skip-entry N`, N the log entry's number, to go on without this statement."
         )
 
 
@@ -62,11 +63,12 @@ class TableReplay:
         self._mine[list(vnodes)] = True
         self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
 
-    def apply(self, entries: Sequence[Statement], rows_of: Callable[[str], pa.Table]) -> pa.Table:
+    def apply(self, entries: Sequence[Statement], rows_of: Callable[[str], pa.Table], positions: Sequence[int] = ()) -> pa.Table:
         """Replay `entries`, which are of this table and in log order.
 
         Args:
             rows_of: an Insert's object -> its rows, the table's columns in order.
+            positions: where each entry stands in the log, for the error; numbered from 1 where none are given.
 
         Returns: a chunk of the table's columns; at most one -old and one +new per key.
 
@@ -76,7 +78,7 @@ class TableReplay:
         Memory: the rows that change.
         """
         touched = _Touched(self._node, self._schema)
-        for number, entry in enumerate(entries, start=1):
+        for number, entry in zip(positions or range(1, len(entries) + 1), entries, strict=True):
             match entry:
                 case Insert():
                     self._insert(rows_of(entry.object), touched)
@@ -171,8 +173,10 @@ class TableReplay:
         if 0 <= err.row < rows.num_rows:
             values = rows.select(list(self._node.key)).slice(err.row, 1).to_pylist()[0]
             key = "(" + ", ".join(repr(v) for v in values.values()) + ")"
-        statement = f"{type(entry).__name__.upper()} (number {number} of the table's changes in this epoch)"
-        return StatementRowError(entry.table, statement, key, f"{err.text} raised: {err.reason}.")
+        statement = f"{type(entry).__name__.upper()} at log entry {number}"
+        written = (entry.where, *(value for _, value in entry.assignments)) if isinstance(entry, Update) else (entry.where,)
+        text = next((expression_text(e) for e in written if e is not None and text_of(e) == err.text), err.text)
+        return StatementRowError(entry.table, statement, key, f"{text} raised: {err.reason}.")
 
 
 class _Touched:

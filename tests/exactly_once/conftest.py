@@ -50,7 +50,8 @@ def case(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
     pipeline.mkdir(parents=True)
     (pipeline / "pipeline.toml").write_text(
         'name = "once"\nstore = "${TUSSOCK_TEST_STORE}"\nsql = ["views.sql"]\n[spark]\n'
-        '"spark.driver.memory" = "1g"\n"spark.python.daemon.module" = "tests.exactly_once.daemon"\n'
+        '"spark.driver.memory" = "1g"\n"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"\n'  # quick to start
+        '"spark.python.daemon.module" = "tests.exactly_once.daemon"\n'
     )
     return Case(template, data, workload.open_meta(undisturbed).latest(), workload.truth(spark, data), pipeline)
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 FAULT_FILE = "TUSSOCK_TEST_FAULT"  # environment: path of a Fault as JSON; the file need not exist
 DRIVER_PID = "TUSSOCK_TEST_DRIVER"  # environment: of the process to kill
-WAIT_S = 60.0
+WAIT_S = 150.0
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -220,11 +220,11 @@ def test_an_expression_that_raises_names_table_statement_and_key(table: Table) -
     table.epoch(table.insert((1, "a", 1.0), (2, "b", 2.0)))
     two = call("EqualTo", column(0), long(2))
     overflow = call("Add", column(0), long(2**63 - 1), type="bigint")
-    with pytest.raises(StatementRowError, match=r"table 't', UPDATE \(number 2 .*key \(2\).*Nothing of this epoch was committed"):
+    with pytest.raises(StatementRowError, match=r"table 't', UPDATE at log entry 2, .*key \(2\).*Nothing of this epoch was committed"):
         table.epoch(
             Delete("t", call("EqualTo", column(0), long(9))), Update("t", ((2, call("Cast", overflow, type="double")),), two), commit=False
         )
-    with pytest.raises(StatementRowError, match=r"DELETE \(number 1 "):
+    with pytest.raises(StatementRowError, match=r"DELETE at log entry 1,"):
         table.epoch(Delete("t", call("EqualTo", call("Remainder", column(0), long(0), type="bigint"), long(0))), commit=False)
 
 
