@@ -44,7 +44,7 @@ def retained_floor(version: HummockVersion, keep_epochs: int, keep_ms: int, now_
 
     Args:
         keep_epochs: at least 1; the published epoch and so many less one before it stay readable. Later ones stay anyway.
-        keep_ms: at least 0; every moment that is no longer ago stays readable, so also the epoch that was the newest at its beginning.
+        keep_ms: every moment that is no longer ago stays readable, so also the epoch that was the newest at its beginning; 0: no such wish.
         now_ms: Unix ms.
 
     Raises SettingError.
@@ -53,5 +53,7 @@ def retained_floor(version: HummockVersion, keep_epochs: int, keep_ms: int, now_
         raise SettingError("retention", f"{keep_epochs} epochs and {keep_ms} ms", "1 epoch or more, and 0 ms or more")
     published = [epoch for epoch in version.epochs if epoch <= version.published]
     by_count = published[-keep_epochs:][0]
+    if keep_ms == 0:
+        return by_count
     by_time = next((epoch for epoch in reversed(published) if epoch_ms(epoch) <= now_ms - keep_ms), published[0])
     return min(by_count, by_time)

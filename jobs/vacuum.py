@@ -1,0 +1,125 @@
+"""Retention and vacuum of a store: `python -m jobs.vacuum --store URI`, what `tussock vacuum` runs, and what a DAG may submit.
+
+First the floor rises to what retention keeps, pins whose lease is over go, and compaction tasks whose compactor is gone are closed; then
+what nobody can read or commit any more is removed. Safe beside epochs, compactions, readers and other vacuums, and to stop anywhere.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jobs.process import open_meta
+from statestore.errors import InputError, TussockError
+from statestore.hummock.vacuum import VacuumReport, vacuum
+from statestore.meta.store import MetaStore
+from statestore.objectstore.base import ObjectInfo
+from statestore.objectstore.local import LocalObjectStore
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+Progress = Callable[[str], None]
+
+
+class BadDurationError(InputError):
+    """A time span that is not understood."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"{self.found!r} is no time span; give a number and a unit, as in 90s, 15m, 36h or 7d"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What time travel may reach: the last `keep_epochs` published epochs, and every moment of the last `keep_ms`."""
+
+    keep_epochs: int = 1
+    keep_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What one run did."""
+
+    floor: int  # the oldest epoch that a reader may name now
+    closed_tasks: tuple[int, ...]  # compaction tasks whose lease was over
+    vacuumed: VacuumReport
+    temporary: tuple[ObjectInfo, ...]  # files that killed processes left in a local store
+
+
+def duration_ms(text: str) -> int:
+    """A time span such as 7d in milliseconds. Raises BadDurationError."""
+    found = re.fullmatch(r"(\d+)\s*([smhd])", text.strip())
+    if found is None:
+        raise BadDurationError(text)
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def clean(meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = lambda _: None) -> Cleaning:
+    """Apply retention and vacuum the store.
+
+    Args:
+        dry_run: change nothing; what is found is what could go with the floor where it is.
+
+    Raises: SettingError for a retention that keeps nothing; errors of the object store. Run again, it goes on.
+    """
+    closed: tuple[int, ...] = ()
+    if not dry_run:
+        closed = meta.close_lapsed_compactions()
+        meta.retain(retention.keep_epochs, retention.keep_ms)
+    report = vacuum(meta, dry_run=dry_run, progress=progress)
+    temporary = meta.objects.sweep_temporary(dry_run=dry_run) if isinstance(meta.objects, LocalObjectStore) else ()
+    return Cleaning(meta.latest().min_readable_epoch, closed, report, temporary)
+
+
+def show_cleaning(done: Cleaning, *, names: bool) -> str:
+    """What a run did, as text; with `names`, a line for each object."""
+    report = done.vacuumed
+    lines = [f"{found.size:>12,}  {found.name}  {found.reason}" for found in report.garbage] if names else []
+    lines += [f"{found.size:>12,}  {found.name}  left by a killed process" for found in done.temporary] if names else []
+    if done.closed_tasks:
+        lines.append(f"closed compaction tasks {', '.join(map(str, done.closed_tasks))}: their leases were over")
+    lines += [f"left alone: {name}, which is not named as an object of the store is" for name in report.unknown]
+    count, size = len(report.garbage) + len(done.temporary), report.garbage_bytes + sum(found.size for found in done.temporary)
+    pending = f", {report.pending_objects:,} of them not committed yet" if report.pending_objects else ""
+    lines.append(f"{'removed' if report.removed else 'could remove'} {count:,} objects, {size:,} bytes")
+    lines.append(f"data/ holds {report.kept_objects:,} objects in use, {report.kept_bytes:,} bytes{pending}")
+    lines.append(f"the oldest readable epoch is {done.floor}")
+    return "\n".join(lines)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that `tussock vacuum` and this module share."""
+    keep = "every moment of so long ago stays readable, such as 36h or 7d (default 1d)"
+    parser.add_argument("--keep", type=str, default="1d", metavar="SPAN", help=keep)
+    parser.add_argument("--keep-epochs", type=int, default=1, metavar="N", help="and the last N published epochs (default 1)")
+    parser.add_argument("--dry-run", action="store_true", help="only list what could go, with reasons and sizes")
+
+
+def run_vacuum(meta: MetaStore, chosen: argparse.Namespace) -> None:
+    """`tussock vacuum`."""
+    retention = Retention(chosen.keep_epochs, duration_ms(chosen.keep))
+    done = clean(meta, retention, dry_run=chosen.dry_run, progress=lambda line: print(line, file=sys.stderr, flush=True))
+    print(show_cleaning(done, names=chosen.dry_run))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process's entry. Exit code 0: done; 1: an error, told in one message."""
+    parser = argparse.ArgumentParser("python -m jobs.vacuum", description="Apply a store's retention and remove what is of no use.")
+    parser.add_argument("--store", required=True, metavar="URI")
+    add_arguments(parser)
+    chosen = parser.parse_args(arguments)
+    try:
+        run_vacuum(open_meta(chosen.store), chosen)
+    except TussockError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
