@@ -1,30 +1,30 @@
 """The quality gate: Great Expectations suites over the views of one committed epoch, in Spark.
 
-A suite is a file `<view>.json` in GX's own form (`{"name": …, "expectations": [{"type": …, "kwargs": {…}}, …]}`) in the pipeline's quality
-folder. Its `meta` may carry `"key"`, the columns that name a row in a report; without it the view's own key does.
+Suites are files `<view>.json` in the pipeline's quality folder; jobs/suite.py says what is in them.
 
 The outcome is a `QualityRecord`, one small JSON object `quality/<epoch>.json` in the store. It is what `publish_views` goes by: the
 published epoch moves only to an epoch whose record passed. Data Docs go to a folder outside of the store, for people.
 
     spark-submit jobs/quality.py --pipeline FOLDER --epoch N        (or python -m jobs.quality …)
 
-Cost: a view is read once and kept while its suite runs; each expectation is one or two Spark jobs over it.
+Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs over it.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from jobs.pipeline import Pipeline, load_pipeline
+from jobs.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
 from statestore.errors import InputError, TussockError
+from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 SAMPLE_KEYS = 10
 """Most failing rows that a report names."""
+
+SMALL_VIEW_ROWS = 100_000
+"""Up to so many rows a view is looked at whole: one scan is cheaper than telling what changed."""
 
 _NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "severity"})
 
@@ -55,6 +58,8 @@ class ViewQuality(msgspec.Struct, frozen=True):
     rows: int
     expectations: int
     failures: tuple[Failure, ...] = ()
+    all_rows: bool = True  # False: only those changed since the epoch that was published then
+    suite: str = ""  # digest of the suite's file
 
 
 class QualityRecord(msgspec.Struct, frozen=True):
@@ -66,17 +71,6 @@ class QualityRecord(msgspec.Struct, frozen=True):
     @property
     def passed(self) -> bool:
         return not any(view.failures for view in self.views)
-
-
-class QualitySuiteError(InputError):
-    """A suite file cannot be used."""
-
-    def __init__(self, file: str, found: str, expected: str) -> None:
-        super().__init__(file, found, expected)
-        self.file, self.found, self.expected = file, found, expected
-
-    def __str__(self) -> str:
-        return f"{self.file}: found {self.found}, expected {self.expected}."
 
 
 class QualityGateError(InputError):
@@ -133,6 +127,13 @@ def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
     return record
 
 
+class Found(NamedTuple):
+    """What a scan found: rows looked at, expectations that failed."""
+
+    rows: int
+    failures: tuple[Failure, ...]
+
+
 class QualityGate:
     """Runs suites and keeps their Data Docs in `docs` (a folder; created when missing, `docs/index.html` is the page to open)."""
 
@@ -156,29 +157,25 @@ class QualityGate:
             put(site_name="docs", site_config=site)
         self.docs = docs
 
-    def check(self, view: str, rows: "DataFrame", suite: Path, epoch: int, key: Sequence[str]) -> ViewQuality:
-        """Run the suite in file `suite` over `rows`, all rows of `view` at `epoch`, and add the outcome to the Data Docs.
+    def check(self, suite: Suite, part: Part, rows: "DataFrame", epoch: int, key: Sequence[str]) -> Found:
+        """Hold `rows`, as they are at `epoch`, against a part of `suite`, and add the outcome to the Data Docs.
 
         Args:
-            key: columns that name a row in a report; the suite's `meta.key` goes before it.
+            key: the view's own key, which names rows in a report; the suite's goes before it.
 
         Raises:
-            QualitySuiteError: the file is no suite, names an expectation that GX does not know, or a column the view does not have.
+            QualitySuiteError: an expectation that GX does not know, or a column the view does not have.
         """
-        document = _suite_document(suite)
-        key = list(document.get("meta", {}).get("key", key))
-        _require_columns(document, key, rows.columns, suite)
+        require_columns(suite, rows.columns)
         rows = rows.persist()
         try:
             with _quiet():
-                result = self._run(view, rows, document, suite, epoch, key)
-            return ViewQuality(view, rows.count(), len(result.results), tuple(_failures(result.results, suite)))
+                result = self._run(suite, part, rows, epoch, list(suite.key or key))
+            return Found(rows.count(), tuple(_failures(result.results, suite.file)))
         finally:
             rows.unpersist()
 
-    def _run(
-        self, view: str, rows: "DataFrame", document: dict[str, Any], file: Path, epoch: int, key: list[str]
-    ) -> "ExpectationSuiteValidationResult":
+    def _run(self, suite: Suite, part: Part, rows: "DataFrame", epoch: int, key: list[str]) -> "ExpectationSuiteValidationResult":
         import great_expectations as gx
         from great_expectations.core.run_identifier import RunIdentifier
         from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
@@ -186,17 +183,15 @@ class QualityGate:
 
         try:
             # One by one: given a list of dicts, GX logs and leaves out an expectation that it does not know.
-            items = [
-                ExpectationConfiguration(item["type"], item.get("kwargs", {}), item.get("meta", {})) for item in document["expectations"]
-            ]
-            suite = gx.ExpectationSuite(view, expectations=[item.to_domain_obj() for item in items], meta=document.get("meta", {}))
+            configured = [ExpectationConfiguration(item["type"], item.get("kwargs", {}), item.get("meta", {})) for item in part.items]
+            expectations = gx.ExpectationSuite(part.name, expectations=[each.to_domain_obj() for each in configured])
         except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean that the file is wrong
-            raise QualitySuiteError(str(file), _first_lines(err), "expectations that GX knows, with their arguments") from err
+            raise QualitySuiteError(str(suite.file), _first_lines(err), "expectations that GX knows, with their arguments") from err
         context = self._context
         source = context.data_sources.add_or_update_spark("views")
-        batches = source.add_dataframe_asset(view).add_batch_definition_whole_dataframe("epoch")
+        batches = source.add_dataframe_asset(part.name).add_batch_definition_whole_dataframe("epoch")
         definition = context.validation_definitions.add_or_update(
-            gx.ValidationDefinition(name=view, data=batches, suite=context.suites.add_or_update(suite))
+            gx.ValidationDefinition(name=part.name, data=batches, suite=context.suites.add_or_update(expectations))
         )
         run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp((epoch >> 16) / 1000, UTC))
         # Counts first: looking for the keys of failing rows costs two more Spark jobs an expectation, so only a suite that failed does.
@@ -208,40 +203,76 @@ class QualityGate:
         result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[0])
         if not result.success:
             result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[1])
-        suite_id = ExpectationSuiteIdentifier(view)
+        suite_id = ExpectationSuiteIdentifier(part.name)
         result_id = ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id)
         pages: Any = [result_id, suite_id]  # these and the index, however long the history is
         context.build_data_docs(site_names=["docs"], resource_identifiers=pages)
         return result
 
 
-def run_gate(gate: QualityGate, epoch: int, views: Iterable[tuple[str, "DataFrame", Path, Sequence[str]]]) -> QualityRecord:
-    """Check views one by one, given as (name, rows, suite file, key columns), and collect the record. Raises QualitySuiteError."""
-    return QualityRecord(epoch, tuple(gate.check(view, rows, suite, epoch, key) for view, rows, suite, key in views))
-
-
-def validate_epoch(spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, epoch: int) -> QualityRecord:
+def validate_epoch(
+    spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, epoch: int, small_view_rows: int = SMALL_VIEW_ROWS
+) -> QualityRecord:
     """Run all suites of a pipeline over its views at a committed epoch, and keep the record.
 
     Raises: QualitySuiteError; EpochNotCommittedError, EpochExpiredError.
+    Cost: a view of up to `small_view_rows` stored rows is read whole. Of a larger one, expectations by row read what changed since the
+    published epoch, if that passed this very suite; only the others read it whole.
     """
-    from jobs.reader import relation_frame
+    from jobs.reader import relation_frame, stored_table
     from statestore.meta.readable import check_readable
 
     version = meta.latest()
     check_readable(version, epoch)
+    passed = read_record(meta.objects, version.published) if version.published else None
     relations = {relation.name: relation for relation in version.catalog.at(epoch) if relation.kind != "source"}
+    suites = [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
+    for suite in suites:
+        if suite.view not in relations:
+            raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
+    gate = QualityGate(pipeline.quality.docs) if pipeline.quality is not None and suites else None
     views = []
-    for suite in pipeline.quality.suites() if pipeline.quality is not None else ():
-        if (relation := relations.get(suite.stem)) is None:
-            raise QualitySuiteError(str(suite), f"view {suite.stem!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
-        rows = relation_frame(spark, meta.objects.uri, version, relation, epoch)
-        views.append((relation.name, rows, suite, _key_columns(relation)))
-    record = QualityRecord(epoch, ())
-    if pipeline.quality is not None and views:
-        record = run_gate(QualityGate(pipeline.quality.docs), epoch, views)
+    for suite in suites:
+        assert gate is not None
+        relation = relations[suite.view]
+        small = _stored_rows(version, stored_table(relation).table_id) <= small_view_rows
+        split = not small and _passed_before(passed, suite)
+        views.append(ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=not split or bool(suite.by_view.items)))
+        for part, at in ((suite.by_view, version), (suite.by_row, changed_since(version))) if split else ((suite.whole, version),):
+            if part.items:
+                frame = relation_frame(spark, meta.objects.uri, at, relation, epoch)
+                views[-1] = _with(views[-1], gate.check(suite, part, frame, epoch, _key_columns(relation)))
+    record = QualityRecord(epoch, tuple(views))
     write_record(meta.objects, record)
     return record
+
+
+def _with(view: ViewQuality, found: Found) -> ViewQuality:
+    # The scan of all rows, where there is one, comes first and sees the most.
+    return msgspec.structs.replace(view, rows=max(view.rows, found.rows), failures=(*view.failures, *found.failures))
+
+
+def changed_since(version: HummockVersion) -> HummockVersion:
+    """The version with those SSTs only that hold anything newer than its published epoch.
+
+    A scan of it gives the rows that changed since then as they are now, and perhaps some that did not change, where compaction has put
+    old rows beside new ones. None is out of date: no SST that holds something newer than another lies below it on the same keys.
+    """
+    levels = tuple(tuple(sst for sst in level if sst.max_epoch > version.published) for level in version.levels)
+    return msgspec.structs.replace(version, levels=levels)
+
+
+def _stored_rows(version: HummockVersion, table_id: int) -> int:
+    """Rows of a state table in all SSTs, overwritten ones included. No reads."""
+    sections = (section for level in version.levels for sst in level for section in sst.sections)
+    return sum(section.rows for section in sections if section.table_id == table_id)
+
+
+def _passed_before(record: QualityRecord | None, suite: Suite) -> bool:
+    """Whether the view has met this very suite at the epoch of `record`."""
+    if record is None or not record.passed:
+        return False
+    return any(view.view == suite.view and view.suite == suite.digest for view in record.views)
 
 
 def _key_columns(relation: "Relation") -> list[str]:
@@ -270,39 +301,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             spark.stop()
         for view in record.views:
-            print(f"{view.view}: {view.expectations} expectations over {view.rows} rows, {len(view.failures)} failed", flush=True)
+            rows = "rows" if view.all_rows else "changed rows"
+            print(f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {len(view.failures)} failed", flush=True)
         if not record.passed:
             raise QualityGateError(record)
     except TussockError as err:
         print(f"error: {err}", file=sys.stderr, flush=True)
         return 1
     return 0
-
-
-def _suite_document(file: Path) -> dict[str, Any]:
-    expected = 'a JSON object with a list "expectations" of {"type": …, "kwargs": {…}}'
-    try:
-        document = json.loads(file.read_text())
-    except (OSError, ValueError) as err:
-        raise QualitySuiteError(str(file), str(err), expected) from err
-    if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
-        raise QualitySuiteError(str(file), f"a {type(document).__name__} without such a list", expected)
-    for number, item in enumerate(document["expectations"], 1):
-        if not isinstance(item, dict) or not isinstance(item.get("type"), str):
-            raise QualitySuiteError(str(file), f"expectation {number}: {json.dumps(item)[:100]}", expected)
-    return document
-
-
-def _require_columns(document: dict[str, Any], key: Sequence[str], columns: Sequence[str], file: Path) -> None:
-    """Refuse a column that the view does not have before Spark is asked: a misspelled suite would otherwise pass for failing rows."""
-    named = [*key]
-    for item in document["expectations"]:
-        arguments = item.get("kwargs", {})
-        named += [arguments[name] for name in ("column", "column_A", "column_B") if name in arguments]
-        named += arguments.get("column_list", [])
-    for column in named:
-        if column not in columns:
-            raise QualitySuiteError(str(file), f"column {column!r}", f"one of the view's columns: {', '.join(columns)}")
 
 
 def _failures(results: Iterable["ExpectationValidationResult"], file: Path) -> Iterator[Failure]:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What readers see from now on, per view: rows (None where no suite counted them) and rows changed by the epoch."""
+    """What readers see from now on, per view: rows (None where no suite looked at all of them) and rows changed by the epoch."""
 
     epoch: int
     version: int
@@ -108,7 +108,7 @@ def publish(name: str, epoch: int) -> Publication:
     sealed = meta.sealed(epoch)
     counts = None if sealed is None else msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]] | None)  # relation: in, out
     changed = {name: out for name, (_, out) in (counts or {}).items()}
-    rows = {} if record is None else {view.view: view.rows for view in record.views}
+    rows = {} if record is None else {view.view: view.rows for view in record.views if view.all_rows}
     views = [relation.name for relation in version.catalog.at(epoch) if relation.kind == "view"]
     return Publication(
         epoch, version.id, {view: (rows.get(view), changed.get(view, 0)) for view in views}, "none" if record is None else "passed"

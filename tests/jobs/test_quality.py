@@ -8,7 +8,11 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.quality import SAMPLE_KEYS, Failure, QualityGate, QualityGateError, QualityRecord, QualitySuiteError, ViewQuality, run_gate
+from jobs.epoch import advance
+from jobs.pipeline import load_pipeline
+from jobs.quality import SAMPLE_KEYS, Failure, Found, QualityGate, QualityGateError, QualityRecord, ViewQuality, validate_epoch
+from jobs.session import Session
+from jobs.suite import QualitySuiteError, read_suite
 
 pytestmark = pytest.mark.spark
 EPOCH = 1_357_084_800_000 << 16  # 2013-01-02
@@ -24,6 +28,11 @@ def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = N
     return file
 
 
+def checked(gate: QualityGate, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> Found:
+    read = read_suite(file)
+    return gate.check(read, read.whole, rows, epoch, key)
+
+
 @pytest.fixture
 def gate(tmp_path: Path) -> QualityGate:
     return QualityGate(tmp_path / "docs")
@@ -36,9 +45,7 @@ def delays(spark: SparkSession) -> DataFrame:
 
 def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_unique", column="carrier"))
-    record = run_gate(gate, EPOCH, [("delays", delays, file, ["carrier"])])
-    assert record == QualityRecord(EPOCH, (ViewQuality("delays", rows=3, expectations=1),))
-    assert record.passed
+    assert checked(gate, delays, file, ["carrier"]) == Found(rows=3, failures=())
     assert (tmp_path / "docs/index.html").exists()
     (page,) = (tmp_path / "docs/validations/delays").rglob("*.html")
     assert f"epoch-{EPOCH}" in str(page)
@@ -53,9 +60,8 @@ def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
         expectation("expect_table_row_count_to_be_between", min_value=10),
         expectation("expect_column_values_to_not_be_null", column="carrier"),
     )
-    record = run_gate(gate, EPOCH, [("delays", delays, file, ["carrier", "month"])])
-    assert not record.passed
-    assert record.views[0].failures == (
+    found = checked(gate, delays, file, ["carrier", "month"])
+    assert found.failures == (
         Failure(
             "expect_column_values_to_be_between(column='delay', min_value=0.0)",
             "1 of 3 rows, e.g. -3.0",
@@ -63,6 +69,8 @@ def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
         ),
         Failure("expect_table_row_count_to_be_between(min_value=10)", "3"),
     )
+    record = QualityRecord(EPOCH, (ViewQuality("delays", found.rows, 3, found.failures),))
+    assert not record.passed
     message = str(QualityGateError(record))
     assert f"epoch {EPOCH} did not pass the quality gate and is not published; readers still see the epoch before." in message
     assert "view 'delays': expect_column_values_to_be_between(column='delay', min_value=0.0): found 1 of 3 rows, e.g. -3.0" in message
@@ -71,26 +79,25 @@ def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
 
 def test_the_key_that_the_suite_names_goes_before_the_views_own(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"), key=["month"])
-    (view,) = run_gate(gate, EPOCH, [("delays", delays, file, ["carrier"])]).views
-    assert view.failures[0].keys == ({"month": "1", "delay": "None"},)
+    assert checked(gate, delays, file, ["carrier"]).failures[0].keys == ({"month": "1", "delay": "None"},)
 
 
 def test_a_view_of_many_failing_rows_names_a_sample(gate: QualityGate, spark: SparkSession, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_between", column="id", max_value=-1))
-    (view,) = run_gate(gate, EPOCH, [("delays", spark.range(500).toDF("id"), file, ["id"])]).views
-    assert view.failures[0].observed.startswith("500 of 500 rows")
-    assert len(view.failures[0].keys) == SAMPLE_KEYS
+    (failure,) = checked(gate, spark.range(500).toDF("id"), file, ["id"]).failures
+    assert failure.observed.startswith("500 of 500 rows")
+    assert len(failure.keys) == SAMPLE_KEYS
 
 
 def test_an_empty_view_passes_what_asks_nothing_of_its_size(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"))
-    assert run_gate(gate, EPOCH, [("delays", delays.limit(0), file, ["carrier"])]).passed
+    assert checked(gate, delays.limit(0), file, ["carrier"]) == Found(0, ())
 
 
 def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="carrier"))
     for day in (0, 1):
-        run_gate(QualityGate(tmp_path / "docs"), EPOCH + (day * 86_400_000 << 16), [("delays", delays, file, ["carrier"])])
+        checked(QualityGate(tmp_path / "docs"), delays, file, ["carrier"], EPOCH + (day * 86_400_000 << 16))
     assert len(list((tmp_path / "docs/validations/delays").rglob("*.html"))) == 2
 
 
@@ -99,6 +106,8 @@ def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Pa
     [
         ("{", "Expecting property name"),
         ("[]", "found a list without such a list"),
+        ('{"expectations": [], "meta": {"key": "carrier"}}', 'found meta.key "carrier", expected a list of column names'),
+        ('{"expectations": [], "meta": {"scan": "some"}}', 'found meta.scan "some", expected "full", or nothing'),
         ('{"expectations": [{"kwargs": {}}]}', 'found expectation 1: {"kwargs": {}}'),
         ('{"expectations": [{"type": "expect_wonders", "kwargs": {}}]}', "expect_wonders"),
         ('{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"colum": "delay"}}]}', "column"),
@@ -114,7 +123,7 @@ def test_a_suite_that_cannot_be_used_is_named_with_the_reason(
     file = tmp_path / "delays.json"
     file.write_text(text)
     with pytest.raises(QualitySuiteError) as caught:
-        run_gate(gate, EPOCH, [("delays", delays, file, ["carrier"])])
+        checked(gate, delays, file, ["carrier"])
     assert str(caught.value).startswith(f"{file}: found ")
     assert message in str(caught.value)
 
@@ -122,3 +131,52 @@ def test_a_suite_that_cannot_be_used_is_named_with_the_reason(
 def test_a_record_survives_its_way_through_the_store() -> None:
     record = QualityRecord(EPOCH, (ViewQuality("delays", 3, 1, (Failure("expect_x()", "1 of 3", ({"carrier": "UA"},)),)),))
     assert msgspec.json.decode(msgspec.json.encode(record), type=QualityRecord) == record
+
+
+def test_expectations_by_row_are_told_from_those_that_need_all_rows(tmp_path: Path) -> None:
+    by_row = expectation("expect_column_values_to_not_be_null", column="carrier")
+    by_view = [
+        expectation("expect_column_values_to_be_unique", column="carrier"),
+        expectation("expect_column_values_to_be_between", column="delay", min_value=0, mostly=0.9),
+        expectation("unexpected_rows_expectation", unexpected_rows_query="SELECT * FROM {batch} WHERE delay < 0"),
+    ]
+    read = read_suite(suite(tmp_path, by_row, *by_view))
+    assert (read.by_row.items, read.by_view.items) == ((by_row,), tuple(by_view))
+    file = tmp_path / "full.json"
+    file.write_text(json.dumps({"expectations": [by_row], "meta": {"scan": "full"}}))
+    assert (read_suite(file).by_row.items, read_suite(file).by_view.items) == ((), (by_row,))
+
+
+def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spark: SparkSession, tmp_path: Path) -> None:
+    """Three epochs of a table view: published, one bad row added, and put right; each looks at what changed since the published one."""
+    folder = tmp_path / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True)
+    (folder / "quality/dear.json").write_text(
+        json.dumps({"expectations": [expectation("expect_column_values_to_be_between", column="price", min_value=0)]})
+    )
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
+    )
+    pipeline = load_pipeline(folder)
+    with Session(pipeline.store, spark) as session:
+        meta = session.meta
+        session.execute("CREATE TABLE items (id int, price int, PRIMARY KEY (id))")
+        session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
+        session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(50)))
+        (first,) = advance(spark, meta)
+        (view,) = validate_epoch(spark, meta, pipeline, first.epoch, small_view_rows=10).views
+        assert (view.rows, view.all_rows, view.failures) == (50, True, ())  # nobody has looked at any of it before
+        meta.publish(first.epoch)
+
+        session.execute("INSERT INTO items VALUES (7, -1), (51, 51); DELETE FROM items WHERE id = 3")
+        (second,) = advance(spark, meta)
+        (view,) = validate_epoch(spark, meta, pipeline, second.epoch, small_view_rows=10).views
+        assert (view.rows, view.all_rows) == (2, False)
+        assert [key["id"] for failure in view.failures for key in failure.keys] == ["7"]
+
+        session.execute("UPDATE items SET price = 8 WHERE id = 7")
+        (third,) = advance(spark, meta)
+        (view,) = validate_epoch(spark, meta, pipeline, third.epoch, small_view_rows=10).views
+        assert (view.rows, view.all_rows, view.failures) == (2, False, ())  # 7 and 51: the epoch between was never published
+        (view,) = validate_epoch(spark, meta, pipeline, third.epoch).views
+        assert (view.rows, view.all_rows) == (50, True)  # a small view is looked at whole

@@ -1,0 +1,131 @@
+"""Quality suites as files: what a view's rows are expected to be, in Great Expectations' own JSON form.
+
+    {"name": "sales", "meta": {"key": ["shop"]},
+     "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "total"}, "meta": {}}, …]}
+
+`meta` may carry `"key"`, the columns that name a row in a report (else the view's own key does), and `"scan": "full"`, which has all rows
+looked at every time. Without it, expectations that judge each row by itself look at the rows changed since the published epoch where
+the view is large; the others (unique, counts, averages, `mostly`) need all rows anyway.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from statestore.errors import InputError
+
+ROW_EXPECTATIONS = frozenset(
+    {
+        "expect_column_pair_values_a_to_be_greater_than_b",
+        "expect_column_pair_values_to_be_equal",
+        "expect_column_pair_values_to_be_in_set",
+        "expect_column_value_lengths_to_be_between",
+        "expect_column_value_lengths_to_equal",
+        "expect_column_values_to_be_between",
+        "expect_column_values_to_be_in_set",
+        "expect_column_values_to_be_null",
+        "expect_column_values_to_match_like_pattern",
+        "expect_column_values_to_match_like_pattern_list",
+        "expect_column_values_to_match_regex",
+        "expect_column_values_to_match_regex_list",
+        "expect_column_values_to_not_be_in_set",
+        "expect_column_values_to_not_be_null",
+        "expect_column_values_to_not_match_like_pattern",
+        "expect_column_values_to_not_match_like_pattern_list",
+        "expect_column_values_to_not_match_regex",
+        "expect_column_values_to_not_match_regex_list",
+        "expect_multicolumn_sum_to_equal",
+        "expect_select_column_values_to_be_unique_within_record",
+    }
+)
+"""Those that judge a row without looking at any other. What is not named here is taken to need all rows."""
+
+_FORM = 'a JSON object with a list "expectations" of {"type": …, "kwargs": {…}}'
+
+
+class QualitySuiteError(InputError):
+    """A suite file cannot be used."""
+
+    def __init__(self, file: str, found: str, expected: str) -> None:
+        super().__init__(file, found, expected)
+        self.file, self.found, self.expected = file, found, expected
+
+    def __str__(self) -> str:
+        return f"{self.file}: found {self.found}, expected {self.expected}."
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Expectations that look at the same rows. `name` is theirs in the Data Docs; `items` are as in the file, in order."""
+
+    name: str
+    items: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One view's suite. `digest` changes with the file."""
+
+    view: str
+    file: Path
+    items: tuple[dict[str, Any], ...]
+    key: tuple[str, ...] | None  # columns that name a row in a report; None: the view's own key
+    full_scan: bool
+    digest: str
+
+    @property
+    def whole(self) -> Part:
+        """All expectations."""
+        return Part(self.view, self.items)
+
+    @property
+    def by_row(self) -> Part:
+        """The expectations that may look at changed rows only."""
+        return Part(f"{self.view}.changed_rows", tuple(item for item in self.items if not self.full_scan and _judges_one_row(item)))
+
+    @property
+    def by_view(self) -> Part:
+        """The others, which need all rows."""
+        return Part(f"{self.view}.all_rows", tuple(item for item in self.items if self.full_scan or not _judges_one_row(item)))
+
+
+def read_suite(file: Path) -> Suite:
+    """The suite in `file`, named after its view. Raises QualitySuiteError."""
+    try:
+        data = file.read_bytes()
+        document = json.loads(data)
+    except (OSError, ValueError) as err:
+        raise QualitySuiteError(str(file), str(err), _FORM) from err
+    if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
+        raise QualitySuiteError(str(file), f"a {type(document).__name__} without such a list", _FORM)
+    for number, item in enumerate(document["expectations"], 1):
+        if not isinstance(item, dict) or not isinstance(item.get("type"), str) or not isinstance(item.get("kwargs", {}), dict):
+            raise QualitySuiteError(str(file), f"expectation {number}: {json.dumps(item)[:100]}", _FORM)
+    meta = document.get("meta") or {}
+    key = meta.get("key")
+    if key is not None and not (isinstance(key, list) and key and all(isinstance(column, str) for column in key)):
+        raise QualitySuiteError(str(file), f"meta.key {json.dumps(key)}", "a list of column names")
+    if meta.get("scan") not in (None, "full"):
+        raise QualitySuiteError(str(file), f"meta.scan {json.dumps(meta['scan'])}", '"full", or nothing')
+    digest = hashlib.sha256(data).hexdigest()
+    return Suite(file.stem, file, tuple(document["expectations"]), None if key is None else tuple(key), meta.get("scan") == "full", digest)
+
+
+def require_columns(suite: Suite, columns: Sequence[str]) -> None:
+    """Refuse a column that the view does not have before Spark is asked: a misspelled suite would otherwise pass for failing rows."""
+    named = list(suite.key or ())
+    for item in suite.items:
+        arguments = item.get("kwargs", {})
+        named += [arguments[name] for name in ("column", "column_A", "column_B") if name in arguments]
+        named += arguments.get("column_list", [])
+    for column in named:
+        if column not in columns:
+            raise QualitySuiteError(str(suite.file), f"column {column!r}", f"one of the view's columns: {', '.join(columns)}")
+
+
+def _judges_one_row(item: dict[str, Any]) -> bool:
+    # `mostly` is a share of all rows
+    return item["type"] in ROW_EXPECTATIONS and item.get("kwargs", {}).get("mostly", 1) == 1
