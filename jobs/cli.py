@@ -4,36 +4,26 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from jobs.barrier import MAX_EPOCH_BYTES, Change, abandon, inject
+from jobs.barrier import MAX_EPOCH_BYTES, Change, abandon, inject, logged_statements
+from jobs.cli_parser import Run, build_parser
 from jobs.epoch import EpochSummary, advance, interval_of, show_summary
 from jobs.pipeline import Pipeline, find_pipeline
 from jobs.process import open_meta, store_address
 from jobs.reader import open_table
 from jobs.session import Session
+from jobs.sources.listing import absolute_path
 from jobs.spark import debugging, spark_session
 from statestore.errors import InputError, MustStopError, TussockError
 from statestore.meta.errors import AlreadyInitialisedError
 from statestore.meta.store import MetaStore
+from statestore.objectstore.base import BadObjectNameError
 from statestore.objectstore.open import open_object_store
-
-_DESCRIPTION = """\
-Incremental materialized views on Spark and object storage.
-
-A store holds one pipeline's tables, sources and views. Name it by --store (a directory or s3://bucket/prefix?endpoint=…), by --pipeline
-(a folder below pipelines/), or by the environment variable TUSSOCK_STORE.
-
-  tussock init --store ./demo
-  tussock query --store ./demo "CREATE TABLE t (k int, v int, PRIMARY KEY (k))"
-  tussock query --store ./demo "CREATE MATERIALIZED VIEW total AS SELECT sum(v) AS v FROM t; INSERT INTO t VALUES (1, 10)"
-  tussock epoch --store ./demo
-  tussock query --store ./demo "SELECT * FROM total"
-"""
 
 
 class WhichStoreError(InputError):
@@ -56,8 +46,8 @@ class NoSuchTableError(InputError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Exit code 0: done; 1: an error, told in one message; 2: no such command; 3: another run was first; 130: Ctrl-C."""
-    chosen = _parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], None] = chosen.run
+    chosen = build_parser(_RUNS).parse_args(arguments)
+    run: Run = chosen.run
     try:
         run(chosen)
     except MustStopError as err:
@@ -83,73 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _trace_if_asked() -> None:
     if debugging():
         traceback.print_exc()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tussock", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def command(name: str, run: Callable[[argparse.Namespace], None], text: str, where: bool = True) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        added.set_defaults(run=run)
-        if where:
-            _add_where(added)
-        return added
-
-    init = command("init", _init, "create an empty store")
-    init.add_argument("--vnodes", type=int, default=256, help="virtual nodes, a power of two, fixed for the store's life (default 256)")
-    init.add_argument("--units", type=int, default=2, help="parallel units to start with (default 2)")
-    init.add_argument("--time-zone", default="UTC", help="time zone of all SQL, fixed for the store's life (default UTC)")
-
-    apply = command("apply", _apply, "run a pipeline's SQL files against its store, which is made if there is none", where=False)
-    apply.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
-    apply.add_argument("--pipelines", default=None, help=argparse.SUPPRESS)
-
-    epoch = command("epoch", _epoch, "advance all views over what waits (new files, statements), commit, and publish")
-    epoch.add_argument("--interval", nargs=2, metavar=("START", "END"), help="only files of this data interval (ISO 8601)")
-    epoch.add_argument("--hold", action="store_true", help="commit without publishing: readers go on seeing the epoch before")
-
-    query = command("query", _query, "run SQL: SELECT prints rows; CREATE, INSERT, UPDATE, DELETE, DROP take effect with the next epoch")
-    query.add_argument("sql", help="statements separated by `;`, or - for standard input")
-    query.add_argument("--epoch", type=int, help="read at this epoch instead of the published one (SELECT only)")
-
-    explain = command("explain", _explain, "show how views are maintained: fragments, levels, exchanges, state tables")
-    explain.add_argument("what", nargs="*", metavar="VIEW|SELECT", help="a view's name or a SELECT; all views when left out")
-
-    show = command("show", _show, "list sources, tables and views")
-    show.add_argument("what", nargs="?", default="relations", choices=["sources", "tables", "views", "relations"])
-
-    inspect = commands.add_parser("inspect", help="look inside a store: versions, SSTs, a state table's rows")
-    inside = inspect.add_subparsers(metavar="WHAT", required=True)
-    versions = inside.add_parser("versions", help="the newest versions: what each changed")
-    versions.add_argument("--last", type=int, default=20, help="how many (default 20)")
-    ssts = inside.add_parser("ssts", help="the SSTs of the newest version, level by level")
-    rows = inside.add_parser("rows", help="a state table's rows")
-    rows.add_argument("table", help="a state table's number, or a relation's name; none lists them", nargs="?")
-    rows.add_argument("--limit", type=int, default=20, help="rows to print (default 20)")
-    rows.add_argument("--epoch", type=int, help="as of this epoch")
-    for added, run in ((versions, _inspect_versions), (ssts, _inspect_ssts), (rows, _inspect_rows)):
-        _add_where(added)
-        added.set_defaults(run=run)
-
-    barrier = commands.add_parser("barrier", help="the barrier in force, and the ways past an input that can't be taken")
-    ways = barrier.add_subparsers(metavar="WHAT", required=True)
-    shown = ways.add_parser("show", help="what the open barrier pins")
-    left = ways.add_parser("abandon", help="supersede the open barrier by one that goes around what can't be taken")
-    left.add_argument("--skip-file", action="append", default=[], metavar="PATH", help="count this file as taken without reading it")
-    left.add_argument("--repin-file", action="append", default=[], metavar="PATH", help="take this file as it is now")
-    left.add_argument("--skip-entry", action="append", default=[], type=int, metavar="N", help="do not replay this entry of the log")
-    left.add_argument("--drop", action="append", default=[], metavar="VIEW", help="drop this view and what reads it")
-    for added, run in ((shown, _barrier_show), (left, _barrier_abandon)):
-        _add_where(added)
-        added.set_defaults(run=run)
-    return parser
-
-
-def _add_where(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--store", metavar="URI", help="the store's address (default: $TUSSOCK_STORE)")
-    where.add_argument("--pipeline", metavar="NAME", help="the pipeline whose store it is")
 
 
 def _pipelines() -> Path:
@@ -179,7 +102,11 @@ def _meta(chosen: argparse.Namespace) -> MetaStore:
 
 def _init(chosen: argparse.Namespace) -> None:
     store = _store(chosen)
-    settings = MetaStore.init(open_object_store(store), vnode_count=chosen.vnodes, units=chosen.units, time_zone=chosen.time_zone)
+    try:
+        settings = MetaStore.init(open_object_store(store), vnode_count=chosen.vnodes, units=chosen.units, time_zone=chosen.time_zone)
+    except BadObjectNameError as err:  # part of the way there is a file
+        err.add_note(f"{store} cannot be made a directory")
+        raise
     print(f"created {store}: {settings}, {chosen.units} parallel units")
 
 
@@ -197,7 +124,7 @@ def _apply(chosen: argparse.Namespace) -> None:
         for path, script in pipeline.scripts():
             print(f"{path.name}")
             try:
-                for answer in session.execute(script, base=path.parent):
+                for answer in session.run(script, base=path.parent):
                     print(f"  {answer.message}", flush=True)
             except InputError as err:
                 err.add_note(f"in {path}")
@@ -230,7 +157,7 @@ def _query(chosen: argparse.Namespace) -> None:
         if chosen.epoch is not None:
             print(table_text(session.query(sql, chosen.epoch)))
             return
-        for answer in session.execute(sql):
+        for answer in session.run(sql):
             print(answer.message if answer.table is None else table_text(answer.table))
 
 
@@ -316,7 +243,8 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
         print(f"no open barrier; the store is at epoch {meta.latest().epoch}")
         return
     print(f"barrier {barrier.epoch} after {barrier.prev_epoch}, attempt {barrier.attempt}, injected by {barrier.writer}")
-    print(f"  log entries {barrier.log_start} to {barrier.log_end - 1}" if barrier.log_end > barrier.log_start else "  no log entries")
+    for position, text in logged_statements(meta, barrier):
+        print(f"  log entry {position}: {text}")
     for files in barrier.splits.values():
         for file in files:
             print(f"  file {file.path} ({file.size:,} bytes)")
@@ -325,9 +253,25 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
 
 
 def _barrier_abandon(chosen: argparse.Namespace) -> None:
-    change = Change(tuple(chosen.skip_file), tuple(chosen.repin_file), tuple(chosen.skip_entry), tuple(chosen.drop))
+    skip, repin = (tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file))
+    change = Change(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), chosen.take_log)
     barrier = abandon(_meta(chosen), change)
     print(f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch again.")
+
+
+_RUNS: dict[str, Run] = {
+    "init": _init,
+    "apply": _apply,
+    "epoch": _epoch,
+    "query": _query,
+    "explain": _explain,
+    "show": _show,
+    "inspect versions": _inspect_versions,
+    "inspect ssts": _inspect_ssts,
+    "inspect rows": _inspect_rows,
+    "barrier show": _barrier_show,
+    "barrier abandon": _barrier_abandon,
+}
 
 
 def _say(line: str) -> None:

@@ -1,6 +1,7 @@
 """The edge of a process: what it draws once and passes down, so that everything below is a function of its arguments."""
 
 import os
+import re
 import secrets
 import socket
 import time
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def new_writer() -> str:
@@ -22,7 +25,7 @@ def clock_ms() -> int:
 
 def store_address(store: str) -> str:
     """A store's address as other processes may use it: a relative directory starts at this process's working directory."""
-    return store if store.startswith(("s3:", "file:")) else os.path.abspath(Path(store).expanduser())  # noqa: PTH100  `..` goes, links stay
+    return store if _SCHEME.match(store) else os.path.abspath(Path(store).expanduser())  # noqa: PTH100  `..` goes, links stay
 
 
 def open_meta(store: str) -> MetaStore:

@@ -13,16 +13,15 @@ Statements are durable when `execute` returns and take effect with the next epoc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 import pyarrow as pa
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.barrier import MAX_EPOCH_BYTES, inject, pending_catalog
+from jobs.barrier import MAX_EPOCH_BYTES, inject, pending_catalog, statement_text
 from jobs.epoch import EpochSummary, Progress, run_epoch
 from jobs.failure import carried_failure
 from jobs.plan.checks import check_statement
@@ -140,7 +139,12 @@ class Session:
 
         Raises: InputError branches that name the place; statements before the failing one stay taken.
         """
-        return [self._execute(s.text, s.place, base or Path.cwd()) for s in split_script(sql)]
+        return list(self.run(sql, base=base))
+
+    def run(self, sql: str, *, base: Path | None = None) -> Iterator[Answer]:
+        """As `execute`, answer by answer: a statement runs when its answer is asked for."""
+        for statement in split_script(sql):
+            yield self._execute(statement.text, statement.place, base or Path.cwd())
 
     def flush(
         self, interval: Interval | None = None, *, max_epoch_bytes: int = MAX_EPOCH_BYTES, progress: Progress = lambda _: None
@@ -226,10 +230,10 @@ class Session:
         check_statement(statement)  # what could not be maintained or applied never enters the log
         after = apply_statement(catalog, statement, self.meta.latest().epoch + 1)
         if after == catalog and not isinstance(statement, Insert | Update | Delete):  # IF [NOT] EXISTS
-            return Answer(text, f"nothing to do: {_told(statement)}")
+            return Answer(text, f"nothing to do: {statement_text(statement)}")
         self._statements += 1
         position = self.meta.append_log(f"{self.meta.writer}/{self._statements}", msgspec.json.encode(statement))
-        return Answer(text, f"log entry {position}: {_told(statement)}; takes effect with the next epoch")
+        return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch")
 
     def _bind_to(self, relations: tuple[Relation, ...]) -> Binder:
         if self._binder is None:
@@ -284,7 +288,7 @@ def _described(catalog: Catalog, source: CreateSource) -> CreateSource:
     if not files:
         raise NoFilesError(source.name, source.options["path"])
     store, name = open_file(files[0].path, source.options)
-    with BufferedReader(RangeFile(store, name, files[0].size)) as opened:
+    with pa.PythonFile(RangeFile(store, name, files[0].size), mode="r") as opened:
         return msgspec.structs.replace(source, fields=parquet_fields(opened, files[0].path))
 
 
@@ -295,8 +299,11 @@ def _told_as_ours(source: SourceText) -> Iterator[None]:
         with translated(source):
             yield
     except SqlError as err:
-        if isinstance(err.__cause__, PySparkException) and (carried := carried_failure(err.__cause__)) is not None:
+        cause = err.__cause__
+        if isinstance(cause, PySparkException) and (carried := carried_failure(cause)) is not None:
             raise carried from err
+        if isinstance(cause, PythonException):  # a worker failed in a way of its own: nothing that another SQL would help
+            raise cause from None
         raise
 
 
@@ -332,13 +339,6 @@ def _created_by(relation: Relation) -> str:
             return f"CREATE TABLE {relation.name} ({fields}, PRIMARY KEY ({', '.join(statement.fields[k].name for k in statement.key)}))"
         case view:
             return f"CREATE MATERIALIZED VIEW {relation.name} AS {view.sql}"
-
-
-def _told(statement: Statement) -> str:
-    kind = type(statement).__name__
-    words = {"CreateSource": "create source", "CreateTable": "create table", "CreateView": "create view"}.get(kind, kind.lower())
-    name = statement.table if hasattr(statement, "table") else statement.name
-    return f"{words} {name}" + (f", {statement.rows} rows" if isinstance(statement, Insert) else "")
 
 
 def _exists(store: str) -> bool:

@@ -1,0 +1,345 @@
+"""What users and broken storage give us: each is refused by a message with the place and the way out, and leaves the store as it was."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.barrier import Change, abandon
+from jobs.epoch import advance
+from jobs.kernels.errors import UnsupportedExpressionError
+from jobs.plan.definition import RelationExistsError, RelationInUseError, UnknownRelationError
+from jobs.session import Session
+from jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, MissingPathError, SchemaMismatchError, UnreadableFileError
+from jobs.sql.dml import NullKeyError
+from jobs.sql.errors import NoRelationError, SqlError, UnsupportedQueryError
+from jobs.sql.schema import UnreadableSchemaError
+from statestore.errors import DamagedError, InputError, TussockError
+from statestore.hummock.errors import DamagedSstError, MissingSstError
+from statestore.meta.errors import DamagedDocumentError
+
+pytestmark = pytest.mark.spark
+
+SALES = pa.schema([("id", pa.int32()), ("amount", pa.float64())])
+
+
+@pytest.fixture(scope="module")
+def template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a table and a view over it, one epoch old."""
+    store = tmp_path_factory.mktemp("template") / "store"
+    with Session(str(store), spark) as session:
+        session.execute("CREATE TABLE orders (id int, shop int, item string, at date, PRIMARY KEY (id))")
+        session.execute("CREATE MATERIALIZED VIEW by_shop AS SELECT shop, count(*) AS n FROM orders GROUP BY shop")
+        session.execute("INSERT INTO orders VALUES (1, 7, 'x', DATE '2013-01-01'), (2, 7, 'y', NULL), (3, 8, NULL, NULL)")
+        session.flush()
+    return store
+
+
+@pytest.fixture
+def store(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "store"))
+
+
+@pytest.fixture
+def session(store: Path, spark: SparkSession) -> Session:
+    return Session(str(store), spark, create=False)
+
+
+def works(session: Session, before: int = 2) -> None:
+    """The next good statement and the next epoch are taken as if nothing had been."""
+    session.execute("INSERT INTO orders VALUES (1000, 7, 'good', NULL)")
+    session.flush()  # ends an epoch that was begun and stopped
+    session.flush()  # and takes the statement, where the first did not
+    assert session.query("SELECT n FROM by_shop WHERE shop = 7").to_pylist() == [{"n": before + 1}]
+
+
+# --- statements ----------------------------------------------------------------------------------------------------------------------
+
+
+class Bad(NamedTuple):
+    """A statement and what its error must say."""
+
+    sql: str
+    error: type[TussockError]
+    says: tuple[str, ...]
+
+
+STATEMENTS = {
+    "a syntax error": Bad("SELECT shop FROM\n  orders WHERE GROUP n", SqlError, ("Syntax error", "line 2", "orders WHERE GROUP n", "^")),
+    "no statement at all": Bad("FETCH orders", SqlError, ("expected SELECT, CREATE", "line 1, column 1")),
+    "an unknown column": Bad(
+        "CREATE MATERIALIZED VIEW v AS\nSELECT shp FROM orders", SqlError, ("`shp` cannot be resolved", "shop", "line 2, column 8", "^")
+    ),
+    "an unknown column of a query": Bad("SELECT nope FROM by_shop", SqlError, ("`nope` cannot be resolved", "line 1, column 8")),
+    "an unknown relation": Bad("SELECT * FROM ordres", NoRelationError, ("no relation `ordres`", "by_shop, orders", "line 1, column 15")),
+    "an unknown function": Bad("CREATE MATERIALIZED VIEW v AS SELECT shout(item) AS s FROM orders", SqlError, ("`shout`", "column 38")),
+    "an unsupported operator": Bad(
+        "CREATE MATERIALIZED VIEW v AS SELECT shop, rank() OVER (ORDER BY id) AS r FROM orders",
+        UnsupportedQueryError,
+        ("is not supported in a materialized view", "line 1"),
+    ),
+    "the clock": Bad("CREATE MATERIALIZED VIEW v AS SELECT id FROM orders WHERE at > current_date()", UnsupportedQueryError, ("line 1",)),
+    "an expression without a kernel": Bad(
+        "CREATE MATERIALIZED VIEW v AS SELECT xpath_int(item, 'a') AS x FROM orders",
+        InputError,
+        ("xpath_int(item", "line 1, column 38"),
+    ),
+    "an aggregate without an executor": Bad(
+        "CREATE MATERIALIZED VIEW v AS SELECT shop, stddev(id) AS s FROM orders GROUP BY shop", InputError, ("line 1, column 44",)
+    ),
+    "a type mismatch in a view": Bad(
+        "CREATE MATERIALIZED VIEW v AS SELECT shop + true AS x FROM orders", SqlError, ("DATATYPE_MISMATCH", "line 1, column 38", "^")
+    ),
+    "a type mismatch in an INSERT": Bad(
+        "INSERT INTO orders VALUES (9, true, 'x', NULL)", SqlError, ("'shop'", "is int and does not take boolean", "line 1, column 20")
+    ),
+    "a value that does not fit": Bad("INSERT INTO orders VALUES (9, 3000000000, 'x', NULL)", SqlError, ("3000000000",)),
+    "too few values": Bad("INSERT INTO orders VALUES (9)", SqlError, ("orders",)),
+    "NULL in a key": Bad("INSERT INTO orders VALUES (9, 1, 'x', NULL), (NULL, 1, 'x', NULL)", NullKeyError, ("orders", "id", "2")),
+    "UPDATE of a key": Bad("UPDATE orders SET id = 5", UnsupportedQueryError, ("key", "line 1")),
+    "a repeated CREATE": Bad("CREATE TABLE orders (id int, PRIMARY KEY (id))", RelationExistsError, ("a table 'orders' exists already",)),
+    "a view named as a table": Bad(
+        "CREATE MATERIALIZED VIEW orders AS SELECT shop FROM by_shop", RelationExistsError, ("IF NOT EXISTS",)
+    ),
+    "DROP in use": Bad("DROP TABLE orders", RelationInUseError, ("by_shop reads it", "CASCADE")),
+    "DROP of nothing": Bad("DROP TABLE nobody", UnknownRelationError, ("no table 'nobody'", "orders")),
+    "DROP of another kind": Bad("DROP TABLE by_shop", UnknownRelationError, ("no table 'by_shop'",)),
+    "INSERT into a view": Bad("INSERT INTO by_shop VALUES (1, 2)", SqlError, ("by_shop",)),
+    "a table without a key": Bad("CREATE TABLE t (a int)", SqlError, ("PRIMARY KEY",)),
+    "a type that cannot be kept": Bad("CREATE TABLE t (a array<int>, PRIMARY KEY (a))", SqlError, ("'a'", "array<int>")),
+    "an unknown format": Bad("CREATE SOURCE s (a int) USING xlsx OPTIONS (path '/x')", SqlError, ("expected a format", "parquet")),
+    "a source without a path": Bad("CREATE SOURCE s (a int) USING parquet", SqlError, ("OPTIONS (path",)),
+    "a source whose files are to say its columns and are not there": Bad(
+        "CREATE SOURCE s USING parquet OPTIONS (path '/nowhere/at/all')", MissingPathError, ("/nowhere/at/all", "Put the file there")
+    ),
+    "an option that cannot be honoured": Bad(
+        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', mode 'DROPMALFORMED')", BadOptionError, ("'DROPMALFORMED'", "FAILFAST")
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def quiet(template: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """One store that every refused statement is given to."""
+    store = shutil.copytree(template, tmp_path_factory.mktemp("quiet") / "store")
+    return Session(str(store), spark, create=False)
+
+
+@pytest.mark.parametrize("bad", STATEMENTS.values(), ids=STATEMENTS)
+def test_a_bad_statement_is_refused_with_its_place_and_never_enters_the_log(bad: Bad, quiet: Session) -> None:
+    before = quiet.meta.log_end()
+    with pytest.raises(bad.error) as caught:
+        quiet.execute(bad.sql)
+    assert isinstance(caught.value, InputError), "the user has to change something"
+    assert [part for part in bad.says if part not in str(caught.value)] == [], str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    assert "at org.apache" not in str(caught.value)
+    assert quiet.meta.log_end() == before
+
+
+def test_after_all_of_them_the_store_takes_the_next_statement_and_epoch(quiet: Session) -> None:
+    works(quiet)
+
+
+def test_an_expression_off_the_tested_list_is_refused_by_its_node(quiet: Session) -> None:
+    with pytest.raises(UnsupportedExpressionError, match=r"at line 2, column 8 cannot be maintained"):
+        quiet.execute("CREATE MATERIALIZED VIEW v AS\nSELECT xxhash64(id, shop) AS h FROM orders")
+
+
+def test_statements_before_the_bad_one_of_a_script_stay_taken(session: Session) -> None:
+    with pytest.raises(SqlError, match="line 3, column"):
+        session.execute("INSERT INTO orders VALUES (4, 7, 'z', NULL);\n\nSELECT nope FROM orders;\nDROP TABLE orders CASCADE")
+    works(session, before=3)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------------------
+
+
+def write_sales(path: Path, first: int, schema: pa.Schema = SALES) -> None:
+    rows = pa.table({"id": range(first, first + 3), "amount": [1.5, 2.5, 3.5]})
+    pq.write_table(rows.rename_columns(schema.names).cast(schema), path)
+
+
+def a_bad_csv_row(data: Path) -> str:
+    (data / "1.csv").write_text("1,1.5\n2,2.5\n")
+    (data / "2.csv").write_text("3,3.5\n4,four\n")
+    return "csv"
+
+
+def another_type(data: Path) -> str:
+    write_sales(data / "1.parquet", 1)
+    write_sales(data / "2.parquet", 4, pa.schema([("id", pa.int32()), ("amount", pa.string())]))
+    return "parquet"
+
+
+def another_name(data: Path) -> str:
+    write_sales(data / "1.parquet", 1)
+    write_sales(data / "2.parquet", 4, pa.schema([("id", pa.int32()), ("price", pa.float64())]))
+    return "parquet"
+
+
+def no_parquet(data: Path) -> str:
+    write_sales(data / "1.parquet", 1)
+    (data / "2.parquet").write_bytes(b"this is no Parquet file")
+    return "parquet"
+
+
+def cut_parquet(data: Path) -> str:
+    write_sales(data / "1.parquet", 1)
+    write_sales(data / "2.parquet", 4)
+    (data / "2.parquet").write_bytes((data / "2.parquet").read_bytes()[:-20])
+    return "parquet"
+
+
+BAD_FILES: dict[str, tuple[Callable[[Path], str], type[TussockError], tuple[str, ...]]] = {
+    "a CSV row that does not parse": (a_bad_csv_row, BadRowError, ("2.csv", "record 2", "4,four", "barrier abandon")),
+    "a Parquet file with another type": (another_type, SchemaMismatchError, ("2.parquet", "'amount'", "string", "double", "abandon")),
+    "a Parquet file without a column": (another_name, SchemaMismatchError, ("2.parquet", "'amount'", "abandon")),
+    "a file that is no Parquet": (no_parquet, UnreadableFileError, ("2.parquet", "abandon")),
+    "a Parquet file that is cut": (cut_parquet, UnreadableFileError, ("2.parquet", "abandon")),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_stops_the_epoch_by_name_and_the_documented_command_goes_on_without_it(
+    name: str, session: Session, tmp_path: Path
+) -> None:
+    write, error, says = BAD_FILES[name]
+    data = tmp_path / "data"
+    data.mkdir()
+    file_format = write(data)
+    session.execute(f"CREATE SOURCE sales (id int, amount double) USING {file_format} OPTIONS (path '{data}')")
+    session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n, sum(amount) AS s FROM sales")
+    version = session.meta.latest()
+    with pytest.raises(error) as caught:
+        session.flush()
+    assert [part for part in says if part not in str(caught.value)] == [], str(caught.value)
+    assert session.meta.latest() == version, "nothing was committed"
+    (bad,) = data.glob("2.*")
+    abandon(session.meta, Change(skip_files=(str(bad),)))
+    works(session)
+    (row,) = session.query("SELECT n, s FROM total").to_pylist()
+    assert row == ({"n": 2, "s": 4.0} if file_format == "csv" else {"n": 3, "s": 7.5})
+
+
+def test_a_missing_path_stops_the_epoch_until_a_file_is_there(session: Session, tmp_path: Path) -> None:
+    session.execute(f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/sales.parquet')")
+    session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
+    with pytest.raises(MissingPathError, match=r"no file at '.*/sales\.parquet'"):
+        session.flush()
+    write_sales(tmp_path / "sales.parquet", 1)
+    works(session)
+    assert session.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
+
+
+def test_a_file_that_changed_after_it_was_taken_stops_the_next_epoch(session: Session, tmp_path: Path) -> None:
+    write_sales(tmp_path / "sales.parquet", 1)
+    session.execute(f"CREATE SOURCE sales USING parquet OPTIONS (path '{tmp_path}/sales.parquet')")
+    session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
+    session.flush()
+    as_taken = (tmp_path / "sales.parquet").read_bytes()
+    write_sales(tmp_path / "sales.parquet", 1, pa.schema([("id", pa.int64()), ("amount", pa.float64())]))
+    with pytest.raises(ChangedFileError, match=r"sales\.parquet has changed: recorded .* found"):
+        session.flush()
+    (tmp_path / "sales.parquet").write_bytes(as_taken)
+    abandon(session.meta, Change(skip_files=(str(tmp_path / "sales.parquet"),)))
+    works(session)
+    assert session.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
+
+
+def test_a_file_that_cannot_say_the_columns_of_its_source_is_named_when_the_source_is_created(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "sales.parquet").write_bytes(b"this is no Parquet file")
+    with pytest.raises(UnreadableSchemaError, match=r"columns of .*sales\.parquet cannot be read"):
+        session.execute(f"CREATE SOURCE sales USING parquet OPTIONS (path '{tmp_path}/sales.parquet')")
+    assert session.meta.log_end() == session.meta.latest().log_end
+
+
+def test_a_row_whose_expression_raises_stops_the_epoch_by_view_and_expression(session: Session) -> None:
+    session.execute("CREATE MATERIALIZED VIEW ratio AS SELECT id, 100 div (shop - 9) AS x FROM orders")
+    session.flush()
+    version = session.meta.latest()
+    session.execute("INSERT INTO orders VALUES (5, 9, 'zero', NULL)")
+    with pytest.raises(InputError, match=r"(?i)division by zero") as caught:
+        session.flush()
+    assert "'ratio'" in str(caught.value)
+    assert session.meta.latest() == version
+    abandon(session.meta, Change(drop=("ratio",)))
+    works(session)
+
+
+# --- storage -------------------------------------------------------------------------------------------------------------------------
+
+
+def ssts(store: Path) -> list[Path]:
+    found = sorted((store / "data").rglob("*.sst"))
+    assert found
+    return found
+
+
+def test_a_truncated_sst_is_named_by_queries_and_epochs_and_nothing_is_made_of_it(session: Session, store: Path) -> None:
+    before = session.meta.latest()
+    intact = {path: path.read_bytes() for path in ssts(store)}
+    for path, data in intact.items():
+        path.write_bytes(data[: len(data) // 2])
+    names = "|".join(path.name for path in intact)
+    with pytest.raises(DamagedSstError, match=names):
+        session.query("SELECT * FROM by_shop")
+    session.execute("INSERT INTO orders VALUES (6, 8, 'x', NULL)")
+    with pytest.raises(DamagedSstError, match=names):
+        session.flush()
+    assert session.meta.latest() == before
+    for path, data in intact.items():
+        path.write_bytes(data)
+    works(session)
+
+
+def test_a_missing_sst_is_named(session: Session, store: Path) -> None:
+    intact = {path: path.read_bytes() for path in ssts(store)}
+    for path in intact:
+        path.unlink()
+    with pytest.raises(MissingSstError, match=next(iter(intact)).name):
+        session.query("SELECT * FROM by_shop")
+    for path, data in intact.items():
+        path.write_bytes(data)
+    works(session)
+
+
+def test_a_flipped_byte_in_a_version_delta_stops_every_reader_by_name(store: Path, spark: SparkSession) -> None:
+    newest = max((store / "meta" / "version").iterdir())
+    intact = newest.read_bytes()
+    flipped = bytearray(intact)
+    flipped[len(flipped) // 2] ^= 0x01
+    newest.write_bytes(bytes(flipped))
+    for use in (lambda s: s.query("SELECT * FROM by_shop"), lambda s: s.flush(), lambda s: s.execute("SHOW TABLES")):
+        with pytest.raises(DamagedDocumentError, match=newest.name), Session(str(store), spark, create=False) as session:
+            use(session)
+    newest.write_bytes(intact)
+    works(Session(str(store), spark, create=False))
+
+
+def test_a_flipped_byte_in_a_log_entry_stops_the_epoch_by_name(session: Session, store: Path) -> None:
+    session.execute("INSERT INTO orders VALUES (6, 8, 'x', NULL)")
+    newest = max((store / "meta" / "log").iterdir())
+    intact = newest.read_bytes()
+    newest.write_bytes(intact.replace(b"orders", b"0rders", 1))
+    with pytest.raises(DamagedError, match=newest.name):
+        session.flush()
+    newest.write_bytes(intact)
+    works(session)
+
+
+def test_a_damaged_store_is_left_as_it_is_by_a_job_that_meets_it(store: Path, spark: SparkSession) -> None:
+    """The epoch job, as Airflow would run it: the same error, and no barrier that would have to be abandoned."""
+    session = Session(str(store), spark, create=False)
+    newest = max((store / "meta" / "version").iterdir())
+    intact = newest.read_bytes()
+    newest.write_bytes(intact[:-10])
+    with pytest.raises(DamagedDocumentError):
+        advance(spark, Session(str(store), spark, create=False).meta)
+    newest.write_bytes(intact)
+    assert session.meta.open_barrier() is None

@@ -1,0 +1,313 @@
+"""`tussock` on the command line: a first session with it, its help, and each way in which it can be misused."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = (
+    "init",
+    "apply",
+    "epoch",
+    "query",
+    "explain",
+    "show",
+    "inspect",
+    "inspect versions",
+    "inspect ssts",
+    "inspect rows",
+    "barrier",
+    "barrier show",
+    "barrier abandon",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one command said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Tussock = Callable[..., Answer]
+
+
+@pytest.fixture
+def tussock(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tussock:
+    """Runs a command in this process, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TUSSOCK_STORE", "TUSSOCK_PIPELINES", "TUSSOCK_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Answer:
+        capsys.readouterr()
+        code = cli.main(arguments)
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Answer(code, said.out, said.err)
+
+    return run
+
+
+def write_pipeline(folder: Path, text: str = "", views: str = "") -> None:
+    """A pipeline `days`: one Parquet source whose files are named after their day, one view."""
+    home = folder / "pipelines" / "days"
+    home.mkdir(parents=True)
+    (home / "pipeline.toml").write_text(text or 'name = "days"\nstore = "store"\ndata = "data"\nsql = ["views.sql"]\n[epoch]\nunits = 3\n')
+    (home / "views.sql").write_text(
+        views
+        or "CREATE SOURCE IF NOT EXISTS clicks (id int, who string) USING parquet OPTIONS (path '${data}/{start:%Y-%m-%d}.parquet');\n"
+        "CREATE MATERIALIZED VIEW IF NOT EXISTS people AS SELECT who, count(*) AS clicks FROM clicks GROUP BY who;\n"
+    )
+
+
+def write_day(folder: Path, day: str, *people: str) -> None:
+    (folder / "data").mkdir(exist_ok=True)
+    rows = {"id": pa.array(range(len(people)), pa.int32()), "who": list(people)}
+    pq.write_table(pa.table(rows), folder / "data" / f"{day}.parquet")
+
+
+# --- as it is meant ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_the_lines_of_the_help_text_work_as_they_are_written(tussock: Tussock, spark: SparkSession) -> None:
+    overview = subprocess.run([sys.executable, "-m", "jobs.cli", "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = [line.strip() for line in overview.splitlines() if line.startswith("  tussock ")]
+    assert len(lines) == 5
+    import shlex
+
+    answers = [tussock(*shlex.split(line)[1:]) for line in lines]
+    assert [a.code for a in answers] == [0] * 5, answers
+    assert [a.err for a in answers] == [""] * 5
+    assert answers[-1].out.split() == ["v", "10"]
+
+
+@pytest.mark.spark
+def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession, tmp_path: Path) -> None:
+    write_pipeline(tmp_path)
+    write_day(tmp_path, "2013-01-01", "ann", "bob", "ann")
+    write_day(tmp_path, "2013-01-02", "bob")
+    first = tussock("apply", "days")
+    assert (first.code, first.out.count("takes effect with the next epoch")) == (0, 2)
+    again = tussock("apply", "days")
+    assert (again.code, again.out.count("nothing to do")) == (0, 2)
+
+    one_day = tussock("epoch", "--pipeline", "days", "--interval", "2013-01-01", "2013-01-02")
+    assert one_day.code == 0
+    for step in ("starting Spark", "barrier ", "running 3 fragments in 2 levels", "sealed", "committed version", "published epoch"):
+        assert step in one_day.out
+    assert "  people" in one_day.out
+    rows = tussock("query", "--pipeline", "days", "SELECT who, clicks FROM people ORDER BY who")
+    assert rows.out == "who  clicks\nann       2\nbob       1\n"
+
+    held = tussock("epoch", "--pipeline", "days", "--hold")
+    assert "published" not in held.out
+    assert tussock("query", "--pipeline", "days", "SELECT clicks FROM people WHERE who = 'bob'").out.split() == ["clicks", "1"]
+    epoch = next(line.split()[1].rstrip(":") for line in held.out.splitlines() if line.startswith("epoch "))
+    at = tussock("query", "--pipeline", "days", "--epoch", epoch, "SELECT clicks FROM people WHERE who = 'bob'")
+    assert at.out.split() == ["clicks", "2"]
+    assert f"published epoch {epoch}" in tussock("epoch", "--pipeline", "days").out
+    assert "nothing waits" in tussock("epoch", "--pipeline", "days").out
+
+    assert "HashAgg keys=[c0] calls=[count(*)]" in tussock("explain", "--pipeline", "days", "people").out
+    assert tussock("explain", "--pipeline", "days").out == tussock("explain", "--pipeline", "days", "people").out
+    assert "people  view    who string, clicks bigint" in tussock("show", "--pipeline", "days").out
+    assert tussock("inspect", "versions", "--pipeline", "days").out.count("\n") >= 5
+    assert "people" in tussock("inspect", "rows", "--pipeline", "days").out
+    assert sorted(tussock("inspect", "rows", "--pipeline", "days", "people").out.split()) == ["2", "2", "ann", "bob", "c0", "c1"]
+    assert "rows#" in tussock("inspect", "ssts", "--pipeline", "days").out
+    assert "no open barrier" in tussock("barrier", "show", "--pipeline", "days").out
+
+
+@pytest.mark.spark
+def test_sql_may_come_from_standard_input(
+    tussock: Tussock, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.sql").write_text("-- nothing stored is read\nSELECT 1 + 1 AS two;\nSELECT NULL AS nothing;")
+    tussock("init", "--store", "s")
+    with (tmp_path / "script.sql").open() as script:
+        monkeypatch.setattr(sys, "stdin", script)
+        assert tussock("query", "--store", "s", "-").out == "two\n  2\nnothing\nNULL\n"
+
+
+# --- help ----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_is_for_and_gives_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([*command.split(), "--help"])
+    text = capsys.readouterr().out
+    assert "examples:\n  tussock " in text
+    assert text.split("\n\n")[1].endswith("."), "a sentence first"
+
+
+def test_a_command_alone_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([])
+    assert "COMMAND" in capsys.readouterr().err
+
+
+# --- as it is not meant --------------------------------------------------------------------------------------------------------------
+
+
+def failed(answer: Answer, *says: str, code: int = 1) -> None:
+    """It failed with one readable message, and printed nothing else."""
+    assert answer.code == code
+    assert answer.err.startswith(("error: ", "lost: "))
+    assert [part for part in says if part not in answer.err] == [], answer.err
+
+
+def test_no_store_named(tussock: Tussock) -> None:
+    failed(tussock("show"), "--store", "--pipeline", "TUSSOCK_STORE")
+
+
+def test_a_store_that_is_not_there(tussock: Tussock) -> None:
+    for command in (("show",), ("epoch",), ("query", "SELECT 1"), ("inspect", "versions"), ("barrier", "show")):
+        failed(tussock(*command, "--store", "nowhere"), "nowhere holds no store", "tussock init")
+
+
+def test_an_address_that_is_none(tussock: Tussock) -> None:
+    failed(tussock("show", "--store", "s3://"), "s3://")
+    failed(tussock("show", "--store", "gs://bucket/x"), "gs://bucket/x")
+
+
+def test_init_where_a_store_is(tussock: Tussock) -> None:
+    assert tussock("init", "--store", "s").code == 0
+    failed(tussock("init", "--store", "s"), "already holds a store", "Nothing was changed")
+
+
+def test_settings_that_no_store_can_have(tussock: Tussock) -> None:
+    failed(tussock("init", "--store", "s", "--vnodes", "100"), "100", "power of two")
+    failed(tussock("init", "--store", "s", "--units", "0"), "0")
+    failed(tussock("init", "--store", "s", "--time-zone", "Mars/Olympus"), "Mars/Olympus")
+    assert tussock("init", "--store", "s").code == 0, "nothing was left behind"
+
+
+def test_an_unknown_pipeline(tussock: Tussock, tmp_path: Path) -> None:
+    write_pipeline(tmp_path)
+    failed(tussock("apply", "dais"), "unknown pipeline 'dais'", "holds days", "Did you mean 'days'?")
+    failed(tussock("epoch", "--pipeline", "../days"), "unknown pipeline '../days'")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name = days", ("pipeline.toml", "expected TOML")),
+        ('name = "days"\nstore = "s"\nsql = ["a.sql"]\nshedule = "@daily"', ("pipeline.toml", "shedule")),
+        ('name = "days"\nsql = ["a.sql"]', ("pipeline.toml", "store")),
+        ('name = "days"\nstore = "s"\nsql = ["a.sql"]\n[epoch]\nunits = "two"', ("pipeline.toml", "epoch.units", "whole number")),
+        ('name = "days"\nstore = "s"\nsql = ["gone.sql"]', ("pipeline.toml", "gone.sql")),
+    ],
+)
+def test_an_invalid_pipeline_toml(text: str, says: tuple[str, ...], tussock: Tussock, tmp_path: Path) -> None:
+    write_pipeline(tmp_path, text)
+    failed(tussock("apply", "days"), *says)
+
+
+@pytest.mark.parametrize(
+    ("interval", "says"),
+    [
+        (("yesterday", "2013-01-02"), "yesterday to 2013-01-02"),
+        (("2013-01-02", "2013-01-01"), "the end is not after the start"),
+        (("2013-01-02", "2013-01-02"), "the end is not after the start"),
+    ],
+)
+def test_a_nonsense_interval(interval: tuple[str, str], says: str, tussock: Tussock) -> None:
+    tussock("init", "--store", "s")
+    failed(tussock("epoch", "--store", "s", "--interval", *interval), says, "ISO 8601")
+
+
+@pytest.mark.spark
+def test_an_epoch_that_is_not_committed(tussock: Tussock, spark: SparkSession) -> None:
+    tussock("init", "--store", "s")
+    failed(tussock("query", "--store", "s", "--epoch", "77", "SELECT 1"), "epoch 77 is not committed")
+
+
+@pytest.mark.spark
+def test_a_bad_statement_of_a_pipeline_is_named_with_its_file_and_place(tussock: Tussock, spark: SparkSession, tmp_path: Path) -> None:
+    write_pipeline(tmp_path, views="CREATE TABLE t (k int, PRIMARY KEY (k));\n\nCREATE MATERIALIZED VIEW v AS\n  SELECT nope FROM t;\n")
+    answer = tussock("apply", "days")
+    failed(answer, "`nope` cannot be resolved", "line 4, column 10", "    SELECT nope FROM t", "^", f"in {tmp_path}", "views.sql")
+    assert "create table t" in answer.out, "what came before stays taken"
+
+
+@pytest.mark.spark
+def test_explain_of_an_unknown_view_names_those_that_are(tussock: Tussock, spark: SparkSession) -> None:
+    tussock("init", "--store", "s")
+    tussock("query", "--store", "s", "CREATE TABLE t (k int, PRIMARY KEY (k))")
+    failed(tussock("explain", "--store", "s", "v"), "'v'", "t")
+    failed(tussock("inspect", "rows", "--store", "s", "v"), "no state table 'v'")
+    failed(tussock("barrier", "abandon", "--store", "s"), "say what to go around")
+    failed(tussock("barrier", "abandon", "--store", "s", "--drop", "v"), "'v'")
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process may grow: every write fails, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_takes_no_more(tussock: Tussock) -> None:
+    with full_disk():
+        answer = tussock("init", "--store", "s")
+    failed(answer, "s")
+    assert tussock("init", "--store", "s").code == 0, "nothing half written stands in the way"
+
+
+def test_a_store_where_no_directory_can_be(tussock: Tussock, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file, not a directory")
+    failed(tussock("init", "--store", "file/store"), "file/store")
+
+
+def test_something_unexpected_is_told_in_one_line_and_how_to_see_more(
+    tussock: Tussock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("the moon is out\nand so on")
+
+    monkeypatch.setitem(cli._RUNS, "show", broken)
+    answer = tussock("show", "--store", "s")
+    failed(answer, "RuntimeError: the moon is out", "TUSSOCK_DEBUG=1")
+    assert answer.err.count("\n") == 1
+    monkeypatch.setenv("TUSSOCK_DEBUG", "1")
+    assert cli.main(["show", "--store", "s"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_a_real_process_keeps_sparks_log_out_of_the_way(tmp_path: Path) -> None:
+    """Standard output is the answer alone; standard error holds the error, and nothing of Spark's own but one line of its JVM."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TUSSOCK_")} | {"PYTHONPATH": str(ROOT)}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "jobs.cli", *arguments, "--store", "s"]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert run("init").returncode == 0
+    answer = run("query", "SELECT 1 AS one; SELECT nope")
+    assert answer.returncode == 1
+    assert answer.stdout == "", "a script's answers come when all of it has been read"
+    said = [line for line in answer.stderr.splitlines() if "jdk.incubator.vector" not in line]
+    assert said[0].startswith("error: ")
+    assert not [line for line in said if " WARN " in line or "log4j" in line]
