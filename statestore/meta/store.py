@@ -1,6 +1,7 @@
 """MetaStore: the one way into meta. What a barrier, a commit or a log entry is, is told where each is defined; here is what happens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import count
 
@@ -255,6 +256,18 @@ class MetaStore:
     def pinned_version(self, pin: Pin) -> HummockVersion:
         """The version to read `pin.epoch` on: its SSTs stay as long as the pin."""
         return self._versions.at(pin.version)
+
+    @contextmanager
+    def reading(self, epoch: int, lease_ms: int = LEASE_MS) -> Iterator[HummockVersion]:
+        """The version to read `epoch` on, whose SSTs stay while the block runs, however compaction and vacuum go on.
+
+        Raises EpochNotCommittedError, EpochExpiredError. Cost: a pin, four requests in all.
+        """
+        pin = self.pin(epoch, lease_ms)
+        try:
+            yield self.pinned_version(pin)
+        finally:
+            self.unpin(pin)
 
     def renew(self, pin: Pin, lease_ms: int = LEASE_MS) -> Pin:
         """A pin on the same epoch and version with a new lease, in the place of `pin`.

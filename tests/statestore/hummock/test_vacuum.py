@@ -8,11 +8,13 @@ import pytest
 
 from statestore.errors import MustStopError, RetryableError
 from statestore.hummock.errors import MissingSstError
+from statestore.hummock.scrub import scrub
 from statestore.hummock.vacuum import RECENT_SNAPSHOTS, vacuum
 from statestore.meta.errors import DamagedDocumentError, EpochExpiredError, LostRaceError, PinLapsedError
 from statestore.meta.names import data_prefix, snapshot_name, task_prefix
 from statestore.meta.store import MetaStore
 from statestore.meta.version_log import SNAPSHOT_EVERY
+from statestore.objectstore.base import ObjectStore
 from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import LivingStore, named_by
@@ -53,6 +55,21 @@ def test_what_compaction_replaced_goes_and_every_row_stays() -> None:
     store.check(before, epoch)
     store.check(store.meta.latest(), store.meta.latest().epoch)
     assert vacuum(store.meta).garbage == ()
+
+
+def test_vacuum_and_pins_work_on_every_kind_of_store(any_store: ObjectStore) -> None:
+    store = LivingStore(any_store)
+    for i in range(3):
+        epoch = store.run({i: i})
+    with store.meta.reading(epoch) as version:
+        store.compact()
+        store.run({5: 5})
+        clean(store)
+        store.check(version, epoch)
+    clean(store)
+    store.check(store.meta.latest(), store.meta.latest().epoch)
+    assert store.data() == named_by(store.meta.latest())
+    assert scrub(any_store).whole
 
 
 def test_objects_of_a_lost_epoch_and_of_a_closed_task_go_and_of_open_ones_stay() -> None:
@@ -251,6 +268,19 @@ def test_vacuum_that_looks_on_while_a_pin_is_taken_at_any_of_its_requests_keeps_
     vacuum(cleaner)
     if taken:
         store.check(meta.pinned_version(taken[0]), epoch)
+
+
+def test_what_is_read_within_a_block_stays_until_the_block_ends() -> None:
+    store = LivingStore()
+    for i in range(3):
+        epoch = store.run({i: i})
+    with store.open("reader").reading(epoch) as version:
+        store.compact()
+        store.run({9: 9})
+        clean(store)
+        store.check(version, epoch)
+    clean(store)
+    assert store.data() == named_by(store.meta.latest())
 
 
 def test_a_lease_ends_only_when_the_floor_is_raised_and_a_renewed_one_does_not() -> None:
