@@ -20,10 +20,11 @@ from jobs.kernels.duck import duck_type
 from jobs.kernels.errors import KernelError, RowError, text_of
 from jobs.kernels.functions import declared
 from jobs.kernels.render import render
-from jobs.sql.logical import Column, Expr
+from jobs.sql.logical import Call, Column, Expr
 from statestore.types import arrow_type
 
 DEFAULT_MEMORY = "512MB"
+_SHOWN_CHARACTERS = 100  # of a value in an error
 _NOT_A_ROWS_FAULT = (
     duckdb.ParserException,
     duckdb.BinderException,
@@ -155,7 +156,8 @@ class Kernel:
                 middle = (low + high) // 2
                 failure = self._failure(rows.slice(low, middle - low), expr)
                 low, high, found = (middle, high, found) if failure is None else (low, middle, failure)
-            return RowError(text_of(expr), self._failure(rows.slice(low, 1), expr) or found, low)
+            reason = self._failure(rows.slice(low, 1), expr) or found
+            return RowError(text_of(expr), f"{reason}, with {_shown_inputs(rows, low, expr)}", low)
         return KernelError(_select_text(exprs), _reason_of(err))
 
     def _failure(self, rows: pa.Table, expr: Expr) -> str | None:
@@ -178,7 +180,25 @@ def _reason_of(err: duckdb.Error) -> str:
         return f"{first.rstrip('.')}. Give the kernel a larger memory limit, or a directory to spill to"
     if "Python exception" in str(err):
         first = re.sub(r"^.*executing the UDF: \w+: ", "", str(err).strip().split("\n")[-1])
+    first = re.sub(r"Could not convert string '' to (\w+)", r"the text cannot be read as \1", first)  # '' is what no pattern matched
     return re.sub(r"^(Invalid Input|Out of Range|Conversion) Error: ", "", first).split(" Use TRY(")[0].rstrip(".!;")
+
+
+def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
+    """The values that the expression reads on one row: `c0 = 'abc', c3 = None`."""
+    names = [f"c{i}" for i in sorted(_columns_of(expr))]
+    return ", ".join(f"{name} = {_shown(rows[name][row])}" for name in names) or "no columns"
+
+
+def _shown(value: pa.Scalar) -> str:
+    text = repr(value.as_py()) if pa.types.is_string(value.type) or pa.types.is_binary(value.type) else str(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _columns_of(expr: Expr) -> set[int]:
+    if isinstance(expr, Column):
+        return {expr.index}
+    return set().union(*map(_columns_of, expr.args)) if isinstance(expr, Call) else set()
 
 
 _kernels: dict[int, Kernel] = {}

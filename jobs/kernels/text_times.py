@@ -17,12 +17,19 @@ _DAY = r"\+?([0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})%s)?)?"
 _BEFORE_YEAR_1 = "^" + SPACE + r"(?:-[0-9]|\+?0000)"
 _CLOCK = r"(?:[01]?[0-9]|2[0-3])(?::[0-5]?[0-9](?::[0-5]?[0-9])?)?"
 _TIME = r"\+?([0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2})[ T](" + _CLOCK + r")(?:(\.[0-9]{0,6})[0-9]*)?"  # beyond microseconds: cut off
+_USUAL_DAY = "^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
+_USUAL_TIME = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?$"
 _OFFSET = r"(Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 _OTHER_ZONE = r"[ T][^ ]*:.*[A-Za-z+-]|^" + SPACE + r"T?[0-9]{1,2}:"
 
 
 def _extract(sql: str, pattern: str, group: int) -> str:
     return f"regexp_extract({sql}, {quote('(?s)^' + SPACE + pattern + SPACE + '$')}, {group})"
+
+
+def _usual(sql: str, pattern: str, value: str) -> str:
+    """The first branch of a CASE: texts in the usual form, which DuckDB reads as Spark does, at a tenth of the cost of the others."""
+    return f"WHEN regexp_matches({sql}, {quote(pattern)}) THEN {value}"
 
 
 def _guard(sql: str) -> str:
@@ -40,7 +47,7 @@ def _day_text(sql: str, tail: str) -> str:
 
 def string_to_date(call: Call, sql: str) -> str:
     """Anything after a blank or T is ignored."""
-    text = f"CASE {_guard(sql)} WHEN {sql} IS NOT NULL THEN {_day_text(sql, '(?:[ T].*)?')} END"
+    text = f"CASE {_usual(sql, _USUAL_DAY, sql)} {_guard(sql)} WHEN {sql} IS NOT NULL THEN {_day_text(sql, '(?:[ T].*)?')} END"
     return try_cast(text, "date") if call.mode == "TRY" else cast(text, "date")
 
 
@@ -50,16 +57,18 @@ def string_to_time(call: Call, sql: str) -> str:
     zoned = _TIME + _OFFSET
     offset = _extract(sql, zoned, 4)
     plain = f"CASE WHEN {_extract(sql, _TIME, 1)} <> '' THEN {_time_text(sql, _TIME)} ELSE {_day_text(sql, '[ T]?')} END"
-    local = convert(plain, "timestamp_ntz")
+    local, usual = convert(plain, "timestamp_ntz"), convert(sql, "timestamp_ntz")
     zoned_local = convert(_time_text(sql, zoned), "timestamp_ntz")
     unknown = f"regexp_matches({sql}, {quote(_OTHER_ZONE)}) AND {plain} = ''"
     unread = f"WHEN {unknown} THEN error('times without a day, and zones other than Z and +hh:mm, are not supported')"
     if call.type == "timestamp_ntz":
-        return f"CASE {_guard(sql)} WHEN {offset} <> '' THEN {zoned_local} {unread} WHEN {sql} IS NOT NULL THEN {local} END"
-    seconds = f"CASE WHEN {offset} = 'Z' THEN 0 ELSE {_offset_seconds(offset)} END"
-    instant = f"make_timestamptz(epoch_us({zoned_local}) - 1000000::BIGINT * ({seconds}))"
-    zoneless = instant_of(local, zone_of(call))
-    return f"CASE {_guard(sql)} WHEN {offset} <> '' THEN {instant} {unread} WHEN {sql} IS NOT NULL THEN {zoneless} END"
+        zoneless, instant = local, zoned_local
+    else:
+        zoneless, usual = instant_of(local, zone_of(call)), instant_of(usual, zone_of(call))
+        seconds = f"CASE WHEN {offset} = 'Z' THEN 0 ELSE {_offset_seconds(offset)} END"
+        instant = f"make_timestamptz(epoch_us({zoned_local}) - 1000000::BIGINT * ({seconds}))"
+    first = _usual(sql, _USUAL_TIME, usual)
+    return f"CASE {first} {_guard(sql)} WHEN {offset} <> '' THEN {instant} {unread} WHEN {sql} IS NOT NULL THEN {zoneless} END"
 
 
 def _time_text(sql: str, pattern: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
 from jobs.kernels.kernel import Kernel, process_kernel
-from jobs.kernels.render import check
+from jobs.kernels.render import check, render
 from jobs.sql.logical import Call, Column, Expr, Literal, Place
 
 
@@ -78,6 +78,29 @@ def test_the_first_row_that_raises_is_named(kernel: Kernel, bad: int) -> None:
     assert raised.value.row == bad
     assert "IntegralDivide(c0, c1)" in str(raised.value)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_a_bad_text_is_shown_as_it_is(kernel: Kernel) -> None:
+    rows = pa.table({"c0": ["1", "twelve"]})
+    with pytest.raises(RowError, match=r"Cast\(c0 AS int\) raised on row 1 .* the text cannot be read as INT32.* with c0 = 'twelve'"):
+        kernel.project(rows, [call("Cast", column(0, "string"), mode="ANSI")], ["int"])
+
+
+def test_a_deep_expression_stays_short_and_is_computed_once_a_part(kernel: Kernel) -> None:
+    deep: Expr = column(0, "bigint")
+    for divisor in range(1, 61):
+        part = call("IntegralDivide", column(0, "bigint"), Literal(divisor, "bigint"), type_name="bigint", mode="ANSI")
+        deep = call("Add", deep, part, type_name="bigint", mode="ANSI")
+    assert len(render(deep)) < 20_000
+    rows = pa.table({"c0": [999, None]})
+    assert kernel.project(rows, [deep], ["bigint"])["c0"].to_pylist() == [999 + sum(999 // d for d in range(1, 61)), None]
+
+
+def test_an_argument_behind_a_null_is_not_computed(kernel: Kernel) -> None:
+    rows = pa.table({"c0": pa.array([None], pa.int64()), "c1": [0]})
+    quotient = call("IntegralDivide", Literal(1, "bigint"), column(1, "bigint"), type_name="bigint", mode="ANSI")
+    total = call("Add", column(0, "bigint"), quotient, type_name="bigint", mode="ANSI")
+    assert kernel.project(rows, [total], ["bigint"])["c0"].to_pylist() == [None]
 
 
 def test_a_guarded_division_does_not_raise_in_a_filter(kernel: Kernel) -> None:
