@@ -1,9 +1,12 @@
-"""What a test submits to look at a store from the cluster: the views' rows, read by executors, and where their Python found the code.
+"""A session of plain Python on a cluster: reads views by its executors, and asks where their Python found the code.
 
-    spark-submit … read_views.py STORE OUT VIEW…      writes OUT/<view>.parquet and OUT/origins.json
+    python read_views.py STORE OUT VIEW…      writes OUT/<view>.parquet and OUT/origins.json
+
+SPARK_MASTER_URL and TUSSOCK_CODE say where the cluster is and what the workers are to run.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from jobs.session import Session
 from jobs.spark import build_spark
 
 TASKS = 16
+SETTINGS = {"spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.driver.memory": "1g", "spark.executor.memory": "512m"}
 
 
 def origin_of(task: int) -> tuple[str, str, str, str]:
@@ -27,7 +31,8 @@ def origin_of(task: int) -> tuple[str, str, str, str]:
 
 
 def main(store: str, out: Path, views: list[str]) -> None:
-    spark = build_spark("read views")
+    spark = build_spark("read views", os.environ["SPARK_MASTER_URL"], SETTINGS)
+    spark.sparkContext.addPyFile(os.environ["TUSSOCK_CODE"])
     origins = sorted(set(spark.sparkContext.parallelize(range(TASKS), TASKS).map(origin_of).collect()))
     (out / "origins.json").write_text(json.dumps(origins))
     with Session(store, spark, create=False) as session:

@@ -66,7 +66,7 @@ def on_the_cluster(cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPa
     rest = submit(epoch, "--pipeline", str(FOLDER))
     assert (first.count("committed version"), rest.count("committed version")) == (1, 1), first + rest
     publish_newest(store, cluster)
-    submit(str(Path(__file__).with_name("read_views.py")), store, str(elsewhere), *VIEWS)
+    run(python, str(Path(__file__).with_name("read_views.py")), store, str(elsewhere), *VIEWS)
     return elsewhere
 
 
