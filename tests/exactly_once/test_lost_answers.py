@@ -1,0 +1,149 @@
+"""The driver's requests to the store refused, answered into the void, or the last thing it did: whatever happens, epochs commit once.
+
+The actors run without Spark (local_engine); the driver's code is as it is.
+"""
+
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import epoch
+from jobs.session import Session
+from statestore.errors import RetryableError
+from statestore.meta.errors import LostRaceError
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.open import open_object_store
+from tests.exactly_once import workload
+from tests.exactly_once.local_engine import UnkindShuffle
+from tests.faults import Fault, FaultyObjectStore, Killed
+from tests.lossy_proxy import LossyProxy
+from tests.s3_servers import BUCKET, moto_server
+
+DEEP = pytest.mark.deep
+
+
+@pytest.fixture(autouse=True)
+def _local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch, "_run_actors", UnkindShuffle(3).run_actors)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A store with one epoch to run, and what an undisturbed run of it asks and makes."""
+
+    template: Path
+    calls: tuple[tuple[str, str], ...]
+    undisturbed: HummockVersion
+
+
+def advance(store: Path, spark: SparkSession, objects: FaultyObjectStore | None = None, writer: str = "driver") -> MetaStore:
+    """What the epoch job does between opening the store and leaving."""
+    meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: workload.CLOCK_MS)
+    epoch.advance(spark, meta)
+    return meta
+
+
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    root = tmp_path_factory.mktemp("lost_answers")
+    template, data, undisturbed = root / "template", root / "data", root / "undisturbed"
+    workload.write_files(data, 1)
+    MetaStore.init(open_object_store(str(template)), units=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(epoch, "_run_actors", UnkindShuffle(3).run_actors)
+        with Session(str(template), spark, create=False) as session:
+            session.meta = workload.open_meta(template)
+            session.execute(
+                f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales');"
+                "CREATE TABLE t (k int, g int, PRIMARY KEY (k));"
+                "CREATE MATERIALIZED VIEW n AS SELECT g, count(*) AS n FROM sales GROUP BY g;"
+                "CREATE MATERIALIZED VIEW joined AS SELECT t.k, n.n FROM t JOIN n ON t.g = n.g; INSERT INTO t VALUES (1, 1), (2, 2)"
+            )
+            session.flush()
+            session.execute("INSERT INTO t VALUES (3, 1); UPDATE t SET g = 2 WHERE k = 1")
+        workload.write_files(data, 2)
+        shutil.copytree(template, undisturbed)
+        watched = FaultyObjectStore(open_object_store(str(undisturbed)))
+        meta = advance(undisturbed, spark, watched)
+    return Prepared(template, tuple(watched.calls), meta.latest())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER, Killed], ids=lambda f: getattr(f, "name", "KILLED"))
+@pytest.mark.parametrize("only", ["put_if_absent", pytest.param("", marks=DEEP)], ids=["creations", "every request"])
+def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(
+    fault: Any, only: str, prepared: Prepared, spark: SparkSession, tmp_path: Path
+) -> None:
+    chosen = [i for i, (operation, _) in enumerate(prepared.calls) if operation.startswith(only)]
+    assert sum(name.startswith("meta/version") for i in chosen for _, name in [prepared.calls[i]]) >= 1
+    for number in chosen:
+        what = f"{fault} at request {number}, {prepared.calls[number]}"
+        store = Path(shutil.copytree(prepared.template, tmp_path / f"store-{number}"))
+        objects = FaultyObjectStore(open_object_store(str(store)))
+        if fault is Killed:
+            objects.kill(number)
+        else:
+            objects.fail(number, fault)
+        with suppress(Killed, RetryableError):  # the process is gone, or says that the store was away; anything else is an error
+            advance(store, spark, objects)
+        meta = advance(store, spark, writer="another")
+        assert meta.latest() == prepared.undisturbed, what
+        assert meta.open_barrier() is None, what
+
+
+@pytest.mark.spark
+def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(
+    prepared: Prepared, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The other acts right before each of the driver's requests: what comes after can only lose, and never doubles anything."""
+    commit = next(i for i, (o, name) in enumerate(prepared.calls) if o == "put_if_absent" and name.startswith("meta/version"))
+    lost = 0
+    for number in range(commit + 1):
+        store = Path(shutil.copytree(prepared.template, tmp_path / f"store-{number}"))
+        objects = FaultyObjectStore(open_object_store(str(store)))
+        objects.before(number, partial(_overtake, store, spark))
+        try:
+            advance(store, spark, objects)
+        except LostRaceError:
+            lost += 1
+        assert workload.open_meta(store).latest() == prepared.undisturbed, f"overtaken before request {number}, {prepared.calls[number]}"
+    assert lost > 0
+
+
+def _overtake(store: Path, spark: SparkSession) -> None:
+    advance(store, spark, writer="another")
+
+
+@pytest.mark.spark
+def test_a_commit_whose_answer_is_lost_is_recognised_as_its_own(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over S3: the creation of barrier, manifest and version happens, the connection breaks, and the repeat meets its own object."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda self, context: 0.01)
+    lost: list[str] = []
+
+    def lose(method: str, path: str) -> bool:
+        first = method == "PUT" and "/meta/" in path and not path.startswith(f"/{BUCKET}/s/meta/log") and path not in lost
+        lost.extend([path] if first else [])
+        return first
+
+    with moto_server() as endpoint, LossyProxy(endpoint) as proxy:
+        store = f"s3://{BUCKET}/s?endpoint={proxy.endpoint}&path_style=true"
+        with Session(store, spark) as session:
+            session.execute("CREATE TABLE t (k int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM t")
+            for k in range(3):
+                session.execute(f"INSERT INTO t VALUES ({k})")
+                proxy.lose = lose
+                summary = session.flush()
+                proxy.lose = lambda method, path: False
+                assert summary.rows["t"] == (0, 1)
+                assert workload.read(session.meta, "n")["n"].to_pylist() == [k + 1]
+            assert session.meta.latest().epochs[-1] == summary.epoch
+            assert len(session.meta.latest().epochs) == 4  # 0 and the three
+    for kind in ("barrier", "manifest", "version"):
+        assert sum(f"/meta/{kind}/" in path for path in lost) >= 3
