@@ -19,6 +19,8 @@ from jobs.reader import open_table
 from jobs.session import Session
 from jobs.sources.listing import absolute_path
 from jobs.spark import debugging, spark_session
+from jobs.upkeep import run_pin_add, run_pin_list, run_pin_remove, run_scrub
+from jobs.vacuum import run_vacuum
 from statestore.errors import InputError, MustStopError, TussockError
 from statestore.meta.errors import AlreadyInitialisedError
 from statestore.meta.store import MetaStore
@@ -271,6 +273,11 @@ _RUNS: dict[str, Run] = {
     "inspect rows": _inspect_rows,
     "barrier show": _barrier_show,
     "barrier abandon": _barrier_abandon,
+    "vacuum": lambda chosen: run_vacuum(_meta(chosen), chosen),
+    "scrub": lambda chosen: run_scrub(_meta(chosen), chosen),
+    "pin add": lambda chosen: run_pin_add(_meta(chosen), chosen),
+    "pin list": lambda chosen: run_pin_list(_meta(chosen), chosen),
+    "pin remove": lambda chosen: run_pin_remove(_meta(chosen), chosen),
 }
 
 

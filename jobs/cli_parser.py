@@ -5,6 +5,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from jobs.vacuum import add_arguments as add_vacuum_arguments
+
 Run = Callable[[argparse.Namespace], None]
 
 _OVERVIEW = """\
@@ -132,6 +134,40 @@ tussock inspect rows --store ./demo 4 --limit 100""",
 tussock barrier abandon --store ./demo --skip-file /data/2013-01-07.csv
 tussock barrier abandon --store ./demo --drop ratio""",
     ),
+    "vacuum": _Command(
+        "let go of old epochs and remove objects that are of no use",
+        "Epochs that neither option keeps can no longer be read. What no reader can need then, and nobody can commit any more, is removed. "
+        "Safe at any time, beside epochs, compactions, readers and other vacuums.",
+        """\
+tussock vacuum --store ./demo --dry-run
+tussock vacuum --store ./demo --keep 7d --keep-epochs 10""",
+    ),
+    "scrub": _Command(
+        "read the whole store and name what is damaged or missing",
+        "Checks every byte: the log, its snapshots, and all SSTs in use. Says which tables and keys damage costs, and what can still be "
+        "read. Changes nothing.",
+        "tussock scrub --store ./demo",
+    ),
+    "pin": _Command(
+        "keep an old epoch readable",
+        "A pin holds an epoch's rows against vacuum until it is removed, or its time is over and a vacuum comes by.",
+        "tussock pin list --store ./demo",
+    ),
+    "pin add": _Command(
+        "hold the published epoch, or another one that can be read",
+        "What it prints ends in the pin's holder, by which it is removed.",
+        "tussock pin add --store ./demo --for 30d",
+    ),
+    "pin list": _Command(
+        "the pins there are, those of running readers included",
+        "With the epoch each holds, and until when.",
+        "tussock pin list --store ./demo",
+    ),
+    "pin remove": _Command(
+        "let go of a pin",
+        "The epoch can be read on until a vacuum comes by.",
+        "tussock pin remove --store ./demo host-4711-0a1b2c3d4e5f/0",
+    ),
 }
 
 
@@ -174,6 +210,12 @@ def build_parser(runs: Mapping[str, Run]) -> argparse.ArgumentParser:
     left.add_argument("--skip-entry", action="append", default=[], type=int, metavar="N", help="do not replay this entry of the log")
     left.add_argument("--drop", action="append", default=[], metavar="VIEW", help="drop this view and what reads it")
     left.add_argument("--take-log", action="store_true", help="also take the statements since, so that an UPDATE or DELETE corrects a row")
+
+    add_vacuum_arguments(added["vacuum"])
+    added["scrub"].add_argument("--threads", type=int, default=2, metavar="N", help="SSTs read at once, each held in memory (default 2)")
+    added["pin add"].add_argument("--epoch", type=int, metavar="E", help="this epoch instead of the published one")
+    added["pin add"].add_argument("--for", dest="span", default="7d", metavar="SPAN", help="how long, such as 36h or 7d (default 7d)")
+    added["pin remove"].add_argument("holder", metavar="HOLDER", help="as `tussock pin list` shows it")
     return parser
 
 
