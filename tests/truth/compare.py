@@ -27,7 +27,8 @@ def assert_same_answer(found: pa.Table, expected: pa.Table, what: str, only: Seq
     if not any(pa.types.is_floating(f.type) for f in found.schema):
         ours, theirs = Counter(_rows(found)), Counter(_rows(expected))
         missing, extra = theirs - ours, ours - theirs
-        assert ours == theirs, f"{what}: {found.num_rows} rows, Spark has {expected.num_rows}; missing {_few(missing)}, too many {_few(extra)}"
+        counts = f"{found.num_rows} rows, Spark has {expected.num_rows}"
+        assert ours == theirs, f"{what}: {counts}; missing {_few(missing)}, too many {_few(extra)}"
         return
     ours_sorted, theirs_sorted = sorted(_rows(found), key=_order), sorted(_rows(expected), key=_order)
     assert len(ours_sorted) == len(theirs_sorted), f"{what}: {found.num_rows} rows, Spark has {expected.num_rows}"
