@@ -62,6 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run days of real flights through Airflow and compare every view with Spark.")
     parser.add_argument("--days", type=int, default=3, help="how many days to run (default: %(default)s)")
     given = parser.parse_args()
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")  # short jobs: a JVM that does not stop to optimise is done sooner
     started = time.monotonic()
     try:
         pipeline = fresh_pipeline()
