@@ -36,7 +36,7 @@ class CompactionOptions:
     base_bytes: int = 256 << 20  # the least size of a level, other than the last, that is worth having
     level_ratio: int = 10  # a level holds this many times the one above it
     merge_ratio: int = 4  # runs of L0 go to the base when it holds at most so many times their bytes in their range
-    small_bytes: int = 8 << 20  # below this, what L0 holds twice is no reason to act
+    small_bytes: int = 1 << 20  # below this, what L0 holds twice is no reason to act
     dead_share: float = 0.25  # of an SST, in rows of dropped tables, from which on it is written anew
     target_bytes: int = 64 << 20  # of an SST
 
@@ -140,8 +140,8 @@ def _l0_candidates(version: HummockVersion, options: CompactionOptions, base: in
     free = [not any(sst.name in taken for sst in run) for run in runs]
     size, below = sum(sst.size for sst in version.levels[0]), sum(level_bytes(version)[1:])
     score = max(len(runs) / options.l0_runs, size / options.base_bytes)
-    if size >= options.small_bytes:
-        score = max(score, size * options.merge_ratio / max(1, below))
+    if below and size >= options.small_bytes:
+        score = max(score, size * options.merge_ratio / below)
     if score < 1:
         return
     oldest = next((i for i in range(len(runs), 0, -1) if not free[i - 1]), 0)  # runs from here on are free, to the oldest

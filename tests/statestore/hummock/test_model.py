@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
 import msgspec
@@ -42,6 +42,7 @@ T = TypeVar("T")
 VNODES = 8
 TABLES = (3, 5, 9)
 TINY = CompactionOptions(l0_runs=2, l0_limit=3, base_bytes=4_000, level_ratio=2, small_bytes=500, target_bytes=1_500)
+L0_ONLY = replace(TINY, merge_ratio=0)  # runs are merged with one another, and sink only where nothing is in their way
 
 _seeds = st.integers(0, 1 << 32)
 _fuse = st.one_of(st.none(), st.none(), st.integers(0, 5))  # writes until this process dies
@@ -89,8 +90,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     counts: ClassVar[Counter[str]] = Counter()  # what happened in all runs: a model that never gets anywhere proves nothing
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(options=st.sampled_from([TINY, L0_ONLY]))
+    def start(self, options: CompactionOptions) -> None:
+        self.options = options
         self.objects = MortalStore()
         self.clock = Clock()
         self.rows: dict[bytes, dict[int, Row | None]] = {}
@@ -194,7 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
         version, readable = meta.readable_epochs()
         if task is None:
             full = full_compaction(version) if rng.random() < 0.1 else None
-            picks = [full] if full is not None else pick_compactions(version, TINY, dropped_tables(version, readable), most=2)
+            picks = [full] if full is not None else pick_compactions(version, self.options, dropped_tables(version, readable), most=2)
             for pick in picks[-1:]:
                 StoreMachine.counts["move" if pick.move else f"task of levels {[i.level for i in pick.plan.inputs]}"] += 1
                 if pick.move:

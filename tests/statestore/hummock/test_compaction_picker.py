@@ -1,0 +1,130 @@
+"""The picker: what is due, what sinks as it is, what runs in parallel, and that meta takes every pick."""
+
+import random
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from statestore.hummock.compaction_picker import BOTTOM, CompactionOptions, full_compaction, l0_runs, level_goals, pick_compactions
+from statestore.meta.delta import CompactionOpened, SstsMoved, VersionDelta, apply
+from statestore.meta.names import data_prefix, task_prefix
+from statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
+from tests.statestore.hummock.store_model import empty_version
+
+OPTIONS = CompactionOptions(base_bytes=1_000, target_bytes=100, small_bytes=10)
+ONE_LEVEL = replace(OPTIONS, base_bytes=1 << 50)  # none opens above the last
+
+
+def sst(first: int, last: int, size: int = 100, epoch: int = 0, task: int = 0, table: int = 1) -> SstInfo:
+    """An SST of one table with keys of vnodes first … last; of an epoch or of a task."""
+    low, high = (table.to_bytes(4, "big") + vnode.to_bytes(2, "big") + b"k" for vnode in (first, last))
+    name = f"{task_prefix(task) if task else data_prefix(epoch)}{first}-{last}-{table}-{size}.sst"
+    return SstInfo(name, size, 10, 5, epoch or 1, epoch or 9, (SectionInfo(table, low, high, 5, size),))
+
+
+def version_with(l0: list[SstInfo], **levels: list[SstInfo]) -> HummockVersion:
+    """L0, newest first, and `level_<n>` below."""
+    held = [tuple(l0)] + [tuple(levels.get(f"level_{n}", ())) for n in range(1, BOTTOM + 1)]
+    return msgspec.structs.replace(empty_version(), levels=tuple(held), epoch=1_000)
+
+
+def test_nothing_is_due_in_an_empty_store_nor_with_few_small_runs() -> None:
+    assert pick_compactions(version_with([]), OPTIONS) == []
+    assert pick_compactions(version_with([sst(0, 9, 5, epoch=2), sst(0, 9, 5, epoch=1)]), OPTIONS) == []
+
+
+def test_the_oldest_run_sinks_as_it_is_where_none_of_its_keys_are_below() -> None:
+    runs = [sst(0, 9, 300, epoch=e) for e in (4, 3, 2, 1)]
+    (pick,) = pick_compactions(version_with(runs), OPTIONS)
+    assert (pick.move, pick.plan.target, pick.plan.inputs[0].ssts) == (True, BOTTOM, (runs[-1].name,))
+
+
+def test_a_run_whose_own_ssts_reach_into_each_other_is_merged_instead_of_moved() -> None:
+    run = [sst(0, 5, 600, epoch=1), sst(3, 9, 600, epoch=1)]
+    (pick,) = pick_compactions(version_with(run), OPTIONS)
+    assert (pick.move, len(pick.plan.inputs[0].ssts)) == (False, 2)
+
+
+def test_runs_of_l0_are_merged_with_the_base_where_they_are_worth_it_and_else_with_one_another() -> None:
+    runs = [sst(0, 9, 30, epoch=e) for e in (4, 3, 2, 1)]
+    below = [sst(0, 4, 200, task=1), sst(5, 9, 200, task=1)]
+    (pick,) = pick_compactions(version_with(runs, level_7=below), OPTIONS)
+    assert [(i.level, len(i.ssts)) for i in pick.plan.inputs] == [(0, 4), (7, 2)]
+    large = [sst(0, 4, 800, task=1), sst(5, 9, 800, task=1)]
+    (pick,) = pick_compactions(version_with(runs, level_7=large), OPTIONS)
+    assert ([(i.level, len(i.ssts)) for i in pick.plan.inputs], pick.plan.target) == ([(0, 4)], 0)
+
+
+def test_too_many_runs_of_unequal_sizes_are_merged_at_the_least_price() -> None:
+    sizes = [1, 2, 4, 8, 16, 32]
+    runs = [sst(0, 9, size, epoch=100 - i) for i, size in enumerate(sizes)]
+    (pick,) = pick_compactions(version_with(runs, level_7=[sst(0, 9, 100_000, task=1)]), ONE_LEVEL)
+    assert pick.plan.inputs[0].ssts == tuple(s.name for s in runs[:2])
+
+
+def test_small_epochs_keep_few_runs_and_each_row_is_written_a_few_times_on_l0() -> None:
+    version = version_with([], level_7=[sst(0, 9, 1 << 40, task=1)])
+    written = most = 0
+    for epoch in range(2, 400):
+        version = msgspec.structs.replace(version, levels=((sst(0, 9, 10, epoch=epoch), *version.levels[0]), *version.levels[1:]))
+        while picks := pick_compactions(version, ONE_LEVEL):
+            (pick,) = picks
+            assert pick.plan.target == 0
+            names = set(pick.plan.inputs[0].ssts)
+            taken = [s for s in version.levels[0] if s.name in names]
+            place = version.levels[0].index(taken[0])
+            out = sst(0, 9, sum(s.size for s in taken), task=epoch)
+            rest = [s for s in version.levels[0] if s.name not in names]
+            version = msgspec.structs.replace(version, levels=((*rest[:place], out, *rest[place:]), *version.levels[1:]))
+            written += out.size
+        most = max(most, len(l0_runs(version)))
+    assert most <= ONE_LEVEL.l0_limit
+    assert written / (398 * 10) < 8
+
+
+def test_a_level_opens_above_when_the_last_one_is_large_and_gives_way_down_when_it_is_full() -> None:
+    small, large = version_with([], level_7=[sst(0, 9, 900)]), version_with([], level_7=[sst(0, 9, 50_000)])
+    assert [level_goals(v, OPTIONS)[0] for v in (small, large)] == [7, 6]
+    below = [sst(v, v, 5_000, task=1) for v in range(0, 20, 2)]
+    above = [sst(v, v + 1, 1_500, task=2) for v in range(0, 10, 2)] + [sst(31, 32, 1_500, task=2)]
+    picks = pick_compactions(version_with([], level_6=above, level_7=below), OPTIONS)
+    assert (picks[0].move, picks[0].plan.inputs[0].ssts[0]) == (True, above[-1].name), "what drags nothing along goes first"
+    assert len(picks) == 3, "as many as bring the level to its goal, in parallel"
+
+
+def test_ssts_full_of_dropped_tables_are_written_anew_in_their_place() -> None:
+    ssts = [sst(0, 9, table=1), sst(0, 9, table=2), sst(0, 9, table=3)]
+    (pick,) = pick_compactions(version_with([], level_7=ssts), OPTIONS, frozenset({2}))
+    assert (pick.move, pick.plan.target, [i.ssts for i in pick.plan.inputs]) == (False, 7, [(ssts[1].name,)])
+
+
+def test_a_full_compaction_takes_everything_and_waits_for_open_tasks() -> None:
+    version = version_with([sst(0, 9, epoch=3)], level_5=[sst(0, 9, task=1)])
+    pick = full_compaction(version)
+    assert pick is not None
+    assert [i.level for i in pick.plan.inputs] == [0, 5]
+    task = CompactionTask(1, "w", 1, 0, 5, pick.plan.inputs)
+    assert full_compaction(msgspec.structs.replace(version, tasks=(task,))) is None
+    assert full_compaction(version_with([])) is None
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_meta_takes_all_picks_of_random_versions_together(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def level(number: int) -> list[SstInfo]:
+        places = sorted(rng.sample(range(200), 2 * rng.randrange(20)))
+        return [sst(a, b, rng.choice([10, 100, 1000]), task=number) for a, b in zip(places[::2], places[1::2], strict=True)]
+
+    l0 = []
+    for epoch in range(rng.randrange(9), 0, -1):
+        low = rng.randrange(200)
+        l0.append(sst(low, rng.randrange(low, 200), rng.choice([10, 100, 1000]), epoch=epoch + 20))
+    version = version_with(l0, level_5=level(1), level_6=level(2), level_7=level(3))
+    for pick in pick_compactions(version, OPTIONS, most=20):
+        if pick.move:
+            change: CompactionOpened | SstsMoved = SstsMoved(pick.plan.inputs, pick.plan.target)
+        else:
+            change = CompactionOpened(CompactionTask(version.next_task_id, "w", version.id + 1, 0, pick.plan.target, pick.plan.inputs))
+        version = apply(version, VersionDelta(version.id + 1, "w", change))
