@@ -65,8 +65,8 @@ def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None 
 def build_spark(app_name: str = "tussock", master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The active session, or a new one with everything an epoch needs.
 
-    On a cluster, workers start the Python that PYSPARK_PYTHON or `spark.pyspark.python` names, `python3` of their PATH if none does, and
-    get this code by spark-submit's --py-files, or from a session's `sparkContext.addPyFile`.
+    Local workers start this Python. On a cluster, they start the one that PYSPARK_PYTHON or `spark.pyspark.python` names, `python3` of
+    their PATH if none does, and get this code by spark-submit's --py-files, or from a session's `sparkContext.addPyFile`.
 
     Args:
         master: where None, spark-submit's; else the one in `settings` (`spark.master`), else LOCAL_MASTER.
@@ -81,7 +81,8 @@ def build_spark(app_name: str = "tussock", master: str | None = None, settings: 
         local: Mapping[str, str] = LOCAL_DEFAULTS if master.startswith("local") else {}
         chosen = {**DEFAULTS, **local, **_quiet(), **chosen, "spark.master": master}
         if local:
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else local workers are the PATH's python3, which lacks the packages
+            # Local workers are this Python, which has the packages and the code; what is set may be meant for a cluster's.
+            os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app_name)
     for name, value in {**chosen, **REQUIRED}.items():
         builder = builder.config(name, value)
