@@ -255,6 +255,7 @@ In another terminal:
   tussock apply flights
   spark-submit --master {master} --py-files {code} \\
       jobs/epoch.py --pipeline pipelines/flights --interval 2013-01-01 2013-01-02
+  tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02    # publishes it, as the DAG's last task does
   tussock query --pipeline flights 'SELECT * FROM worst_routes'
 
 Ctrl-C stops everything and removes it."""
