@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from jobs.barrier import MAX_EPOCH_BYTES, Change, abandon, inject, logged_statements
 from jobs.cli_parser import Run, build_parser
+from jobs.compaction import run_compact
 from jobs.epoch import EpochSummary, advance, interval_of, show_summary
 from jobs.pipeline import Pipeline, find_pipeline
 from jobs.process import open_meta, store_address
@@ -273,6 +274,7 @@ _RUNS: dict[str, Run] = {
     "inspect rows": _inspect_rows,
     "barrier show": _barrier_show,
     "barrier abandon": _barrier_abandon,
+    "compact": lambda chosen: run_compact(_meta(chosen), chosen),
     "vacuum": lambda chosen: run_vacuum(_meta(chosen), chosen),
     "scrub": lambda chosen: run_scrub(_meta(chosen), chosen),
     "pin add": lambda chosen: run_pin_add(_meta(chosen), chosen),

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from jobs.compaction import add_arguments as add_compaction_arguments
 from jobs.vacuum import add_arguments as add_vacuum_arguments
 
 Run = Callable[[argparse.Namespace], None]
@@ -134,6 +135,14 @@ tussock inspect rows --store ./demo 4 --limit 100""",
 tussock barrier abandon --store ./demo --skip-file /data/2013-01-07.csv
 tussock barrier abandon --store ./demo --drop ratio""",
     ),
+    "compact": _Command(
+        "merge what epochs wrote, so that reads touch few objects",
+        "Takes what is due, task by task, until nothing is, and says what the store's shape costs. Old versions of rows that no reader can "
+        "name go, and rows of dropped tables. Safe at any time, beside epochs, readers, vacuums and other compactors.",
+        """\
+tussock compact --store ./demo --dry-run
+tussock compact --store ./demo""",
+    ),
     "vacuum": _Command(
         "let go of old epochs and remove objects that are of no use",
         "Epochs that neither option keeps can no longer be read. What no reader can need then, and nobody can commit any more, is removed. "
@@ -211,6 +220,7 @@ def build_parser(runs: Mapping[str, Run]) -> argparse.ArgumentParser:
     left.add_argument("--drop", action="append", default=[], metavar="VIEW", help="drop this view and what reads it")
     left.add_argument("--take-log", action="store_true", help="also take the statements since, so that an UPDATE or DELETE corrects a row")
 
+    add_compaction_arguments(added["compact"])
     add_vacuum_arguments(added["vacuum"])
     added["scrub"].add_argument("--threads", type=int, default=2, metavar="N", help="SSTs read at once, each held in memory (default 2)")
     added["pin add"].add_argument("--epoch", type=int, metavar="E", help="this epoch instead of the published one")

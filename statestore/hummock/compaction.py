@@ -139,7 +139,7 @@ def outputs_of(plan: MergePlan, made: Sequence[Sequence[SstInfo]]) -> list[SstIn
 def run_piece(objects: ObjectStore, piece: MergePiece) -> list[SstInfo]:
     """Merge one piece and upload its SSTs. Returns them in key order.
 
-    Cost: reads each input block of the piece once and writes what stays, at 2-5 million narrow rows a second; memory as said above.
+    Cost: reads each input block of the piece once and writes what stays, about 2 million narrow rows a second of CPU; memory as said above.
     """
     source = BlockSource(objects, BlockCache(_INDEX_BYTES))
     refs = {table.table_id: _refs(piece, table.table_id) for table in piece.tables}
