@@ -10,9 +10,9 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from jobs.kernels import registry
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
-from jobs.kernels.registry import shape_of, tested_shapes
 from jobs.sql.catalyst import bind_expressions
 from jobs.sql.logical import Call, Expr, Field
 from statestore.types import arrow_type
@@ -86,7 +86,7 @@ def test_an_expression_gives_what_spark_gives(case: Case, spark: SparkSession, k
 def test_every_shape_on_the_list_is_covered_by_a_case() -> None:
     if len(_COVERED) < len(CASES):
         pytest.skip("runs after all cases")
-    assert tested_shapes() - set().union(*_COVERED.values()) == set()
+    assert registry.tested_shapes() - set().union(*_COVERED.values()) == set()
 
 
 def differences(kernel: Kernel, rows: pa.Table, expr: Expr, truth: Truth, i: int, case: Case) -> Iterator[str]:
@@ -155,7 +155,7 @@ def shapes_in(expr: Expr) -> set[str]:
     """The shapes of all nodes of an expression."""
     if not isinstance(expr, Call):
         return set()
-    return {shape_of(expr)}.union(*(shapes_in(a) for a in expr.args))
+    return {registry.shape_of(expr)}.union(*(shapes_in(a) for a in expr.args))
 
 
 def test_case_files_name_each_expression_once() -> None:
