@@ -16,24 +16,21 @@ from statestore.hummock.compaction import MergePiece, outputs_of, plan_merge, ru
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.merge import with_heads
 from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, TableSchema
+from statestore.meta.catalog import Catalog
 from statestore.meta.levels import levels_after, why_not, why_unsorted
 from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo, VnodeMapping
 from statestore.objectstore.base import ObjectStore
 from tests.memory_store import MemoryObjectStore
+from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import Row, empty_version, sealed, storage_key, with_l0
 
 VNODES = 64
-COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("s", "string"))
 
 
 def version_of(tables: Iterable[int] = (1,), units: Sequence[int] = (0,) * VNODES) -> HummockVersion:
     """An empty version that knows these tables."""
-    relations = tuple(
-        Relation(i, f"t{i}", "table", COLUMNS, msgspec.Raw(b"{}"), (TableSchema(i, f"t{i}", COLUMNS, (), ()),)) for i in tables
-    )
     mapping = VnodeMapping(0, tuple(units))
-    return msgspec.structs.replace(empty_version(), catalog=Catalog(relations, 100, 100), mapping=mapping, epochs=(0,))
+    return msgspec.structs.replace(empty_version(), catalog=catalog_of(tables), mapping=mapping, epochs=(0,))
 
 
 def flushed(

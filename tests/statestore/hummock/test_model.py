@@ -26,7 +26,7 @@ from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.store import HummockStore
 from statestore.hummock.vacuum import vacuum
 from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, TableSchema
+from statestore.meta.catalog import Catalog
 from statestore.meta.errors import LostRaceError
 from statestore.meta.manifest import manifest_of
 from statestore.meta.names import data_prefix
@@ -34,6 +34,7 @@ from statestore.meta.pin import Pin
 from statestore.meta.store import MetaStore
 from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
 from tests.memory_store import MemoryObjectStore
+from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, sealed, storage_key
 from tests.statestore.meta.make import Clock
 
@@ -103,11 +104,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.cache = BlockCache(1 << 20)
         self.driver = self._open()
         self.compactors = [Compactor(self._open()), Compactor(self._open())]
-        columns = (ColumnSpec("n", "bigint"), ColumnSpec("s", "string"))
-        relations = tuple(
-            Relation(i, f"t{i}", "table", columns, msgspec.Raw(b"{}"), (TableSchema(i, f"t{i}", columns, (), ()),)) for i in TABLES
-        )
-        self._run_epoch({}, None, Catalog(relations, 100, 100))
+        self._run_epoch({}, None, catalog_of(TABLES))
 
     # --- writing
 

@@ -1,0 +1,17 @@
+"""Catalogs of tables whose rows are (n, s): what compaction asks before it drops a table's rows."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation, TableSchema
+
+COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("s", "string"))
+
+
+def catalog_of(tables: Iterable[int]) -> Catalog:
+    """A relation of one state table for each; none is dropped."""
+    relations = tuple(
+        Relation(i, f"t{i}", "table", COLUMNS, msgspec.Raw(b"{}"), (TableSchema(i, f"t{i}", COLUMNS, (), ()),)) for i in tables
+    )
+    return Catalog(relations, 100, 100)
