@@ -1,7 +1,7 @@
 """Barriers: what the next epoch takes in, and the ways out when an input can't be taken. Needs no Spark."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -203,11 +203,33 @@ def statement_text(statement: Statement) -> str:
 def pending_catalog(meta: MetaStore, version: HummockVersion) -> Catalog:
     """The catalog as it will be once all that is in the log has been taken; statements are bound and checked against it. What the open
     barrier drops or skips is gone already."""
-    held = meta.open_barrier()
-    if held is None or held.prev_epoch != version.epoch:
-        return replay(meta, version, version.log_end, meta.log_end(), (), version.epoch + 1).catalog
-    after = version if held.catalog is None else msgspec.structs.replace(version, catalog=held.catalog)
-    return replay(meta, after, held.log_end, meta.log_end(), (), held.epoch + 1).catalog
+    return PendingCatalog(meta).at(version)
+
+
+class PendingCatalog:
+    """The pending catalog of a session that asks again and again: the log's new entries alone are read each time."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+        self._base: tuple[int, int] | None = None  # (epoch committed, epoch of the open barrier) that `_catalog` builds on
+        self._catalog = Catalog()
+        self._end = 0  # entries of the log that are in `_catalog`
+
+    def at(self, version: HummockVersion) -> Catalog:
+        """Cost: a probe for an open barrier, a probe for the log's end, and a read of each entry that is new since the last call."""
+        held = self._meta.open_barrier()
+        if held is not None and held.prev_epoch != version.epoch:
+            held = None
+        base = (version.epoch, 0 if held is None else held.epoch)
+        if base != self._base:
+            self._base, self._catalog = base, version.catalog if held is None or held.catalog is None else held.catalog
+            self._end = version.log_end if held is None else held.log_end
+        end = self._meta.log_end()
+        if end > self._end:
+            at = msgspec.structs.replace(version, catalog=self._catalog)
+            self._catalog = replay(self._meta, at, self._end, end, (), max(base) + 1).catalog
+            self._end = end
+        return self._catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +243,7 @@ class _Pinning:
     max_epoch_bytes: int
     run: dict[str, str]
     only_skipped: bool = False  # take no files but those to be skipped: which others are due, only a run knows
+    listings: dict[str, tuple[ListedFile, ...]] = field(default_factory=dict)  # by path: a barrier is decided on one listing of each
 
     def require_known(self) -> None:
         """A file to skip has to be one of a source's. Raises NothingToAbandonError."""
@@ -271,7 +294,9 @@ class _Pinning:
         if self.only_skipped and not self.change.skip_files:
             return ()
         try:
-            listed = list_files(path, options, self.interval)
+            if path not in self.listings:
+                self.listings[path] = list_files(path, options, self.interval)
+            listed = self.listings[path]
         except MissingPathError:
             if not self.only_skipped and (self.interval is None or not has_interval(path)):
                 raise

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.barrier import MAX_EPOCH_BYTES, inject, pending_catalog, statement_text
+from jobs.barrier import MAX_EPOCH_BYTES, PendingCatalog, inject, statement_text
 from jobs.epoch import EpochSummary, Progress, run_epoch
 from jobs.failure import carried_failure
 from jobs.plan.checks import check_statement
@@ -122,6 +122,7 @@ class Session:
         self._owned = spark is None and SparkSession.getActiveSession() is None
         self._binder: Binder | None = None
         self._statements = 0
+        self._pending = PendingCatalog(self.meta)
 
     @property
     def spark(self) -> SparkSession:
@@ -196,7 +197,7 @@ class Session:
 
     def _execute(self, text: str, place: Place, base: Path) -> Answer:
         version = self.meta.latest()
-        catalog = pending_catalog(self.meta, version)
+        catalog = self._pending.at(version)
         bound = self._bind_to(catalog.live()).bind(text, place)
         match bound:
             case Query():
@@ -246,7 +247,7 @@ class Session:
         try:
             bound = self._bind_to(version.catalog.at(epoch)).bind(text, place)
         except NoRelationError as err:
-            known = {r.name: r for r in pending_catalog(self.meta, version).live()}
+            known = {r.name: r for r in self._pending.at(version).live()}
             if (later := known.get(err.name.strip("`").lower())) is None:
                 raise
             raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from err
