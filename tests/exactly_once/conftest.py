@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tests.exactly_once import workload
 from tests.exactly_once.faults import FAULT_FILE, Fault, plan_fault
 
 ROOT = Path(__file__).resolve().parents[2]
-CHILD_TIMEOUT_S = 180
+CHILD_TIMEOUT_S = 400
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ def store(case: Case, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start_job(case: Case, store: Path, tmp_path: Path) -> Callable[..., "subprocess.Popen[str]"]:
-    """Starts the epoch job on `store` as a process of its own, with a fault in its way."""
+def start_job(case: Case, store: Path, tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Starts the epoch job on `store` as a process of its own, with a fault in its way. None outlives its test."""
+    started: list[subprocess.Popen[str]] = []
 
     def start(fault: Fault | None = None) -> "subprocess.Popen[str]":
         file = tmp_path / "fault.json"
@@ -79,6 +80,10 @@ def start_job(case: Case, store: Path, tmp_path: Path) -> Callable[..., "subproc
             "PYSPARK_PYTHON": sys.executable,
         }
         command = [sys.executable, "-m", "tests.exactly_once.child", "--pipeline", str(case.pipeline)]
-        return subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

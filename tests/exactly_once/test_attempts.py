@@ -36,7 +36,7 @@ def test_every_task_answers_the_same_bytes_whatever_order_its_cells_come_in(
         for name, expected in workload.truth(spark, data).items():
             if name not in only_spark_reads:
                 assert_same_answer(workload.read(session.meta, name), expected, name)
-    assert shuffle.moved > 100
+    assert shuffle.moved > 40  # cells, each of many rows
 
 
 def _without(script: str, names: tuple[str, ...]) -> str:
