@@ -55,7 +55,6 @@ from jobs.sql.statements import (
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.errors import NotInitialisedError
-from statestore.meta.readable import check_readable
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.open import open_object_store
@@ -175,11 +174,7 @@ class Session:
 
         Raises: SqlError; EpochNotCommittedError, EpochExpiredError.
         """
-        version = self.meta.latest()
-        at = version.published if epoch is None else epoch
-        if at:
-            check_readable(version, at)
-        return self._select(sql, Place(1, 1), version, at)
+        return self._select(sql, Place(1, 1), self.meta.latest().published if epoch is None else epoch)
 
     def close(self) -> None:
         """Stop Spark, if this session started it."""
@@ -201,7 +196,7 @@ class Session:
         bound = self._bind_to(catalog.live()).bind(text, place)
         match bound:
             case Query():
-                table = self._select(text, place, version, version.published)
+                table = self._select(text, place, version.published)
                 return Answer(text, f"{table.num_rows} rows", table)
             case Show():
                 table = show(catalog, bound)
@@ -212,8 +207,8 @@ class Session:
             case BoundInsert():
                 return self._append(catalog, text, self._insert(bound.table, bound.rows))
             case BoundInsertSelect():
-                with _told_as_ours(SourceText(bound.select)):
-                    selected = self._frame(bound.select, bound.relations, version, version.epoch)
+                with _told_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
+                    selected = self._frame(bound.select, bound.relations, pinned, version.epoch)
                     rows = rows_to_insert(selected, bound)
                 return self._append(catalog, text, self._insert(bound.table, rows))
             case CreateSource():
@@ -243,7 +238,11 @@ class Session:
             self._binder.set_relations(relations)
         return self._binder
 
-    def _select(self, text: str, place: Place, version: HummockVersion, epoch: int) -> pa.Table:
+    def _select(self, text: str, place: Place, epoch: int) -> pa.Table:
+        with self.meta.reading(epoch) as version:  # what the query reads stays, however compaction and vacuum go on beside it
+            return self._answer(text, place, version, epoch)
+
+    def _answer(self, text: str, place: Place, version: HummockVersion, epoch: int) -> pa.Table:
         try:
             bound = self._bind_to(version.catalog.at(epoch)).bind(text, place)
         except NoRelationError as err:
