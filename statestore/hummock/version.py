@@ -58,7 +58,7 @@ def sections_at(
 def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
     """Sections put together into runs, newest first: within a run keys ascend and no two sections overlap.
 
-    Sections of one level >= 1 are one run; so are those of one L0 flush, of one epoch each.
+    Sections of one level >= 1 are one run; so are neighbours on L0 that share no key, as those of one flush or of one merge.
     """
     runs: list[list[SectionRef]] = []
     for ref in sections:
@@ -72,11 +72,8 @@ def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
 
 
 def _continues(run: list[SectionRef], ref: SectionRef) -> bool:
-    head = run[0]
-    if head.level != ref.level:
+    if run[0].level != ref.level:
         return False
-    if ref.level > 0:
-        return True
-    epochs = (head.sst.min_epoch, head.sst.max_epoch)
-    apart = all(ref.section.first_key > other.section.last_key or ref.section.last_key < other.section.first_key for other in run)
-    return epochs == (ref.sst.min_epoch, ref.sst.max_epoch) and epochs[0] == epochs[1] and apart
+    return ref.level > 0 or all(
+        ref.section.first_key > other.section.last_key or ref.section.last_key < other.section.first_key for other in run
+    )
