@@ -15,6 +15,7 @@ from statestore.hummock.cache import BlockCache
 from statestore.hummock.compaction import MergePiece, outputs_of, plan_merge, run_compaction_task, run_piece, surviving
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.merge import with_heads
+from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import Catalog
 from statestore.meta.levels import levels_after, why_not, why_unsorted
@@ -228,3 +229,45 @@ def test_keys_of_one_length_and_of_several_are_merged_into_one_section() -> None
     after, outputs = merged(objects, version, version.levels[0], 7, [20])
     assert [row["n"] for row in rows_at(objects, after, 1, 20).values()] == [3, 1, 2, 4]
     assert [section.rows for sst in outputs for section in sst.sections] == [4]
+
+
+def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "WINDOW_BYTES", 1 << 20)
+    monkeypatch.setattr(compaction, "_CHUNK_ROWS", 4096)
+    peaks = []
+    for rows in (50_000, 200_000):
+        objects, version = MeasuringStore(), version_of()
+        for epoch in (10, 20, 30):
+            version = many_rows(objects, version, epoch, rows)
+        objects.peak, before = 0, pa.total_allocated_bytes()
+        _, outputs = merged(objects, version, version.levels[0], 7, [30], target_bytes=100_000)
+        assert sum(sst.rows for sst in outputs) == rows
+        peaks.append(objects.peak - before)
+    assert peaks[1] < 1.5 * peaks[0], peaks
+
+
+class MeasuringStore(MemoryObjectStore):
+    """Notes the most that Arrow held at any request: reads come before decoding, writes after encoding."""
+
+    peak = 0
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        self.peak = max(self.peak, pa.total_allocated_bytes())
+        return super().get_ranges(name, ranges)
+
+    def put(self, name: str, data: bytes) -> None:
+        self.peak = max(self.peak, pa.total_allocated_bytes())
+        super().put(name, data)
+
+
+def many_rows(objects: ObjectStore, version: HummockVersion, epoch: int, count: int) -> HummockVersion:
+    """The version after an epoch that writes the same `count` keys."""
+    heads = np.zeros((count, 15), np.uint8)
+    heads[:, 3] = 1
+    heads[:, 5] = np.arange(count) * VNODES // count
+    heads[:, 7:] = np.arange(count, dtype=">u8").view(np.uint8).reshape(-1, 8)
+    keys = pa.Array.from_buffers(pa.binary(15), count, [None, pa.py_buffer(heads.tobytes())])
+    values = pa.array(np.random.default_rng(epoch).integers(0, 1 << 60, count))
+    rows = pa.table({"key": keys, "op": pa.array(np.ones(count, np.uint8)), "n": values})
+    after = with_l0(version, epoch, batch_ingest(objects, [SealedBatch(1, rows)], epoch, f"data/{epoch:016x}", 1 << 20))
+    return msgspec.structs.replace(after, epochs=(*version.epochs, epoch))
