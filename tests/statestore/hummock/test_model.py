@@ -120,7 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
         if rng.random() < 0.7:
             self.driver.publish(self.driver.latest().epoch)
         if rng.random() < 0.3:
-            self.driver.retain(rng.randint(1, 4))
+            self._raise_the_floor(rng.randint(1, 4))
         self._read(rng)
 
     @rule(seed=_seeds)
@@ -146,8 +146,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(keep=st.integers(1, 4), late=st.sampled_from([0, 0, 7 * 60 * 60 * 1000]))
     def retain(self, keep: int, late: int) -> None:
         """Raise the floor, now or so late that leases are over."""
-        StoreMachine.counts["retain"] += 1
         self.clock.now_ms += late
+        self._raise_the_floor(keep)
+
+    def _raise_the_floor(self, keep: int) -> None:
+        StoreMachine.counts["retain"] += 1
         self.driver.retain(keep)
         self.pins = [pin for pin in self.pins if pin.expires_ms > self.clock.now_ms]
 
