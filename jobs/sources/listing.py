@@ -78,7 +78,7 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
         options: the source's options; `endpoint`, `path_style`, `region` place an S3 path, `recursiveFileLookup` reaches below directories.
         interval: the run's data interval; None lets placeholders match anything.
 
-    Returns: files without repeats. An existing, empty local directory is no error and gives none.
+    Returns: files without repeats; none where a local directory, up to the first wildcard, is there and nothing in it matches (yet).
 
     Raises:
         BadPathError: the path cannot be read as any of these.

@@ -85,6 +85,11 @@ def test_an_empty_directory_is_no_error(tree: Path) -> None:
     assert names(tree, "nothing") == []
 
 
+@pytest.mark.parametrize("path", ["flights/*.csv", "flights/{start:%Y}-03-*.parquet"])
+def test_wildcards_that_match_nothing_in_a_directory_that_is_there_wait_for_files(tree: Path, path: str) -> None:
+    assert list_files(f"{tree}/{path}", {}, JAN_2) == ()
+
+
 @pytest.mark.parametrize(
     ("path", "near"),
     [
@@ -92,7 +97,7 @@ def test_an_empty_directory_is_no_error(tree: Path) -> None:
         ("flights/2013-01-05.parquet", "flights/2013-01-01.parquet"),
         ("flihts/*.parquet", "flights"),
         ("flights/_SUCCESS", "do not count"),
-        ("flights/{start:%Y}-03-*.parquet", "flights/2013-01-01.parquet"),
+        ("flihts/{start:%Y}-03-*.parquet", "flights"),
     ],
 )
 def test_a_missing_path_says_what_was_asked_and_what_is_near(tree: Path, path: str, near: str) -> None:
