@@ -35,7 +35,7 @@ from jobs.exchange import (
 from jobs.executors.build import build
 from jobs.executors.hash_join import JoinConditionError
 from jobs.executors.table_replay import TableReplay
-from jobs.failure import ActorError, encode_failure
+from jobs.failure import ActorError, carried_by_spark, encode_failure
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import process_kernel
 from jobs.plan import nodes
@@ -163,8 +163,9 @@ class _Unit:
         for scheduled in self.task.schedule.levels[self.level]:
             try:
                 yield from self._fragment(scheduled)
-            except RetryableError:
-                raise  # Spark runs the task again
+            except RetryableError as err:  # Spark runs the task again; if it gives up, the driver finds this error in Spark's
+                with carried_by_spark(scheduled.relation):
+                    raise err
             except TussockError as err:
                 yield cells(self.slot, FAILURE, 0, [encode_failure(err, scheduled.relation, self.level)])
                 return
@@ -319,7 +320,8 @@ def flush_function(task: "Callable[[], EpochTask]") -> Callable[[Iterator[pa.Rec
                 assert rows is not None
                 batches_of.append(SealedBatch(batch.column(2)[i].as_py(), rows))
         if batches_of:
-            infos = batch_ingest(_objects(known.store_uri), batches_of, known.epoch, known.data_prefix, known.target_bytes)
+            with carried_by_spark("flush"):
+                infos = batch_ingest(_objects(known.store_uri), batches_of, known.epoch, known.data_prefix, known.target_bytes)
             yield cells(0, SST, 0, [msgspec.json.encode(infos)])
 
     return run

@@ -38,7 +38,7 @@ from jobs.exchange import (
     cells,
     encode,
 )
-from jobs.failure import first_failure
+from jobs.failure import carried_failure, first_failure
 from jobs.pipeline import load_pipeline
 from jobs.plan.schedule import Schedule, Scheduled, schedule
 from jobs.process import open_meta
@@ -147,7 +147,9 @@ def _run_actors(
     flushed = frame.repartition(F.col("slot")).mapInArrow(flush_function(lambda: known.value), CELL_DDL)
     try:
         collected = flushed.select("fragment", "chunk").toArrow()
-    except Exception as err:  # Spark's: told as what it means where a source's reader is its cause
+    except Exception as err:  # Spark's: told as what it means where a task or a source's reader is its cause
+        if (carried := carried_failure(err)) is not None:
+            raise carried from err
         raise next((e for source, files in leaf.read if (e := translate_read_error(err, files, source)) is not None), err) from err
     finally:
         known.destroy()
