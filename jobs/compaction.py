@@ -30,7 +30,7 @@ from statestore.hummock.compaction_picker import CompactionOptions, Pick, droppe
 from statestore.meta.compaction import LEASE_MS
 from statestore.meta.errors import LostRaceError
 from statestore.meta.store import MetaStore
-from statestore.meta.version import CompactionTask, SstInfo
+from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
 
@@ -119,11 +119,12 @@ def compact_round(
                 done.append(TaskDone(pick.reason, "lost", error=err))
         if opened:
             version, readable = meta.readable_epochs()
-            plans = [plan_merge(meta.objects, version, task, readable, options.target_bytes, pieces, full) for _, task in opened]
-            merged = iter(run([piece for plan in plans for piece in plan.pieces]))
+            plans = [_planned(meta, version, task, readable, options, pieces, full) for _, task in opened]
+            merged = iter(run([piece for plan in plans if isinstance(plan, MergePlan) for piece in plan.pieces]))
             for plan in plans:
                 pick, task = opened[0]
-                done.append(_end(meta, pick, task, plan, [next(merged) for _ in plan.pieces]))
+                answers = [next(merged) for _ in plan.pieces] if isinstance(plan, MergePlan) else [plan]
+                done.append(_end(meta, pick, task, plan if isinstance(plan, MergePlan) else MergePlan((), ()), answers))
                 opened.pop(0)
                 progress(f"task {task.id}: {done[-1]}")
     except BaseException as err:
@@ -133,12 +134,30 @@ def compact_round(
     return done
 
 
+def _planned(
+    meta: MetaStore,
+    version: HummockVersion,
+    task: CompactionTask,
+    readable: Sequence[int],
+    options: CompactionOptions,
+    pieces: int,
+    rewrite: bool,
+) -> MergePlan | TussockError:
+    """A task's pieces, or why it cannot even be cut: a damaged input must not stop the other tasks of the round."""
+    try:
+        return plan_merge(meta.objects, version, task, readable, options.target_bytes, pieces, rewrite)
+    except TussockError as err:
+        return err
+
+
 def _end(meta: MetaStore, pick: Pick, task: CompactionTask, plan: MergePlan, merged: Sequence[Merged]) -> TaskDone:
     """Commit a task, or close it."""
     made = [ssts for ssts in merged if not isinstance(ssts, TussockError)]
     if (error := next((err for err in merged if isinstance(err, TussockError)), None)) is not None:
+        # Once others have closed the task, vacuum may take its inputs, and what looks like damage is only a lost race.
+        open_still = any(other.id == task.id for other in meta.latest().tasks)
         _close(meta, task, type(error).__name__)
-        return TaskDone(pick.reason, "failed", error=error)
+        return TaskDone(pick.reason, "failed" if open_still else "lost", error=error)
     try:
         meta.commit_compaction(task, outputs_of(plan, made))
     except LostRaceError as err:

@@ -131,6 +131,21 @@ def test_a_task_closed_by_others_is_lost_and_its_objects_go() -> None:
     store.check(store.meta.latest(), store.meta.latest().epoch)
 
 
+def test_a_task_whose_inputs_went_after_others_closed_it_is_lost_and_not_called_damaged() -> None:
+    store = living_store(MemoryObjectStore())
+
+    def asleep(pieces: list[MergePiece] | tuple[MergePiece, ...]) -> list[list[SstInfo] | TussockError]:
+        store.clock.now_ms += 3 * 60 * 60 * 1000
+        compact(store.open("other"), SMALL, full=True)
+        store.run({0: 0})
+        vacuum(store.meta)
+        return run_here(store.objects)(pieces)
+
+    (done,) = compact_round(store.open("compactor"), SMALL, asleep, full=True)  # type: ignore[arg-type]
+    assert done.outcome == "lost"
+    store.check(store.meta.latest(), store.meta.latest().epoch)
+
+
 def test_the_command_says_what_is_due_and_does_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = living_store(LocalObjectStore(tmp_path / "store"))
     uri = store.objects.uri

@@ -22,6 +22,7 @@ from statestore.hummock import compaction, sst_writer
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.compaction import MergePlan, outputs_of, plan_merge, run_piece
 from statestore.hummock.compaction_picker import CompactionOptions, dropped_tables, full_compaction, pick_compactions
+from statestore.hummock.errors import MissingSstError
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.store import HummockStore
 from statestore.hummock.vacuum import vacuum
@@ -288,6 +289,12 @@ class StoreMachine(RuleBasedStateMachine):
             self.compactors[which] = Compactor(self._open())
         except LostRaceError:
             StoreMachine.counts["lost"] += 1  # the other one was first: pick again
+        except MissingSstError:  # right only where the task was closed, so that vacuum could take its inputs
+            task = self.compactors[which].task
+            assert task is not None
+            assert all(other.id != task.id for other in self.driver.latest().tasks)
+            StoreMachine.counts["closed by another"] += 1
+            self.compactors[which] = Compactor(self._open())
         finally:
             self.objects.fuse = None
 
