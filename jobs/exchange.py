@@ -26,6 +26,9 @@ SPLITS, BACKFILL, ROWS, BACKFILL_ROWS, ENTRIES, TICK = -1, -2, -3, -4, -5, -6
 CELL_SCHEMA = pa.schema([("slot", pa.int32()), ("fragment", pa.int32()), ("input", pa.int32()), ("chunk", pa.binary())])
 CELL_DDL = "slot int, fragment int, input int, chunk binary"
 MAX_CELL_BYTES = 32 << 20
+COMPRESSED_BYTES = 64 << 10  # larger tables are compressed here: five copies between two processes and a shuffle carry less
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def cells(slot: int, fragment: int, input: int, chunks: Iterable[bytes]) -> pa.RecordBatch:
@@ -42,7 +45,7 @@ def encode(table: pa.Table) -> Iterator[bytes]:
     rows = max(1, -(-table.num_rows // pieces))
     for start in range(0, max(table.num_rows, 1), rows):
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
+        with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED if table.nbytes > COMPRESSED_BYTES else None) as writer:
             writer.write_table(table.slice(start, rows).combine_chunks())
         yield sink.getvalue().to_pybytes()
 
