@@ -32,7 +32,7 @@ def make_chunk(columns: Sequence[pa.ChunkedArray | pa.Array], weights: pa.Chunke
 
 def inserts(rows: pa.Table) -> pa.Table:
     """Rows (any names, in order) as a chunk of inserts."""
-    return make_chunk(rows.columns, pa.array([1], pa.int64()).take(pa.nulls(rows.num_rows, pa.int64()).fill_null(0)))
+    return make_chunk(rows.columns, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
 
 
 def rows_of(chunk: pa.Table) -> pa.Table:
