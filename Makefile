@@ -30,7 +30,7 @@ test-deep: setup ## the long ones: more seeds, more steps, clusters, real S3 ser
 	@python -m pytest -m deep --timeout=5400
 
 check: setup ## ruff and mypy
-	@ruff check .
+	@ruff check --no-cache .
 	@mypy
 
 bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/results/

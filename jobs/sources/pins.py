@@ -3,10 +3,9 @@
 import io
 from collections.abc import Mapping
 
-from statestore.meta.barrier import PinnedFile
-
 from jobs.sources.errors import ChangedFileError
 from jobs.sources.listing import open_file
+from statestore.meta.barrier import PinnedFile
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 
