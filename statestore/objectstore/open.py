@@ -4,8 +4,13 @@
     s3://bucket/prefix?endpoint=http://host:port&path_style=true&region=eu-central-1      an S3 bucket; prefix and options may be left out
 
 A URI never holds credentials: boto3's standard chain gives them.
+
+Other schemes are opened by what the environment variable TUSSOCK_STORE_SCHEMES names, `scheme=module:function,…`: the function takes
+the URI and returns an ObjectStore whose `uri` is such a one. Worker processes inherit the variable and have to find the module.
 """
 
+import importlib
+import os
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -14,6 +19,7 @@ from statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
 from statestore.objectstore.local import LocalObjectStore
 
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, no password, no query
+SCHEMES_VARIABLE = "TUSSOCK_STORE_SCHEMES"
 _S3_OPTIONS = ("endpoint", "path_style", "region")
 
 
@@ -33,6 +39,12 @@ def open_object_store(uri: str) -> ObjectStore:
         return LocalObjectStore(Path(unquote(parts.path)))
     if parts.scheme in ("s3", "s3a"):
         return _open_s3(uri, shown)
+    for entry in filter(None, os.environ.get(SCHEMES_VARIABLE, "").split(",")):
+        scheme, _, opener = entry.partition("=")
+        if scheme == parts.scheme:
+            module, _, function = opener.partition(":")
+            store: ObjectStore = getattr(importlib.import_module(module), function)(uri)
+            return store
     raise BadStoreError(shown, "expected an absolute path, file:///a/path or s3://bucket/prefix")
 
 
