@@ -27,6 +27,7 @@ from statestore.hummock.compaction_picker import dropped_tables
 from statestore.hummock.errors import WrongRowsError
 from statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
 from statestore.hummock.merge import RunCursor, merge_runs, one_array
+from statestore.hummock.shared_buffer import BufferedSource
 from statestore.hummock.sorted_keys import Positions, differs_from_previous, fixed_keys
 from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, PUT, ROWS_PER_BLOCK, block_schema
 from statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
@@ -187,7 +188,7 @@ def _kept_rows(source: BlockSource, piece: MergePiece, table: TableInput, refs: 
     schema = _one_schema(table.table_id, list(opened.values()))
     runs = sorted_runs(list(refs))
     window = max(1, min(BLOCKS_PER_PARTITION, WINDOW_BYTES // (_BLOCK_BYTES * len(runs))))
-    cursors = [RunCursor(source, [opened[id(ref)] for ref in run], piece.first, piece.last, window=window) for run in runs]
+    cursors = [RunCursor(BufferedSource(source), [opened[id(ref)] for ref in run], piece.first, piece.last, window=window) for run in runs]
     readable = np.array(piece.readable, np.uint64)
     for rows in merge_runs(cursors):
         if rows.schema.field(0).type != schema.field(0).type:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.block_source import BlockSource, OpenSection
+from statestore.hummock.shared_buffer import BufferedSource, Section
 from statestore.hummock.sorted_keys import differs_from_previous, sort_order
 from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, KEY, block_schema
 from statestore.hummock.sst_reader import Rows
@@ -24,8 +24,8 @@ class RunCursor:
 
     def __init__(
         self,
-        source: BlockSource,
-        sections: Sequence[OpenSection],
+        source: BufferedSource,
+        sections: Sequence[Section],
         first: bytes | None,
         last: bytes | None,
         columns: Sequence[str] | None = None,
@@ -149,7 +149,7 @@ def _read_ahead(cursors: Sequence[RunCursor]) -> None:
             cursor.read()
 
 
-def _block_range(section: OpenSection, first: bytes | None, last: bytes | None) -> tuple[int, int]:
+def _block_range(section: Section, first: bytes | None, last: bytes | None) -> tuple[int, int]:
     """Blocks that may hold keys of first … last: by Arrow's exact comparison, for the bounds may be any bytes."""
     reader = section.reader
     start = 0 if first is None else _count_below(reader.last_keys.array, first)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from statestore.hummock.shared_buffer import BufferedSource, Section
 from statestore.hummock.sorted_keys import Positions, Probes, sort_order
 from statestore.hummock.sst_reader import Rows
 
@@ -24,7 +24,7 @@ _GROWTH = 4
 class _Blocks:
     """Per prefix the blocks [first, end) of one section that may hold its rows."""
 
-    section: OpenSection
+    section: Section
     first: Positions
     end: Positions
 
@@ -47,8 +47,8 @@ class _Gathered:
 
 
 def scan_prefixes(
-    source: BlockSource,
-    sections: Sequence[OpenSection],
+    source: BufferedSource,
+    sections: Sequence[Section],
     prefixes: pa.Array,
     ends: pa.Array,
     epoch: int,
@@ -76,7 +76,7 @@ def scan_prefixes(
     while len(active) and sections:
         windows = [blocks.window(active, window, reverse) for blocks in ranges]
         gathered = _Gathered()
-        requests = [BlockRequest(b.section, _numbers(first, end)) for b, (first, end) in zip(ranges, windows, strict=True)]
+        requests = [(b.section, _numbers(first, end)) for b, (first, end) in zip(ranges, windows, strict=True)]
         for (first, end), units in zip(windows, source.blocks(requests), strict=True):
             for unit in units:
                 inside = np.flatnonzero((first < unit.end_block) & (end > unit.first_block))

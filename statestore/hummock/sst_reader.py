@@ -148,7 +148,7 @@ class SectionReader:
         heads = 1 + mixed + deletes
         names = batch.schema.names[heads:]
         schema = pa.schema(list(batch.schema)[heads:])
-        rows = pa.record_batch(batch.columns[heads:], schema=schema) if names else _no_columns(batch.num_rows)
+        rows = pa.record_batch(batch.columns[heads:], schema=schema) if names else no_columns(batch.num_rows)
         if columns is not None and names != list(columns):  # the reader gives them in stored order
             rows = rows.select(list(columns))
         return Rows(
@@ -242,7 +242,8 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches or [table.schema.empty_table().to_batches()[0]])
 
 
-def _no_columns(rows: int) -> pa.RecordBatch:
+def no_columns(rows: int) -> pa.RecordBatch:
+    """A batch of so many rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])).take(pa.array(np.zeros(rows, np.int64))))
 
 

@@ -7,17 +7,19 @@ fetches for the blocks that are left, then vectorised search. Keys that a sectio
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from statestore.hummock.block_source import BlockSource, OpenSection
 from statestore.hummock.cache import BlockCache, process_cache
 from statestore.hummock.errors import WrongRowsError
 from statestore.hummock.filter import hash_keys, probe_filter
 from statestore.hummock.merge import RunCursor, merge_runs, one_array, visible
 from statestore.hummock.prefix_scan import scan_prefixes
+from statestore.hummock.shared_buffer import BufferedIndex, BufferedSource, Section, SharedBuffer
 from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
 from statestore.hummock.sst_format import KEY, row_schema
 from statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
@@ -29,7 +31,7 @@ from statestore.objectstore.base import ObjectStore
 class _Candidates:
     """Keys (places in the sorted probes) that one section may hold, and the block each would be in."""
 
-    section: OpenSection
+    section: Section
     keys: Positions
     blocks: Positions
 
@@ -44,14 +46,22 @@ class HummockStore:
     readable floor, EpochNotCommittedError above its epoch, and DamagedSstError. `columns` names the row columns to return (None: all).
     `schema`, the table's row columns, is what an answer has where the version holds no row of the table; without it such an answer
     has no columns.
+
+    In a train of epochs `version` counts epochs in flight as its own, and their rows that are in no SST yet come from the shared buffer.
     """
 
     def __init__(
-        self, objects: ObjectStore, version: HummockVersion, cache: BlockCache | None = None, pinned: Iterable[int] = ()
+        self,
+        objects: ObjectStore,
+        version: HummockVersion,
+        cache: BlockCache | None = None,
+        pinned: Iterable[int] = (),
+        buffer: SharedBuffer | None = None,
     ) -> None:
         """Read `version`. `pinned` are epochs below its floor that this reader holds a pin on."""
         self.objects, self.version, self.pinned = objects, version, frozenset(pinned)
-        self.source = BlockSource(objects, cache if cache is not None else process_cache())
+        self.buffer = buffer or SharedBuffer()
+        self.source = BufferedSource(BlockSource(objects, cache if cache is not None else process_cache()))
 
     def get(self, table_id: int, key: bytes, epoch: int, columns: Sequence[str] | None = None) -> pa.Table | None:
         """The row of one key as a table of one row, or None. Cost: one block per section that its filter does not rule out."""
@@ -82,14 +92,13 @@ class HummockStore:
         probes = Probes(keys.take(pa.array(order)))
         row = np.full(len(keys), -1, np.int64)
         tables: list[pa.Table] = []
-        refs = list(sections_at(self.version, table_id, epoch, probes.array[0].as_py(), probes.array[-1].as_py())) if len(keys) else []
-        sections = self._open(refs)
-        candidates = self._candidates(refs, sections, probes)
+        found_in = self._sections(table_id, epoch, probes.array[0].as_py(), probes.array[-1].as_py()) if len(keys) else []
+        candidates = self._candidates(found_in, probes)
         unresolved = np.ones(len(keys), np.bool_)
         base = 0
         while candidates:
             candidates, mine = _newest_first(candidates, unresolved)
-            requests = [BlockRequest(part.section, _unique(part.blocks)) for part in mine]
+            requests = [(part.section, _unique(part.blocks)) for part in mine]
             for part, units in zip(mine, self.source.blocks(requests), strict=True):
                 own = Probes(probes.array.take(pa.array(part.keys)))
                 bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
@@ -112,7 +121,7 @@ class HummockStore:
         aligned = np.empty_like(row)
         aligned[order] = row
         found = aligned >= 0
-        rows = self._rows(table_id, tables, columns, schema, sections)
+        rows = self._rows(table_id, tables, columns, schema, found_in)
         return pa.array(found), rows.take(pa.array(aligned, mask=~found))
 
     def scan_prefix(
@@ -139,12 +148,11 @@ class HummockStore:
         prefixes = one_array(prefixes)
         ends = successors(prefixes)
         order = sort_order(prefixes) if len(prefixes) else np.zeros(0, np.int64)
-        refs: list[SectionRef] = []
+        sections: list[_Ranged] = []
         if len(prefixes):
             last = ends[int(sort_order(ends)[-1])].as_py()
-            refs = list(sections_at(self.version, table_id, epoch, prefixes[int(order[0])].as_py(), last))
-        sections = self._open(refs)
-        index, found, tables, rows = scan_prefixes(self.source, sections, prefixes, ends, epoch, limit, reverse)
+            sections = self._sections(table_id, epoch, prefixes[int(order[0])].as_py(), last)
+        index, found, tables, rows = scan_prefixes(self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse)
         table = self._rows(table_id, tables, columns, schema, sections)
         return pa.array(index), found, table.take(pa.array(rows))
 
@@ -162,40 +170,49 @@ class HummockStore:
             Tables of `key` (binary), then the row columns; none is empty. Memory: a window of blocks per run; nothing is cached.
         """
         require_readable(self.version, epoch, self.pinned)
-        refs = [
-            ref
-            for ref in sections_at(self.version, table_id, epoch, first, last)
-            if last is None or ref.section.first_key < last
+        cursors = [
+            RunCursor(self.source, [ranged.section for ranged in run], first, last, columns)
+            for run in _runs(self._sections(table_id, epoch, first, last))
         ]
-        opened = dict(zip([id(ref) for ref in refs], self._open(refs), strict=True))
-        cursors = [RunCursor(self.source, [opened[id(ref)] for ref in run], first, last, columns) for run in sorted_runs(refs)]
         for merged in merge_runs(cursors):
             rows = visible(merged, epoch)
             if rows.num_rows:
                 yield rows.remove_column(2).remove_column(1).set_column(0, KEY, rows.column(0).cast(pa.binary()))
 
-    def _open(self, refs: Sequence[SectionRef]) -> list[OpenSection]:
-        readers = self.source.open([ref.sst for ref in refs])
-        return [OpenSection(reader, reader.section(ref.section.table_id)) for ref, reader in zip(refs, readers, strict=True)]
+    def _sections(self, table_id: int, epoch: int, first: bytes | None, last: bytes | None) -> "list[_Ranged]":
+        """Sections, stored and buffered, that may hold rows of keys first … last (inclusive), newest first, opened."""
+        refs = list(sections_at(self.version, table_id, epoch, first, last))
+        readers = self.source.stored.open([ref.sst for ref in refs])
+        stored = [
+            _Ranged(OpenSection(reader, reader.section(table_id)), ref.section.first_key, ref.section.last_key, ref)
+            for ref, reader in zip(refs, readers, strict=True)
+        ]
+        for buffered in reversed(self.buffer.sections(table_id, epoch, first, last)):  # oldest first, so that each goes above those
+            place = next((i for i, ranged in enumerate(stored) if ranged.newest <= buffered.epoch), len(stored))
+            stored.insert(place, _Ranged(buffered, buffered.first_key, buffered.last_key))
+        return stored
 
-    def _candidates(self, refs: Sequence[SectionRef], sections: Sequence[OpenSection], probes: Probes) -> list[_Candidates]:
+    def _candidates(self, sections: "Sequence[_Ranged]", probes: Probes) -> list[_Candidates]:
         """Per section the keys within its range that its filter does not rule out; newest section first."""
-        if not refs:
+        if not sections:
             return []
         stored = SortedKeys(probes.array)
-        lows = stored.left(Probes(pa.array([ref.section.first_key for ref in refs], pa.binary())), slice(None))
-        highs = stored.left(Probes(successors(pa.array([ref.section.last_key for ref in refs], pa.binary()))), slice(None))
+        lows = stored.left(Probes(pa.array([ranged.first_key for ranged in sections], pa.binary())), slice(None))
+        highs = stored.left(Probes(successors(pa.array([ranged.last_key for ranged in sections], pa.binary()))), slice(None))
         found = []
-        for section, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
+        for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
             if low < high:
-                blocks = section.reader.last_keys.left(probes, slice(low, high))
-                found.append(_Candidates(section, np.arange(low, high), blocks))
+                blocks = ranged.section.reader.last_keys.left(probes, slice(low, high))
+                found.append(_Candidates(ranged.section, np.arange(low, high), blocks))
         partitions = [part.blocks // part.section.per_partition for part in found]
         arenas = self.source.filters([(part.section, _unique(numbers)) for part, numbers in zip(found, partitions, strict=True)])
         hashes = hash_keys(probes.array)
         kept = []
         for part, numbers, arena in zip(found, partitions, arenas, strict=True):
             reader = part.section.reader
+            if arena is None or isinstance(reader, BufferedIndex):
+                kept.append(part)
+                continue
             maybe = probe_filter(arena.data, reader.filter_starts[numbers], 8 * reader.filter_lengths[numbers], hashes[part.keys])
             if maybe.any():
                 kept.append(part.only(maybe))
@@ -207,7 +224,7 @@ class HummockStore:
         tables: Sequence[pa.Table],
         columns: Sequence[str] | None,
         schema: pa.Schema | None,
-        sections: Sequence[OpenSection],
+        sections: "Sequence[_Ranged]",
     ) -> pa.Table:
         """The row columns of the decoded blocks, end to end."""
         if tables:
@@ -217,10 +234,36 @@ class HummockStore:
                     raise WrongRowsError(f"stored sections of table {table_id}", str(table.schema), str(first))
             rows = pa.concat_tables(tables)
         elif sections or schema is not None:
-            rows = (sections[0].reader.row_schema if sections else row_schema(schema)).empty_table()
+            rows = (sections[0].section.reader.row_schema if sections else row_schema(schema)).empty_table()
         else:
             return pa.table({})
         return rows if columns is None else rows.select(list(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranged:
+    """A section with its first and last key, and where a version names it; no `ref`: it is buffered."""
+
+    section: Section
+    first_key: bytes
+    last_key: bytes
+    ref: SectionRef | None = None
+
+    @property
+    def newest(self) -> int:
+        """The epoch of its newest row, or a later one."""
+        return self.ref.sst.max_epoch if self.ref is not None else self.section.epoch  # type: ignore[union-attr]
+
+
+def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":
+    """Sorted runs, newest first. A buffered section is one of its own, and those above and below it are not put together past it."""
+    for buffered, group in groupby(sections, key=lambda ranged: ranged.ref is None):
+        if buffered:
+            yield from ([ranged] for ranged in group)
+        else:
+            by_ref = {id(ranged.ref): ranged for ranged in group}
+            refs = [ranged.ref for ranged in by_ref.values() if ranged.ref is not None]
+            yield from ([by_ref[id(ref)] for ref in run] for run in sorted_runs(refs))
 
 
 def _newest_first(candidates: list[_Candidates], unresolved: npt.NDArray[np.bool_]) -> tuple[list[_Candidates], list[_Candidates]]:

@@ -7,9 +7,12 @@ from itertools import pairwise
 import msgspec
 import pyarrow as pa
 
+from statestore.hummock.cache import BlockCache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.hummock.sst_writer import build_sst, encode_blocks
+from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import Catalog
 from statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
 from statestore.objectstore.base import ObjectStore
@@ -53,11 +56,21 @@ class StoreModel:
     objects: ObjectStore
     version: HummockVersion = field(default_factory=empty_version)
     rows: dict[bytes, dict[int, Row | None]] = field(default_factory=dict)
+    in_flight: dict[int, list[tuple[int, SealedBatch]]] = field(default_factory=dict)  # table -> (epoch, what is in no SST yet)
 
-    def commit(self, epoch: int, batches: Iterable[SealedBatch], target_bytes: int = 1 << 20) -> list[SstInfo]:
-        """Ingest and commit an epoch, here and in the dict."""
+    def store(self, cache: BlockCache | None = None) -> HummockStore:
+        """A store on the newest epoch, those in flight counted."""
+        runs = {table: [(epoch, lambda batch=batch: batch) for epoch, batch in held] for table, held in self.in_flight.items()}  # type: ignore[misc]
+        return HummockStore(self.objects, self.version, cache or BlockCache(), buffer=SharedBuffer(runs))
+
+    def commit(
+        self, epoch: int, batches: Iterable[SealedBatch], target_bytes: int = 1 << 20, in_flight: bool = False
+    ) -> list[SstInfo]:
+        """Ingest and commit an epoch, here and in the dict; in flight, only the first of its batches is in an SST."""
         batches = list(batches)
-        ssts = batch_ingest(self.objects, batches, epoch, f"data/{epoch:016x}", target_bytes)
+        for batch in batches[1:] if in_flight else ():
+            self.in_flight.setdefault(batch.table_id, []).append((epoch, batch))
+        ssts = batch_ingest(self.objects, batches[:1] if in_flight else batches, epoch, f"data/{epoch:016x}", target_bytes)
         self.version = with_l0(self.version, epoch, ssts)
         for batch in batches:
             keys, ops = batch.rows.column(0).to_pylist(), batch.rows.column(1).to_pylist()

@@ -28,14 +28,22 @@ def _block_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 3)
 
 
-_SHAPES = [(1, False, 3_000, False), (2, True, 3_000, True), (3, False, 1 << 20, True), (4, True, 1 << 20, False), (5, False, 3_000, True)]
+_SHAPES = [  # seed, wide keys, target size of an SST, rewritten into level 1, epochs in flight
+    (1, False, 3_000, False, 0),
+    (2, True, 3_000, True, 3),
+    (3, False, 1 << 20, True, 0),
+    (4, True, 1 << 20, False, 0),
+    (5, False, 3_000, True, 0),
+    (6, False, 3_000, False, 12),
+    (7, False, 1 << 20, True, 4),
+]
 
 
 @pytest.fixture(params=_SHAPES, ids=str)
 def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreModel, random.Random]:
     """Twelve epochs of random puts and deletes on three tables, from two actors; also of keys too wide to be padded, and with eight
-    epochs rewritten into level 1, so that blocks hold several versions of a key."""
-    seed, wide, target, rewritten = request.param
+    epochs rewritten into level 1, so that blocks hold several versions of a key; and with the last epochs in flight."""
+    seed, wide, target, rewritten, in_flight = request.param
     rng = random.Random(seed)
     names = _names(rng, wide)
     model = StoreModel(objects)
@@ -48,7 +56,7 @@ def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreMo
                     key = storage_key(table_id, rng.randrange(4) * 2 + actor, rng.choice(names))
                     changes[key] = None if rng.random() < 0.3 else {"n": rng.randrange(1000), "s": rng.choice([None, "", "ß", "long " * 9])}
                 batches.append(sealed(table_id, changes))
-        model.commit(epoch, batches, target)
+        model.commit(epoch, batches, target, in_flight=epoch > 120 - 10 * in_flight)
         if rewritten and epoch == 80:
             model.rewrite(target // 40)
     return model, rng
@@ -56,7 +64,7 @@ def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreMo
 
 def test_multi_get_agrees_with_a_dict_at_every_epoch(model: tuple[StoreModel, random.Random]) -> None:
     store_model, rng = model
-    store = HummockStore(store_model.objects, store_model.version, BlockCache())
+    store = store_model.store()
     for epoch in (0, 5, 10, 15, 60, 120):
         for table_id in (3, 5, 9, 4):
             keys = [key for key in store_model.rows if key[:4] == table_id.to_bytes(4, "big")]
@@ -70,7 +78,7 @@ def test_multi_get_agrees_with_a_dict_at_every_epoch(model: tuple[StoreModel, ra
 
 def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.Random]) -> None:
     store_model, rng = model
-    store = HummockStore(store_model.objects, store_model.version, BlockCache())
+    store = store_model.store()
     bounds = [*sorted(rng.sample(sorted(store_model.rows), 4)), b"", b"\x00\x00\x00\x05", b"\x00\x00\x00\x05\x00\x01zz"]
     for epoch in (0, 10, 70, 120):
         for table_id in (3, 5, 9):
@@ -86,7 +94,7 @@ def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.
 @pytest.mark.parametrize("reverse", [False, True])
 def test_scan_prefix_agrees_with_a_dict(model: tuple[StoreModel, random.Random], limit: int | None, reverse: bool) -> None:
     store_model, rng = model
-    store = HummockStore(store_model.objects, store_model.version, BlockCache())
+    store = store_model.store()
     keys = sorted(store_model.rows)
     for epoch in (10, 70, 120):
         prefixes = [key[: rng.randint(6, len(key))] for key in rng.sample(keys, 30)]

@@ -1,0 +1,120 @@
+"""The shared buffer's reading side: sealed MemTables of epochs in flight, which are in no version yet.
+
+While an epoch's upload and commit still run, the next one reads what it sealed. A sealed MemTable is read like a section of one decoded
+block that is always at hand, so point reads, prefix scans and the merge iterator take it for one more sorted run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.sorted_keys import Positions, SortedKeys
+from statestore.hummock.sst_format import PUT, row_schema
+from statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, no_columns, one_batch
+
+#: Gives one table's sealed MemTable of an epoch, or None: it is decoded when it is read first.
+Load = Callable[[], SealedBatch | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedIndex:
+    """The block index of a section that is one block."""
+
+    rows: Rows
+    row_schema: pa.Schema
+    first_keys: SortedKeys
+    last_keys: SortedKeys
+
+    def __len__(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedSection:
+    """One table's changes of one epoch in flight."""
+
+    epoch: int
+    reader: BufferedIndex
+    per_partition: int = 1
+
+    @property
+    def first_key(self) -> bytes:
+        """The least key."""
+        key: bytes = self.reader.first_keys.array[0].as_py()
+        return key
+
+    @property
+    def last_key(self) -> bytes:
+        """The greatest key."""
+        key: bytes = self.reader.last_keys.array[0].as_py()
+        return key
+
+
+Section = OpenSection | BufferedSection
+Index = SectionReader | BufferedIndex
+
+
+class SharedBuffer:
+    """Sealed MemTables of the epochs in flight, by table. What it holds stays until the buffer goes: it is no cache."""
+
+    def __init__(self, runs: Mapping[int, Sequence[tuple[int, Load]]] | None = None) -> None:
+        """`runs`: per table id (epoch, what loads a sealed MemTable of it); no key twice in an epoch."""
+        self._runs = {table: sorted(loads, key=lambda run: -run[0]) for table, loads in (runs or {}).items()}
+        self._sections: dict[tuple[int, int], BufferedSection | None] = {}  # by table and place in its runs; once loaded
+
+    def sections(self, table_id: int, epoch: int, first: bytes | None = None, last: bytes | None = None) -> list[BufferedSection]:
+        """What may hold rows of keys first … last (inclusive; None: unbounded) visible at `epoch`, newest first."""
+        found = []
+        for number, (sealed_in, load) in enumerate(self._runs.get(table_id, ())):
+            if sealed_in > epoch:
+                continue
+            if (table_id, number) not in self._sections:
+                self._sections[table_id, number] = _section(load(), sealed_in)
+            section = self._sections[table_id, number]
+            if section is None or (first is not None and section.last_key < first) or (last is not None and section.first_key > last):
+                continue
+            found.append(section)
+        return found
+
+
+class BufferedSource:
+    """Blocks of stored sections from a BlockSource, and of buffered ones from where they are."""
+
+    def __init__(self, stored: BlockSource) -> None:
+        self.stored = stored
+
+    def filters(self, requests: Sequence[tuple[Section, Positions]]) -> list[FilterArena | None]:
+        """As BlockSource.filters; None for a section that is in memory: looking for a key there is as cheap as a filter."""
+        found = iter(self.stored.filters([(section, parts) for section, parts in requests if isinstance(section, OpenSection)]))
+        return [next(found) if isinstance(section, OpenSection) else None for section, _ in requests]
+
+    def blocks(self, requests: Sequence[tuple[Section, Positions]]) -> list[list[Rows]]:
+        """As BlockSource.blocks: per section and its blocks (ascending, each once) the decoded rows."""
+        found = iter(self.stored.blocks([BlockRequest(s, blocks) for s, blocks in requests if isinstance(s, OpenSection)]))
+        return [next(found) if isinstance(s, OpenSection) else ([s.reader.rows] if len(blocks) else []) for s, blocks in requests]
+
+    def scan(self, section: Section, first: int, end: int, columns: Sequence[str] | None) -> Rows:
+        """As BlockSource.scan."""
+        if isinstance(section, OpenSection):
+            return self.stored.scan(section, first, end, columns)
+        rows = section.reader.rows
+        if columns is None:
+            return rows
+        chosen = rows.columns.select(list(columns))
+        return Rows(0, 1, rows.keys, chosen, rows.min_epoch, rows.max_epoch, rows.epochs, rows.puts)
+
+
+def _section(batch: SealedBatch | None, epoch: int) -> BufferedSection | None:
+    if batch is None or not batch.rows.num_rows:
+        return None
+    keys = batch.rows.column(0).combine_chunks()
+    puts = np.asarray(batch.rows.column(1)) == PUT
+    schema = row_schema(pa.schema(list(batch.rows.schema)[2:]))
+    columns = no_columns(len(keys)) if not len(schema) else one_batch(pa.table(batch.rows.columns[2:], schema=schema))
+    rows = Rows(0, 1, SortedKeys(keys), columns, epoch, epoch, None, None if puts.all() else puts)
+    index = BufferedIndex(rows, schema, SortedKeys(keys.slice(0, 1)), SortedKeys(keys.slice(len(keys) - 1, 1)))
+    return BufferedSection(epoch, index)
