@@ -4,7 +4,8 @@
 
 A round: look at the newest version, take what is due by opening tasks, merge them piece by piece, commit each. Any number of compactors may
 be at it, beside running epochs, readers and vacuum: the version log decides who takes what, and a loser picks again. A task that fails is
-closed; one whose compactor was killed is closed by others when its lease is over, and until then its SSTs stay as they are.
+closed; one whose compactor was killed is closed by others when its lease is over, and until then its SSTs stay as they are. While merges
+get on, the round renews its leases.
 """
 
 import argparse
@@ -12,11 +13,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from jobs.failure import encode_failure, first_failure
@@ -39,8 +45,15 @@ Progress = Callable[[str], None]
 #: What became of a piece: its SSTs, or why there are none.
 Merged = list[SstInfo] | TussockError
 
+#: What a runner calls now and then, in the thread that called it, as long as its merges get on.
+Beat = Callable[[], None]
+
 #: Merges pieces, anywhere, and answers in their order.
-Runner = Callable[[Sequence[MergePiece]], list[Merged]]
+Runner = Callable[[Sequence[MergePiece], Beat], list[Merged]]
+
+BEAT_S = 5.0  # between looks at a Spark job
+
+T = TypeVar("T")
 
 
 class TasksOpenError(RetryableError):
@@ -120,7 +133,8 @@ def compact_round(
         if opened:
             version, readable = meta.readable_epochs()
             plans = [_planned(meta, version, task, readable, options, pieces, full) for _, task in opened]
-            merged = iter(run([piece for plan in plans if isinstance(plan, MergePlan) for piece in plan.pieces]))
+            lease = _Lease(meta, tuple(task for _, task in opened), lease_ms)
+            merged = iter(run([piece for plan in plans if isinstance(plan, MergePlan) for piece in plan.pieces], lease.renew))
             for plan in plans:
                 pick, task = opened[0]
                 answers = [next(merged) for _ in plan.pieces] if isinstance(plan, MergePlan) else [plan]
@@ -174,19 +188,34 @@ def _close(meta: MetaStore, task: CompactionTask, reason: str) -> None:
         print(f"task {task.id} stays open until its lease is over: {err}", file=sys.stderr, flush=True)
 
 
+@dataclass(slots=True)
+class _Lease:
+    """Of a round's open tasks, kept from running out as long as somebody calls `renew`."""
+
+    meta: MetaStore
+    tasks: tuple[CompactionTask, ...]
+    lease_ms: int
+
+    def renew(self) -> None:
+        """Cheap, and without a request before a third of the lease is over. A task that others have closed is found out at its commit."""
+        with suppress(RetryableError):  # a store that is away: the merge may well go on, and the next call tries again
+            self.tasks = self.meta.renew_compactions(self.tasks, self.lease_ms)
+
+
 def run_here(objects: ObjectStore) -> Runner:
     """Pieces one after another in this process."""
 
-    def run(pieces: Sequence[MergePiece]) -> list[Merged]:
-        return [_merged(objects, piece) for piece in pieces]
+    def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
+        return [_merged(objects, piece, beat) for piece in pieces]
 
     return run
 
 
 def run_with_spark(spark: SparkSession, store_uri: str) -> Runner:
-    """Pieces as tasks of one Spark job; workers read and write the store themselves."""
+    """Pieces as tasks of one Spark job; workers read and write the store themselves. The job's being there counts as getting on: a task
+    that hangs is Spark's to end."""
 
-    def run(pieces: Sequence[MergePiece]) -> list[Merged]:
+    def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         if not pieces:
             return []
         known = spark.sparkContext.broadcast([msgspec.json.encode(piece) for piece in pieces])
@@ -204,8 +233,9 @@ def run_with_spark(spark: SparkSession, store_uri: str) -> Runner:
                     yield pa.record_batch([[number], [failed], [data]], names=["number", "failed", "data"])
 
         try:
-            frame = epoch_session(spark).range(0, len(pieces), 1, len(pieces))
-            answers = frame.mapInArrow(merge, "number bigint, failed boolean, data binary").toArrow().sort_by("number").to_pylist()
+            session = epoch_session(spark)
+            merging = session.range(0, len(pieces), 1, len(pieces)).mapInArrow(merge, "number bigint, failed boolean, data binary")
+            answers = _while_beating(session, merging.toArrow, beat).sort_by("number").to_pylist()
         finally:
             known.destroy()
         return [first_failure([a["data"]]) if a["failed"] else msgspec.json.decode(a["data"], type=list[SstInfo]) for a in answers]
@@ -213,9 +243,37 @@ def run_with_spark(spark: SparkSession, store_uri: str) -> Runner:
     return run
 
 
-def _merged(objects: ObjectStore, piece: MergePiece) -> Merged:
+def _while_beating(session: SparkSession, work: Callable[[], T], beat: Beat) -> T:
+    """What `work`, a job of `session`, returns or raises. It runs in a thread of its own; this one waits and beats, and takes the job along
+    when it is stopped."""
+    answer: Future[T] = Future()
+    tag = "tussock-compaction"
+
+    def target() -> None:
+        try:
+            session.addTag(tag)  # of this thread's jobs
+            answer.set_result(work())
+        except BaseException as err:
+            answer.set_exception(err)
+
+    Thread(target=target, name=tag, daemon=True).start()
     try:
-        return run_piece(objects, piece)
+        while True:
+            try:
+                return answer.result(timeout=BEAT_S)
+            except TimeoutError:
+                if answer.done():  # its own error
+                    return answer.result()
+                beat()
+    finally:
+        if not answer.done():
+            with suppress(Py4JError, ConnectionError):  # the JVM may have been stopped with us
+                session.interruptTag(tag)
+
+
+def _merged(objects: ObjectStore, piece: MergePiece, beat: Beat = lambda: None) -> Merged:
+    try:
+        return run_piece(objects, piece, beat)
     except TussockError as err:
         return err
 

@@ -12,7 +12,7 @@ A piece streams: windows of blocks of each run come in, blocks go out, and an SS
 one is near, so that what one actor reads lies together. The bytes depend on the plan alone: a piece run again makes the same objects.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -137,18 +137,21 @@ def outputs_of(plan: MergePlan, made: Sequence[Sequence[SstInfo]]) -> list[SstIn
     return sorted((*plan.kept, *(sst for part in made for sst in part)), key=lambda sst: sst.sections[0].first_key)
 
 
-def run_piece(objects: ObjectStore, piece: MergePiece) -> list[SstInfo]:
+def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] = lambda: None) -> list[SstInfo]:
     """Merge one piece and upload its SSTs. Returns them in key order.
+
+    Args:
+        beat: called in this thread for every window of rows and every upload, seconds apart: the merge gets on.
 
     Cost: reads each input block of the piece once and writes what stays, about 2 million narrow rows a second of CPU; memory as said above.
     """
     source = BlockSource(objects, BlockCache(_INDEX_BYTES))
     refs = {table.table_id: _refs(piece, table.table_id) for table in piece.tables}
-    writer = _SstStream(objects, task_prefix(piece.task_id), piece.target_bytes, _groups_of(piece.units))
+    writer = _SstStream(objects, task_prefix(piece.task_id), piece.target_bytes, _groups_of(piece.units), beat)
     for table in piece.tables:
         if found := refs[table.table_id]:
             writer.begin_table(sum(ref.section.bytes for ref in found))
-            for chunk in _chunks(_kept_rows(source, piece, table, found)):
+            for chunk in _chunks(_kept_rows(source, piece, table, found, beat)):
                 writer.write(table.table_id, chunk)
     return writer.finish()
 
@@ -181,7 +184,9 @@ def surviving(rows: pa.Table, readable: npt.NDArray[np.uint64], bottom: bool) ->
     return keep
 
 
-def _kept_rows(source: BlockSource, piece: MergePiece, table: TableInput, refs: Sequence[SectionRef]) -> Iterator[pa.Table]:
+def _kept_rows(
+    source: BlockSource, piece: MergePiece, table: TableInput, refs: Sequence[SectionRef], beat: Callable[[], None]
+) -> Iterator[pa.Table]:
     """The rows of one table that stay, in order, all with one schema."""
     readers = source.open([ref.sst for ref in refs])
     opened = {id(ref): OpenSection(reader, reader.section(table.table_id)) for ref, reader in zip(refs, readers, strict=True)}
@@ -191,6 +196,7 @@ def _kept_rows(source: BlockSource, piece: MergePiece, table: TableInput, refs: 
     cursors = [RunCursor(BufferedSource(source), [opened[id(ref)] for ref in run], piece.first, piece.last, window=window) for run in runs]
     readable = np.array(piece.readable, np.uint64)
     for rows in merge_runs(cursors):
+        beat()
         if rows.schema.field(0).type != schema.field(0).type:
             rows = rows.set_column(0, schema.field(0), rows.column(0).cast(schema.field(0).type))
         bottom = not table.below or not _any_holds(table.below, rows.column(0)[0].as_py(), rows.column(0)[-1].as_py())
@@ -346,6 +352,7 @@ class _SstStream:
     prefix: str
     target: int
     groups: npt.NDArray[np.int64]
+    beat: Callable[[], None]  # after each upload
     done: list[SstInfo] = field(default_factory=list)
     _sections: dict[int, list[EncodedBlocks]] = field(default_factory=dict)  # of the SST at hand, by table
     _size: int = 0
@@ -403,5 +410,6 @@ class _SstStream:
             return
         sst = build_sst([EncodedBlocks.joined(parts) for parts in self._sections.values()], self.prefix)
         self.objects.put(sst.info.name, sst.data)
+        self.beat()
         self.done.append(sst.info)
         self._sections, self._size = {}, 0

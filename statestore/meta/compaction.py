@@ -2,23 +2,26 @@
 
     open_task    ──>  CompactionOpened     the inputs are taken; the task's id names its objects, data/task-<id>/…
     (merge, upload)
+    renew_tasks  ──>  CompactionsRenewed   while it is merged: its compactor is alive
     commit_task  ──>  CompactionCommitted  the outputs take the inputs' place
     close_task   ──>  CompactionClosed     or: nothing comes of it
 
 Epochs are committed meanwhile: they only lay new runs on top of L0, so an open task stays able to commit until it is closed. A lease says
-when others may close it for being in their way. It guards progress, not safety: whether the commit or the closing is first in the log
-decides, and a compactor that slept however long is told.
+when others may close it for being in their way; whoever merges renews it, so that it may be short and a merge long. It guards progress, not
+safety: whether the commit or the closing is first in the log decides, and a compactor that slept however long is told.
 """
+
+from collections.abc import Collection
 
 import msgspec
 
-from statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, SstsMoved
+from statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, CompactionsRenewed, SstsMoved
 from statestore.meta.errors import LostRaceError, SettingError
 from statestore.meta.levels import conflict_of, why_not, why_not_moved, why_not_outputs
 from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
 from statestore.meta.version_log import VersionLog
 
-LEASE_MS = 2 * 60 * 60 * 1000  # of a task
+LEASE_MS = 15 * 60 * 1000  # of a task; renewed when a third of it is over, so a clock that differs by minutes, or a slow upload, ends none
 
 
 class CompactionPlan(msgspec.Struct, frozen=True):
@@ -84,6 +87,39 @@ def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
         return CompactionClosed(task_id, reason) if any(task.id == task_id for task in version.tasks) else None
 
     return log.append(decide)
+
+
+def renew_tasks(log: VersionLog, task_ids: Collection[int], expires_ms: int) -> tuple[CompactionTask, ...]:
+    """Give those of the tasks that are still open a new lease, all in one delta. Returns them as they are now; no lease gets shorter."""
+    open_still: tuple[CompactionTask, ...] = ()
+
+    def decide(version: HummockVersion) -> Change | None:
+        nonlocal open_still
+        open_still = tuple(task for task in version.tasks if task.id in task_ids)
+        due = tuple(task.id for task in open_still if task.expires_ms < expires_ms)
+        return CompactionsRenewed(due, expires_ms) if due else None
+
+    version = log.append(decide)
+    renewed = {task.id for task in open_still}
+    return tuple(task for task in version.tasks if task.id in renewed)
+
+
+def close_lapsed(log: VersionLog, now_ms: int) -> tuple[int, ...]:
+    """Close tasks whose lease is over at `now_ms`, but not one whose compactor renews it meanwhile. Returns the ids of those closed."""
+    closed = []
+    for lapsed in [task for task in log.latest().tasks if task.expires_ms <= now_ms]:
+        mine = False
+
+        def decide(version: HummockVersion, task_id: int = lapsed.id) -> Change | None:
+            nonlocal mine
+            task = next((task for task in version.tasks if task.id == task_id and task.expires_ms <= now_ms), None)
+            mine = task is not None
+            return CompactionClosed(task_id, f"its lease ended at {task.expires_ms} ms") if task is not None else None
+
+        log.append(decide)
+        if mine:
+            closed.append(lapsed.id)
+    return tuple(closed)
 
 
 def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:

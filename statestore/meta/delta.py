@@ -70,6 +70,13 @@ class CompactionClosed(msgspec.Struct, frozen=True, tag="compaction_close"):
     reason: str
 
 
+class CompactionsRenewed(msgspec.Struct, frozen=True, tag="compaction_renew"):
+    """The compactor of these open tasks is at work: nobody closes them for being in the way before `expires_ms`."""
+
+    tasks: tuple[int, ...]
+    expires_ms: int
+
+
 class SstsMoved(msgspec.Struct, frozen=True, tag="move"):
     """SSTs went down to `target` as they are, past nothing that holds their keys: a compaction that reads and writes no row."""
 
@@ -86,6 +93,7 @@ Change = (
     | CompactionOpened
     | CompactionCommitted
     | CompactionClosed
+    | CompactionsRenewed
     | SstsMoved
 )
 
@@ -132,6 +140,10 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
         case CompactionClosed(task_id):
             _open_task(version, delta, task_id)
             return msgspec.structs.replace(version, id=delta.id, tasks=_tasks_without(version, task_id))
+        case CompactionsRenewed(task_ids, expires_ms):
+            renewed = {_open_task(version, delta, task_id).id for task_id in task_ids}
+            tasks = tuple(msgspec.structs.replace(t, expires_ms=expires_ms) if t.id in renewed else t for t in version.tasks)
+            return msgspec.structs.replace(version, id=delta.id, tasks=tasks)
         case SstsMoved(inputs, target):
             return _apply_move(version, delta, inputs, target)
 

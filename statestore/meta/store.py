@@ -9,7 +9,7 @@ import msgspec
 
 from statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
 from statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
-from statestore.meta.compaction import CompactionPlan, close_task, commit_task, move_ssts, open_task
+from statestore.meta.compaction import CompactionPlan, close_lapsed, close_task, commit_task, move_ssts, open_task, renew_tasks
 from statestore.meta.delta import Change, EpochCommitted, FloorRaised, MappingChanged, Published, RelationsForgotten
 from statestore.meta.document import encode_document, read_document, require_document
 from statestore.meta.epoch import allot_epoch
@@ -213,13 +213,19 @@ class MetaStore:
         """End an open task without effect, ours or another's: its commit is refused from here on. Without effect when it is not open."""
         return close_task(self._versions, task_id, reason)
 
+    def renew_compactions(self, tasks: Sequence[CompactionTask], lease_ms: int = TASK_LEASE_MS) -> tuple[CompactionTask, ...]:
+        """Keep others from closing tasks that are being merged. Returns those that are still open, with their leases: what to renew next.
+
+        To be called often: without a request until a third of the lease of one of them is over, and then it is one delta for all.
+        """
+        now = self._clock_ms()
+        if all(now < task.expires_ms - lease_ms + lease_ms // 3 for task in tasks):
+            return tuple(tasks)
+        return renew_tasks(self._versions, {task.id for task in tasks}, now + lease_ms)
+
     def close_lapsed_compactions(self) -> tuple[int, ...]:
         """Close tasks whose lease is over by our clock, so that what a dead compactor took can be taken again. Returns their ids."""
-        now = self._clock_ms()
-        lapsed = [task for task in self.latest().tasks if task.expires_ms <= now]
-        for task in lapsed:
-            self.close_compaction(task.id, f"its lease ended at {task.expires_ms} ms")
-        return tuple(task.id for task in lapsed)
+        return close_lapsed(self._versions, self._clock_ms())
 
     def move_ssts(self, plan: CompactionPlan) -> HummockVersion:
         """Move SSTs down as they are. Raises LostRaceError where `open_compaction` would."""

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.amplification import Load, run_load
 from jobs.cli import main
-from jobs.compaction import TasksOpenError, compact, compact_round, compact_with_spark, run_here
+from jobs.compaction import Beat, Merged, TasksOpenError, compact, compact_round, compact_with_spark, run_here
 from jobs.compaction import main as compaction_main
 from statestore.errors import TussockError
 from statestore.hummock.compaction import MergePiece
@@ -20,12 +21,15 @@ from statestore.hummock.compaction_picker import CompactionOptions
 from statestore.hummock.errors import DamagedSstError
 from statestore.hummock.vacuum import vacuum
 from statestore.meta.barrier import BarrierPlan
-from statestore.meta.version import SstInfo
+from statestore.meta.compaction import LEASE_MS
+from statestore.meta.store import MetaStore
+from statestore.meta.version import CompactionTask
 from statestore.objectstore.base import ObjectStoreUnavailableError
 from statestore.objectstore.local import LocalObjectStore
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.living_store import TABLE, LivingStore
+from tests.statestore.meta.make import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = CompactionOptions(base_bytes=1 << 20, small_bytes=1 << 10, target_bytes=20_000)
@@ -74,14 +78,14 @@ def test_epochs_and_another_compactor_get_on_while_a_task_is_merged() -> None:
     store = living_store(MemoryObjectStore())
     other = store.open("other")
 
-    def run(pieces: list[MergePiece] | tuple[MergePiece, ...]) -> list[list[SstInfo] | TussockError]:
+    def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         for number in range(4):
             store.run(dict.fromkeys(range(0, 400, 3), -number))
         assert all(task.outcome in ("merged", "moved") for task in compact(other, SMALL))
         vacuum(other)
-        return run_here(store.objects)(pieces)
+        return run_here(store.objects)(pieces, beat)
 
-    (done,) = compact_round(store.open("compactor"), SMALL, run, full=True)  # type: ignore[arg-type]
+    (done,) = compact_round(store.open("compactor"), SMALL, run, full=True)
     assert done.outcome == "merged"
     version = store.meta.latest()
     for epoch in version.epochs[1:]:
@@ -106,7 +110,7 @@ def test_a_task_that_fails_is_closed_and_its_error_told() -> None:
 def test_a_task_whose_upload_breaks_off_otherwise_is_closed_too() -> None:
     store = living_store(MemoryObjectStore())
 
-    def broken(pieces: object) -> list[list[SstInfo] | TussockError]:
+    def broken(pieces: object, beat: Beat) -> list[Merged]:
         raise ObjectStoreUnavailableError("memory:", "PUT", "test")
 
     with pytest.raises(ObjectStoreUnavailableError):
@@ -117,13 +121,14 @@ def test_a_task_whose_upload_breaks_off_otherwise_is_closed_too() -> None:
 def test_a_task_closed_by_others_is_lost_and_its_objects_go() -> None:
     store = living_store(MemoryObjectStore())
 
-    def slow(pieces: list[MergePiece] | tuple[MergePiece, ...]) -> list[list[SstInfo] | TussockError]:
-        made = run_here(store.objects)(pieces)
-        store.clock.now_ms += 3 * 60 * 60 * 1000
+    def slow(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
+        made = run_here(store.objects)(pieces, beat)
+        store.clock.now_ms += 3 * LEASE_MS
         assert len(store.meta.close_lapsed_compactions()) == 1
+        beat()  # too late
         return made
 
-    (done,) = compact_round(store.open("compactor"), SMALL, slow, full=True)  # type: ignore[arg-type]
+    (done,) = compact_round(store.open("compactor"), SMALL, slow, full=True)
     assert done.outcome == "lost"
     before = len(store.data())
     vacuum(store.meta)
@@ -134,16 +139,73 @@ def test_a_task_closed_by_others_is_lost_and_its_objects_go() -> None:
 def test_a_task_whose_inputs_went_after_others_closed_it_is_lost_and_not_called_damaged() -> None:
     store = living_store(MemoryObjectStore())
 
-    def asleep(pieces: list[MergePiece] | tuple[MergePiece, ...]) -> list[list[SstInfo] | TussockError]:
-        store.clock.now_ms += 3 * 60 * 60 * 1000
+    def asleep(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
+        store.clock.now_ms += 3 * LEASE_MS
         compact(store.open("other"), SMALL, full=True)
         store.run({0: 0})
         vacuum(store.meta)
-        return run_here(store.objects)(pieces)
+        return run_here(store.objects)(pieces, beat)
 
-    (done,) = compact_round(store.open("compactor"), SMALL, asleep, full=True)  # type: ignore[arg-type]
+    (done,) = compact_round(store.open("compactor"), SMALL, asleep, full=True)
     assert done.outcome == "lost"
     store.check(store.meta.latest(), store.meta.latest().epoch)
+
+
+class SlowStore(MemoryObjectStore):
+    """The objects of another; an upload takes a while."""
+
+    def __init__(self, held: dict[str, bytes], clock: Clock, put_ms: int) -> None:
+        super().__init__()
+        self.held, self.clock, self.put_ms = held, clock, put_ms
+
+    def put(self, name: str, data: bytes) -> None:
+        super().put(name, data)
+        self.clock.now_ms += self.put_ms
+
+
+def test_a_merge_of_hours_keeps_its_tasks_while_others_close_what_lapsed() -> None:
+    store = living_store(MemoryObjectStore(), rows=8_000)
+    assert isinstance(store.objects, MemoryObjectStore)
+    slow = SlowStore(store.objects.held, store.clock, put_ms=LEASE_MS // 2)
+    began = store.clock.now_ms
+    closed: list[int] = []
+
+    def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
+        def judged() -> None:
+            beat()
+            closed.extend(store.meta.close_lapsed_compactions())
+
+        return run_here(slow)(pieces, judged)
+
+    (done,) = compact_round(store.open("compactor"), SMALL, run, full=True)
+    assert (done.outcome, closed) == ("merged", [])
+    assert store.clock.now_ms - began > 3 * LEASE_MS, "or nothing had to be renewed"
+    store.check(store.meta.latest(), store.meta.latest().epoch)
+
+
+def test_a_merge_that_nobody_renews_gives_way_after_one_lease() -> None:
+    store = living_store(MemoryObjectStore())
+    store.meta.open_compaction(store.everything_to_level_1(store.meta.latest()))  # by a compactor that was killed
+    other = store.open("other")
+    with pytest.raises(TasksOpenError):
+        compact(other, SMALL, full=True)
+    store.clock.now_ms += LEASE_MS
+    (done,) = compact(other, SMALL, full=True)
+    assert done.outcome == "merged"
+
+
+def test_a_store_that_is_away_when_leases_are_renewed_costs_nothing_but_another_try() -> None:
+    store = living_store(MemoryObjectStore(), rows=2_000)
+    away = [True, False]
+
+    class Meta(MetaStore):
+        def renew_compactions(self, tasks: Sequence[CompactionTask], lease_ms: int = LEASE_MS) -> tuple[CompactionTask, ...]:
+            if away and away.pop(0):
+                raise ObjectStoreUnavailableError("memory:", "PUT", "test")
+            return super().renew_compactions(tasks, lease_ms)
+
+    (done,) = compact_round(Meta(store.objects, "compactor", store.clock), SMALL, run_here(store.objects), full=True)
+    assert (done.outcome, away) == ("merged", [])
 
 
 def test_the_command_says_what_is_due_and_does_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

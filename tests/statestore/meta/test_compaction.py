@@ -7,7 +7,16 @@ import pytest
 
 from statestore.errors import MustStopError
 from statestore.meta.compaction import CompactionPlan
-from statestore.meta.delta import MAX_EPOCHS, CompactionClosed, CompactionCommitted, CompactionOpened, EpochCommitted, VersionDelta, apply
+from statestore.meta.delta import (
+    MAX_EPOCHS,
+    CompactionClosed,
+    CompactionCommitted,
+    CompactionOpened,
+    CompactionsRenewed,
+    EpochCommitted,
+    VersionDelta,
+    apply,
+)
 from statestore.meta.errors import BadDeltaError, EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
 from statestore.meta.levels import hull_of, overlap, touches, why_unsorted
 from statestore.meta.manifest import manifest_of
@@ -123,6 +132,47 @@ def test_tasks_whose_lease_is_over_are_closed_by_whoever_asks_and_others_stay() 
     clock.now_ms = START_MS + 1000
     assert meta.close_lapsed_compactions() == (first.id,)
     assert meta.latest().tasks == (second,)
+
+
+def test_a_lease_that_is_renewed_lasts_and_costs_one_delta_for_all_tasks_when_a_third_is_over() -> None:
+    clock = Clock()
+    objects, meta = new_store(clock)
+    version = commit(meta, ["a1"], ["b1"])
+    opened = [meta.open_compaction(plan(version, 1, version.levels[0][i : i + 1]), lease_ms=9000) for i in (0, 1)]
+    before, other = meta.latest().id, open_meta(objects, "other", clock)
+    clock.now_ms = START_MS + 2999
+    assert meta.renew_compactions(opened, lease_ms=9000) == tuple(opened)
+    assert meta.latest().id == before
+    for third in range(1, 20):
+        clock.now_ms = START_MS + 3000 * third
+        opened = list(meta.renew_compactions(opened, lease_ms=9000))
+        assert [task.expires_ms for task in opened] == [clock.now_ms + 9000] * 2
+        assert other.close_lapsed_compactions() == ()
+    assert meta.latest().id == before + 19
+    clock.now_ms += 9000
+    assert other.close_lapsed_compactions() == tuple(task.id for task in opened)
+    assert meta.renew_compactions(opened, lease_ms=9000) == (), "too late: a closed task has no lease"
+    with pytest.raises(LostRaceError, match="its lease ended"):
+        meta.commit_compaction(opened[0], [merged(version, opened[0])])
+
+
+def test_a_task_that_is_renewed_while_another_is_about_to_close_it_stays_open() -> None:
+    clock = Clock()
+    objects, meta = new_store(clock)
+    version = commit(meta, ["a1"])
+    task = meta.open_compaction(plan(version, 1, version.levels[0]), lease_ms=1000)
+    clock.now_ms += 1000
+    renewed: list[CompactionTask] = []
+
+    class Objects(FaultyObjectStore):
+        """Its first delta comes just after a renewal."""
+
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            renewed.extend(() if renewed else meta.renew_compactions([task], lease_ms=1000))
+            return super().put_if_absent(name, data)
+
+    assert open_meta(Objects(objects), "other", clock).close_lapsed_compactions() == ()
+    assert [t.expires_ms for t in meta.latest().tasks] == [clock.now_ms + 1000]
 
 
 def test_two_compactors_never_hold_the_same_sst_or_the_same_keys_of_a_level() -> None:
@@ -250,6 +300,7 @@ def test_replay_refuses_compactions_that_were_written_past_the_protocol() -> Non
     for on, change, named in (
         (version, CompactionCommitted(1, ()), "is not open"),
         (version, CompactionClosed(1, "r"), "is not open"),
+        (version, CompactionsRenewed((1,), 9), "is not open"),
         (version, CompactionOpened(gone), "is not on level 0"),
         (version, CompactionOpened(skipping), "the next one is 1"),
         (opened, CompactionOpened(again), "open compaction task 1"),
