@@ -1,6 +1,7 @@
 """StateTable: an actor's read-write face of one table within an epoch.
 
-Writes stay in the MemTable until the barrier seals them; reads see them at once, merged over the rows committed before.
+Writes stay in the MemTable until the barrier seals them; reads see them at once, merged over the rows committed before. What reads by key
+find may come from the rows that this process remembers of the epoch before (row_cache.py); sealing tells it what this epoch made of them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import TableSchema
 from statestore.table.mem_table import MemRun, MemTable
 from statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
+from statestore.table.row_cache import UnitRows
 from statestore.table.schema import Found, PrefixRows
 from statestore.table.storage_table import StorageTable, vnode_ranges
 from statestore.vnode import fixed_values, null_mask
@@ -32,11 +34,21 @@ class StateTable:
     A put is an upsert: it replaces the row of its key if there is one. Whoever must know reads first.
     """
 
-    def __init__(self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int) -> None:
-        """`epoch`: the version's, what is read below the MemTable. Raises TableSchemaError, UnsupportedTypeError."""
+    def __init__(
+        self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int, remembered: UnitRows | None = None
+    ) -> None:
+        """A table in an actor's hands.
+
+        Args:
+            epoch: the version's, what is read below the MemTable.
+            remembered: the rows of this table, as of `epoch`, that the process remembers of the actor's unit. None: it remembers nothing.
+
+        Raises: TableSchemaError, UnsupportedTypeError.
+        """
         self.stored = StorageTable(schema, store, epoch, vnode_count)
         self.layout = self.stored.layout
         self._mem = MemTable(self.layout.rows)
+        self._remembered = remembered
 
     @property
     def name(self) -> str:
@@ -49,29 +61,30 @@ class StateTable:
         got = self.get_rows(self.layout.key_table(key))
         return tuple(column[0].as_py() for column in got.rows.columns) if got.found[0].as_py() else None
 
-    def get_rows(self, keys: pa.Table) -> Found:
+    def get_rows(self, keys: pa.Table, again: bool = True) -> Found:
         """Rows by primary key.
 
         Args:
             keys: (n,) the key's columns in key order; repeats allowed.
+            again: whether the next epochs are likely to ask for the same keys. If not, they are not worth remembering.
 
         Returns: rows and whether they were found, aligned with `keys`.
         Raises: WrongColumnsError, and what a read of the store raises.
-        Cost: a search in the MemTable, one batched read of the store for the keys that are not there.
+        Cost: a search in the MemTable and in what is remembered, one batched read of the store for the keys that are in neither.
         """
         encoded = self.layout.keys_of(keys)
         changed = self._mem.settle()
         if not len(changed):
-            return self.stored.read_keys(encoded)
+            return self._below(encoded, again)
         places = changed.find(encoded)
         elsewhere = np.flatnonzero(places < 0)
-        below = self.stored.read_keys(encoded.take(pa.array(elsewhere)))
-        found = np.zeros(len(places), np.bool_)
-        found[places >= 0] = changed.puts[places[places >= 0]]
-        found[elsewhere] = np.asarray(below.found)
-        places[elsewhere] = len(changed) + np.arange(len(elsewhere))
-        rows = pa.concat_tables([changed.rows, below.rows]).combine_chunks()
-        return Found(rows.take(pa.array(places, mask=~found)), pa.array(found))
+        below = self._below(encoded.take(pa.array(elsewhere)), again)
+        here = np.flatnonzero(places >= 0)
+        row, found = np.empty(len(places), np.int64), np.zeros(len(places), np.bool_)
+        found[here], row[here] = changed.puts[places[here]], np.arange(len(here))
+        found[elsewhere], row[elsewhere] = np.asarray(below.found), len(here) + np.arange(len(elsewhere))
+        rows = pa.concat_tables([changed.rows.take(pa.array(places[here])), below.rows]).combine_chunks()
+        return Found(rows.take(pa.array(row, mask=~found)), pa.array(found))
 
     def scan_prefix(self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False) -> PrefixRows:
         """Rows whose key starts with each prefix; see StorageTable.scan_prefix. Exact also when changes hide stored rows.
@@ -146,9 +159,12 @@ class StateTable:
     def seal(self) -> SealedBatch | None:
         """The epoch's changes, sorted by key, ready for the store, and an empty MemTable; None when nothing was written.
 
-        A deleted row keeps its key columns; its others are NULL.
+        A deleted row keeps its key columns; its others are NULL. What is remembered of the table is from here on as of the epoch's end.
         """
         changed = self._mem.take_all()
+        if self._remembered is not None:
+            self._remembered.publish(changed)
+            self._remembered = None
         if not len(changed):
             return None
         deleted = pa.array(~changed.puts)
@@ -159,6 +175,12 @@ class StateTable:
         ops = pa.array(np.where(changed.puts, PUT, DELETE).astype(np.uint8))
         rows = pa.table([changed.keys, ops, *columns], names=["key", "op", *self.layout.rows.names])
         return SealedBatch(self.layout.schema.table_id, rows)
+
+    def _below(self, keys: pa.BinaryArray, again: bool) -> Found:
+        """Rows as of the epoch before."""
+        if self._remembered is None or not (again or self._remembered.runs):
+            return self.stored.read_keys(keys)
+        return self._remembered.read(keys, self.stored.read_keys, again)
 
     # -- merging --------------------------------------------------------------------------------------------------------------
 

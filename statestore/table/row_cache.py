@@ -1,0 +1,302 @@
+"""The rows that operators keep in memory from one epoch to the next, so that hot keys need no read of the store.
+
+What one epoch read and wrote of a table on one parallel unit is likely to be read by the next. It is kept as a few sorted runs of keys and
+Arrow rows, newest first, each more than twice as long as the one above it: an epoch adds a run of what it touched and merges it downwards
+only where that run has grown as long, so keeping costs O(change), not O(cache).
+
+    open(table, unit, vnodes, base, epoch) -> UnitRows      one attempt's view; nothing is changed until it publishes
+        read(keys, load)                                    from the runs; `load` is asked for the rest
+        publish(changes)                                    read and written rows become what is known as of `epoch`
+
+When entries count: a worker process is forked, reused and dies as Spark likes, and a unit moves between workers from job to job. So what is
+known of a unit is tagged with the epoch whose state it shows and with the unit's vnodes. An attempt that reads at epoch `base` uses it only
+if the tag is `base` and the vnodes are the same ones: then this very process ran the unit in the epoch directly before. All attempts at an
+epoch compute the same rows, so it does not matter whose attempt was committed; an epoch that was superseded has another id, and its
+successor reads at that. Publishing replaces the tag and the runs in one assignment; an attempt that fails before leaves nothing.
+
+Entries are evictable: a bound on bytes for the process, and less where the host is short of memory. Keys that were not used for the most
+epochs go first.
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, sort_order
+from statestore.table.mem_table import MemRun
+from statestore.table.schema import Found
+from statestore.table.spare_memory import spare_memory
+
+DEFAULT_CAPACITY_BYTES = 256 << 20
+_KEPT = 7 / 8  # of the capacity, when something must go: so that making room is not every epoch's work
+
+Mask = npt.NDArray[np.bool_]
+Load = Callable[[pa.BinaryArray], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """Whose rows: one table of one store, on one parallel unit."""
+
+    store: str  # the store's address
+    table_id: int
+    unit: int
+
+
+@dataclass(slots=True)
+class RowCacheCounts:
+    """What a cache has done so far, in keys."""
+
+    hits: int = 0
+    misses: int = 0
+    evicted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """What is known of some keys: their rows, or that they have none."""
+
+    keys: SortedKeys  # (n,) strictly ascending
+    live: Mask  # (n,) False: the key has no row
+    rows: pa.Table  # (n,) in one chunk; anything where there is no row
+    used: npt.NDArray[np.uint64]  # (n,) the last epoch that read or wrote the key; raised in place, as it changes no answer
+
+    def __len__(self) -> int:
+        return len(self.live)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return int(self.keys.array.nbytes + self.keys.nbytes + self.live.nbytes + self.rows.nbytes + self.used.nbytes)
+
+    def filter(self, kept: Mask) -> "KnownRun":
+        """Some of the keys."""
+        chosen = pa.array(kept)
+        rows = self.rows.filter(chosen).combine_chunks()
+        return KnownRun(SortedKeys(self.keys.array.filter(chosen)), self.live[kept], rows, self.used[kept])
+
+    def under(self, newer: "KnownRun") -> "KnownRun":
+        """Both runs as one; where both have a key, the newer one's word counts.
+
+        Cost: a search of the newer one's keys, and copies. Where it brings no new key, the keys stay as they are.
+        """
+        places, replaced = self.keys.find(Probes(newer.keys.array), slice(None))
+        come = np.flatnonzero(~replaced)
+        rows = pa.concat_tables([self.rows, newer.rows]).combine_chunks()
+        n = len(self)
+        order = np.arange(n)
+        order[places[replaced]] = n + np.flatnonzero(replaced)
+        keys = self.keys
+        if len(come):
+            before = self.keys.left(Probes(newer.keys.array.take(pa.array(come))), slice(None))
+            order = np.insert(order, before, n + come)
+            keys = SortedKeys(_concat([keys.array, newer.keys.array]).take(pa.array(order)))
+        live, used = np.concatenate([self.live, newer.live]), np.concatenate([self.used, newer.used])
+        return KnownRun(keys, live[order], rows.take(pa.array(order)), used[order])
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of one unit's rows of one table."""
+
+    vnodes: bytes
+    epoch: int  # the runs show the table as of the end of this epoch
+    runs: tuple[KnownRun, ...]  # newest first; what a newer one says of a key counts
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.nbytes for run in self.runs)
+
+    def merged(self) -> KnownRun:
+        """All runs as one: only then may keys be dropped, or an old row would come to light again."""
+        return functools.reduce(lambda newer, older: older.under(newer), self.runs)
+
+
+class RowCache:
+    """Rows known to one process, of all tables and units that it runs. Safe among threads."""
+
+    def __init__(self, capacity: int = DEFAULT_CAPACITY_BYTES, spare: Callable[[], int] | None = None) -> None:
+        """`capacity`: bytes at most. `spare`: how many bytes more this process may take now; below 0 it should give some back."""
+        self.capacity = capacity
+        self.counts = RowCacheCounts()
+        self._spare = spare
+        self._known: dict[RowsOf, _Known] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held now."""
+        return self._bytes
+
+    def open(self, of: RowsOf, vnodes: Sequence[int] | npt.NDArray[np.integer], base: int, epoch: int) -> "UnitRows":
+        """One attempt's view of a unit's rows.
+
+        Args:
+            vnodes: the unit's, ascending.
+            base: the epoch whose state the attempt reads.
+            epoch: the one it computes.
+
+        Cost: none to speak of.
+        """
+        own = np.asarray(vnodes, np.int32).tobytes()
+        with self._lock:
+            known = self._known.get(of)
+            counts = known is not None and known.epoch == base and known.vnodes == own
+            if known is not None and not counts and known.epoch < base:  # nobody will read at that epoch again
+                self._forget(of)
+        return UnitRows(self, of, own, epoch, known.runs if known is not None and counts else ())
+
+    def release(self, target: int = 0) -> None:
+        """Give memory back until at most `target` bytes are held, what was not used for the longest first."""
+        with self._lock:
+            if self._bytes > target:
+                self._shrink(target)
+
+    def keep(self, of: RowsOf, vnodes: bytes, epoch: int, runs: tuple[KnownRun, ...]) -> None:
+        """What is known of a unit from now on, in place of what was. Then make room, if there is too little.
+
+        Cost: none where there is room; else a merge of all that is held, and an eighth of the capacity is free afterwards.
+        """
+        with self._lock:
+            self._forget(of)
+            if runs:
+                known = self._known[of] = _Known(vnodes, epoch, runs)
+                self._bytes += known.nbytes
+            bound = self.capacity if self._spare is None else min(self.capacity, self._bytes + self._spare())
+            if self._bytes > bound:
+                self._shrink(int(bound * _KEPT))
+
+    def count(self, hits: int, misses: int) -> None:
+        """Note a read."""
+        with self._lock:
+            self.counts.hits += hits
+            self.counts.misses += misses
+
+    def _forget(self, of: RowsOf) -> None:
+        if (known := self._known.pop(of, None)) is not None:
+            self._bytes -= known.nbytes
+
+    def _shrink(self, target: int) -> None:
+        """Keep the keys last used, `target` bytes of them; of those used in one epoch, the tables' that were published first."""
+        if target <= 0:
+            self.counts.evicted += sum(len(run) for known in self._known.values() for run in known.runs)
+            self._known, self._bytes = {}, 0
+            return
+        units = [(of, known, known.merged()) for of, known in self._known.items()]
+        used = np.concatenate([run.used for _, _, run in units])
+        sizes = np.repeat([run.nbytes / len(run) for _, _, run in units], [len(run) for _, _, run in units])
+        last_first = np.argsort(~used, kind="stable")
+        kept = np.zeros(len(used), np.bool_)
+        kept[last_first[np.cumsum(sizes[last_first]) <= target]] = True
+        self.counts.evicted += int(len(kept) - kept.sum())
+        self._known, self._bytes, start = {}, 0, 0
+        for of, known, run in units:
+            own = kept[start : start + len(run)]
+            start += len(run)
+            if own.any():
+                smaller = self._known[of] = _Known(known.vnodes, known.epoch, (run if own.all() else run.filter(own),))
+                self._bytes += smaller.nbytes
+
+
+@dataclass(slots=True)
+class UnitRows:
+    """One attempt's view of what its process knows of one table on one unit. Ends with `publish`, or is left as it is."""
+
+    cache: RowCache
+    of: RowsOf
+    vnodes: bytes
+    epoch: int
+    runs: tuple[KnownRun, ...]  # as of the epoch before
+    _loaded: list[MemRun] = field(default_factory=list)  # what had to be read from the store
+
+    def read(self, keys: pa.BinaryArray, load: Load, again: bool = True) -> Found:
+        """Rows by storage key, as of the epoch before: those known, and the others as `load` finds them; these are kept if `again`.
+
+        Cost: a search per run, of which there are few; cheapest where `keys` ascend.
+        """
+        row, found = np.full(len(keys), -1, np.int64), np.zeros(len(keys), np.bool_)
+        parts: list[pa.Table] = []
+        base, rest = 0, np.arange(len(keys))
+        for run in self.runs:
+            if not len(rest):
+                break
+            places, hit = run.keys.find(Probes(keys if len(rest) == len(keys) else keys.take(pa.array(rest))), slice(None))
+            if not hit.any():
+                continue
+            at, there, rest = places[hit], rest[hit], rest[~hit]
+            run.used[at] = self.epoch
+            found[there], row[there] = run.live[at], base + np.arange(len(at))
+            parts.append(run.rows.take(pa.array(at)))
+            base += len(at)
+        self.cache.count(len(keys) - len(rest), len(rest))
+        if len(rest) == len(keys):
+            below = load(keys)
+            self._note(keys, below, again)
+            return below
+        if len(rest):
+            missed = keys.take(pa.array(rest))
+            below = load(missed)
+            self._note(missed, below, again)
+            found[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
+            parts.append(below.rows)
+        rows = parts[0] if len(parts) == 1 else pa.concat_tables(parts).combine_chunks()
+        if len(parts) > 1 or not found.all():
+            rows = rows.take(pa.array(row, mask=~found))
+        return Found(rows, pa.array(found))
+
+    def publish(self, changes: MemRun) -> None:
+        """Make what this attempt read, and over it `changes`, what is known as of its epoch. For once, at the end.
+
+        A table of which nothing was asked and nothing is known stays unknown: what is only written or scanned is not worth keeping.
+        """
+        runs = list(self.runs)
+        if runs or self._loaded:
+            fresh = [run for run in (self._read_only(changes), self._written(changes)) if run is not None]  # no key is in both
+            for run in fresh:
+                runs.insert(0, run)
+            while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
+                runs[:2] = [runs[1].under(runs[0])]
+        self.cache.keep(self.of, self.vnodes, self.epoch, tuple(runs))
+
+    def _note(self, keys: pa.BinaryArray, found: Found, again: bool) -> None:
+        if again and len(keys):
+            self._loaded.append(MemRun(keys, np.asarray(found.found), found.rows))
+
+    def _written(self, changes: MemRun) -> KnownRun | None:
+        return self._run(changes.sorted_keys, changes.puts, changes.rows) if len(changes) else None
+
+    def _read_only(self, changes: MemRun) -> KnownRun | None:
+        """What was read from the store and then not written, each key once."""
+        kept: list[MemRun] = []
+        for loaded in self._loaded:
+            left = pa.array(changes.find(loaded.keys) < 0)
+            if left.true_count:
+                kept.append(MemRun(loaded.keys.filter(left), loaded.puts[np.asarray(left)], loaded.rows.filter(left)))
+        if not kept:
+            return None
+        keys = _concat([run.keys for run in kept])
+        order = sort_order(keys)
+        in_order = keys.take(pa.array(order))
+        if not (first := differs_from_previous(in_order)).all():
+            order, in_order = order[first], in_order.filter(pa.array(first))
+        rows = pa.concat_tables([run.rows for run in kept]).combine_chunks().take(pa.array(order))
+        return self._run(SortedKeys(in_order), np.concatenate([run.puts for run in kept])[order], rows)
+
+    def _run(self, keys: SortedKeys, live: Mask, rows: pa.Table) -> KnownRun:
+        return KnownRun(keys, live, rows.combine_chunks(), np.full(len(live), self.epoch, np.uint64))
+
+
+def _concat(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays([array.cast(pa.binary()) for array in arrays])
+
+
+@functools.cache
+def process_row_cache() -> RowCache:
+    """The cache of this process; it gives way where the host is short of memory."""
+    return RowCache(spare=spare_memory)
