@@ -13,13 +13,15 @@ import pyarrow as pa
 from jobs.barrier import MAX_EPOCH_BYTES, Change, abandon, inject, logged_statements
 from jobs.cli_parser import Run, build_parser
 from jobs.compaction import run_compact
-from jobs.epoch import EpochSummary, advance, interval_of, show_summary
+from jobs.epoch import advance, interval_of
 from jobs.pipeline import Pipeline, find_pipeline
 from jobs.process import open_meta, store_address
 from jobs.reader import open_table
+from jobs.retention import Retention
 from jobs.session import Session
 from jobs.sources.listing import absolute_path
 from jobs.spark import debugging, spark_session
+from jobs.summary import EpochSummary, show_summary
 from jobs.upkeep import run_pin_add, run_pin_list, run_pin_remove, run_scrub
 from jobs.vacuum import run_vacuum
 from statestore.errors import InputError, MustStopError, TussockError
@@ -98,6 +100,11 @@ def _meta(chosen: argparse.Namespace) -> MetaStore:
     meta = open_meta(_store(chosen))
     _ = meta.settings
     return meta
+
+
+def _retention(chosen: argparse.Namespace) -> Retention:
+    pipeline = _pipeline(chosen)
+    return Retention() if pipeline is None else pipeline.upkeep.retention
 
 
 # --- commands --------------------------------------------------------------------------------------------------------------------
@@ -275,7 +282,7 @@ _RUNS: dict[str, Run] = {
     "barrier show": _barrier_show,
     "barrier abandon": _barrier_abandon,
     "compact": lambda chosen: run_compact(_meta(chosen), chosen),
-    "vacuum": lambda chosen: run_vacuum(_meta(chosen), chosen),
+    "vacuum": lambda chosen: run_vacuum(_meta(chosen), chosen, _retention(chosen)),
     "scrub": lambda chosen: run_scrub(_meta(chosen), chosen),
     "pin add": lambda chosen: run_pin_add(_meta(chosen), chosen),
     "pin list": lambda chosen: run_pin_list(_meta(chosen), chosen),

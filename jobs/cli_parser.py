@@ -145,7 +145,8 @@ tussock compact --store ./demo""",
     ),
     "vacuum": _Command(
         "let go of old epochs and remove objects that are of no use",
-        "Epochs that neither option keeps can no longer be read. What no reader can need then, and nobody can commit any more, is removed. "
+        "Epochs that neither option keeps can no longer be read; of a pipeline, its pipeline.toml says what is usually kept. What no "
+        "reader can need then, and nobody can commit any more, is removed. "
         "Safe at any time, beside epochs, compactions, readers and other vacuums.",
         """\
 tussock vacuum --store ./demo --dry-run

@@ -1,6 +1,7 @@
 """Compaction of a store: a stand-alone compactor, and rounds of tasks that Spark runs in parallel.
 
     python -m jobs.compaction (--pipeline FOLDER | --store URI) [--once] [--full]
+    spark-submit jobs/compaction.py --pipeline FOLDER --spark [--full]
 
 A round: look at the newest version, take what is due by opening tasks, merge them piece by piece, commit each. Any number of compactors may
 be at it, beside running epochs, readers and vacuum: the version log decides who takes what, and a loser picks again. A task that fails is
@@ -28,7 +29,7 @@ from pyspark.sql import SparkSession
 from jobs.failure import encode_failure, first_failure
 from jobs.pipeline import load_pipeline
 from jobs.process import open_meta
-from jobs.spark import epoch_session
+from jobs.spark import epoch_session, spark_session
 from statestore.errors import RetryableError, TussockError
 from statestore.hummock.amplification import Amplification, measure
 from statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece
@@ -338,17 +339,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only show the levels, what they cost and what is due")
 
 
-def run_compact(meta: MetaStore, chosen: argparse.Namespace) -> None:
-    """`tussock compact`: until nothing is due."""
+def due(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]:
+    """What a round would take now; nothing is changed. Lists pins."""
+    version, readable = meta.readable_epochs()
+    return pick_compactions(version, options or CompactionOptions(), dropped_tables(version, readable))
+
+
+def run_compact(meta: MetaStore, chosen: argparse.Namespace, spark: SparkSession | None = None) -> None:
+    """`tussock compact`: until nothing is due, in this process or as Spark tasks."""
     options = CompactionOptions()
     if chosen.dry_run:
-        version, readable = meta.readable_epochs()
-        picks = pick_compactions(version, options, dropped_tables(version, readable))
+        picks = due(meta, options)
         print("\n".join(f"due: {pick.reason} (score {pick.score:.1f})" for pick in picks) if picks else "nothing is due")
     else:
-        done = compact(meta, options, full=chosen.full, progress=lambda line: print(line, flush=True))
+        if spark is None:
+            done = compact(meta, options, full=chosen.full, progress=_tell)
+        else:
+            done = compact_with_spark(spark, meta, options, full=chosen.full, progress=_tell)
         print("\n".join(str(task) for task in done if task.outcome != "merged") if done else "nothing is due")
     print(show_amplification(measure(meta, options)))
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
 
 
 def compact_forever(meta: MetaStore, options: CompactionOptions, pause_s: float, progress: Progress) -> None:
@@ -369,16 +382,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     where.add_argument("--pipeline", metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
     where.add_argument("--store", metavar="URI")
     parser.add_argument("--once", action="store_true", help="end when nothing is due, instead of looking again")
+    parser.add_argument("--spark", action="store_true", help="merge pieces as the tasks of a Spark application, until nothing is due")
     parser.add_argument("--pause", type=float, default=30.0, metavar="SECONDS", help="between looks (default 30)")
     add_arguments(parser)
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of an exception, so that open tasks are closed
     try:
-        meta = open_meta(load_pipeline(Path(chosen.pipeline)).store if chosen.pipeline else chosen.store)
-        if chosen.once or chosen.full or chosen.dry_run:
+        pipeline = load_pipeline(Path(chosen.pipeline)) if chosen.pipeline else None
+        meta = open_meta(chosen.store if pipeline is None else pipeline.store)
+        if chosen.spark and not chosen.dry_run:
+            with spark_session("tussock compaction", {} if pipeline is None else pipeline.spark) as spark:
+                run_compact(meta, chosen, spark)
+        elif chosen.once or chosen.full or chosen.dry_run:
             run_compact(meta, chosen)
         else:
-            compact_forever(meta, CompactionOptions(), chosen.pause, lambda line: print(line, flush=True))
+            compact_forever(meta, CompactionOptions(), chosen.pause, _tell)
     except TussockError as err:
         print(f"error: {err}", *getattr(err, "__notes__", ()), sep="\n  ", file=sys.stderr, flush=True)
         return 1

@@ -23,6 +23,11 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     [spark]                                            # optional: settings of the jobs, as text
     "spark.driver.memory" = "1g"
 
+    [upkeep]                                           # optional: when compaction and vacuum run, and what stays readable; the defaults:
+    schedule = "@hourly"                               # a cron expression, in the pipeline's time zone; "none": only when triggered
+    keep = "1d"                                        # every moment of so long ago stays readable
+    keep_epochs = 1                                    # and the last so many published epochs
+
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # Data Docs; outside the store, for people
@@ -41,9 +46,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
+from jobs.retention import BadDurationError, Retention, duration_ms
 from statestore.errors import InputError
 
 FILE = "pipeline.toml"
+MAX_KEPT_EPOCHS = 1024  # a version lists no more, however many retention asks for
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KINDS = {str: "text", bool: "boolean", int: "integer", float: "float", list: "array", dict: "table", date: "date", datetime: "moment"}
@@ -96,6 +103,14 @@ class EpochSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class UpkeepSettings:
+    """When the store is tidied (None: only when somebody asks), and what of its past stays readable."""
+
+    schedule: str | None = "@hourly"
+    retention: Retention = field(default_factory=Retention)
+
+
+@dataclass(frozen=True, slots=True)
 class QualitySettings:
     """Where a pipeline's suites are (a folder, read-only) and where their Data Docs go."""
 
@@ -121,6 +136,7 @@ class Pipeline:
     schedule: Schedule | None = None
     epoch: EpochSettings = EpochSettings()
     spark: Mapping[str, str] = field(default_factory=dict)
+    upkeep: UpkeepSettings = UpkeepSettings()
     quality: QualitySettings | None = None
 
     def scripts(self) -> tuple[tuple[Path, str], ...]:
@@ -195,6 +211,7 @@ def _pipeline_of(document: dict[str, Any], folder: Path) -> Pipeline:
         schedule=_schedule_of(schedule, ZoneInfo(time_zone)) if (schedule := root.table("schedule")) is not None else None,
         epoch=_epoch_of(epoch) if (epoch := root.table("epoch")) is not None else EpochSettings(),
         spark=spark.all_texts() if (spark := root.table("spark")) is not None else {},
+        upkeep=_upkeep_of(upkeep) if (upkeep := root.table("upkeep")) is not None else UpkeepSettings(),
         quality=_quality_of(quality, folder, home, name) if (quality := root.table("quality")) is not None else None,
     )
     if pipeline.data is not None and re.search(r"['\\]", pipeline.data):  # it is put between quotes in SQL
@@ -227,6 +244,19 @@ def _epoch_of(table: "_Table") -> EpochSettings:
         raise table.error("vnodes", str(settings.vnodes), "a power of two")
     if settings.units > settings.vnodes:
         raise table.error("units", str(settings.units), f"at most vnodes, {settings.vnodes}")
+    table.close()
+    return settings
+
+
+def _upkeep_of(table: "_Table") -> UpkeepSettings:
+    defaults = UpkeepSettings()
+    settings = UpkeepSettings(
+        schedule=table.take("schedule", _cron_or_none, defaults.schedule),
+        retention=Retention(
+            keep_ms=table.take("keep", _span, defaults.retention.keep_ms),
+            keep_epochs=table.take("keep_epochs", _whole(1, MAX_KEPT_EPOCHS), defaults.retention.keep_epochs),
+        ),
+    )
     table.close()
     return settings
 
@@ -342,6 +372,22 @@ def _cron(value: Any) -> str:
     if value in _PRESETS or (isinstance(value, str) and not value.startswith("@") and croniter.is_valid(value)):
         return str(value)
     raise _Expected(f"a cron expression of five fields, or one of {', '.join(_PRESETS)}")
+
+
+def _cron_or_none(value: Any) -> str | None:
+    if value == "none":
+        return None
+    try:
+        return _cron(value)
+    except _Expected as err:
+        raise _Expected(f'{err}, or "none"') from None
+
+
+def _span(value: Any) -> int:
+    try:
+        return duration_ms(_text(value))
+    except BadDurationError:
+        raise _Expected("a time span: a number and a unit, as in 90s, 15m, 36h or 7d") from None
 
 
 def _moment(value: datetime | date, zone: ZoneInfo) -> datetime:

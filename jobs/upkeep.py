@@ -4,7 +4,7 @@ import argparse
 import sys
 from datetime import UTC, datetime
 
-from jobs.vacuum import duration_ms
+from jobs.retention import duration_ms
 from statestore.errors import DamagedError, InputError
 from statestore.hummock.scrub import LostRange, ScrubReport, scrub
 from statestore.meta.epoch import epoch_ms

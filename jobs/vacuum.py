@@ -5,40 +5,19 @@ what nobody can read or commit any more is removed. Safe beside epochs, compacti
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jobs.process import open_meta
-from statestore.errors import InputError, TussockError
+from jobs.retention import Retention, duration_ms
+from statestore.errors import TussockError
 from statestore.hummock.vacuum import VacuumReport, vacuum
 from statestore.meta.store import MetaStore
 from statestore.objectstore.base import ObjectInfo
 from statestore.objectstore.local import LocalObjectStore
 
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
 Progress = Callable[[str], None]
-
-
-class BadDurationError(InputError):
-    """A time span that is not understood."""
-
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
-
-    def __str__(self) -> str:
-        return f"{self.found!r} is no time span; give a number and a unit, as in 90s, 15m, 36h or 7d"
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """What time travel may reach: the last `keep_epochs` published epochs, and every moment of the last `keep_ms`."""
-
-    keep_epochs: int = 1
-    keep_ms: int = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +30,6 @@ class Cleaning:
     temporary: tuple[ObjectInfo, ...]  # files that killed processes left in a local store
 
 
-def duration_ms(text: str) -> int:
-    """A time span such as 7d in milliseconds. Raises BadDurationError."""
-    found = re.fullmatch(r"(\d+)\s*([smhd])", text.strip())
-    if found is None:
-        raise BadDurationError(text)
-    return int(found[1]) * _UNITS_MS[found[2]]
-
-
 def clean(meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = lambda _: None) -> Cleaning:
     """Apply retention and vacuum the store.
 
@@ -67,10 +38,24 @@ def clean(meta: MetaStore, retention: Retention, *, dry_run: bool = False, progr
 
     Raises: SettingError for a retention that keeps nothing; errors of the object store. Run again, it goes on.
     """
-    closed: tuple[int, ...] = ()
-    if not dry_run:
-        closed = meta.close_lapsed_compactions()
-        meta.retain(retention.keep_epochs, retention.keep_ms)
+    closed = () if dry_run else apply_retention(meta, retention)
+    return sweep(meta, closed, dry_run=dry_run, progress=progress)
+
+
+def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
+    """Close compaction tasks whose compactor is gone, and raise the floor to what retention keeps. Returns the ids of those tasks.
+
+    Raises: SettingError for a retention that keeps nothing.
+    """
+    closed = meta.close_lapsed_compactions()
+    meta.retain(retention.keep_epochs, retention.keep_ms)
+    return closed
+
+
+def sweep(
+    meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = lambda _: None
+) -> Cleaning:
+    """Remove what is of no use with the floor where it is. `closed`: tasks that were closed before, for the report."""
     report = vacuum(meta, dry_run=dry_run, progress=progress)
     temporary = meta.objects.sweep_temporary(dry_run=dry_run) if isinstance(meta.objects, LocalObjectStore) else ()
     return Cleaning(meta.latest().min_readable_epoch, closed, report, temporary)
@@ -94,15 +79,18 @@ def show_cleaning(done: Cleaning, *, names: bool) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that `tussock vacuum` and this module share."""
-    keep = "every moment of so long ago stays readable, such as 36h or 7d (default 1d)"
-    parser.add_argument("--keep", type=str, default="1d", metavar="SPAN", help=keep)
-    parser.add_argument("--keep-epochs", type=int, default=1, metavar="N", help="and the last N published epochs (default 1)")
+    keep = "every moment of so long ago stays readable, such as 36h or 7d (default: the pipeline's, or 1d)"
+    parser.add_argument("--keep", metavar="SPAN", help=keep)
+    parser.add_argument("--keep-epochs", type=int, metavar="N", help="and the last N published epochs (default: the pipeline's, or 1)")
     parser.add_argument("--dry-run", action="store_true", help="only list what could go, with reasons and sizes")
 
 
-def run_vacuum(meta: MetaStore, chosen: argparse.Namespace) -> None:
-    """`tussock vacuum`."""
-    retention = Retention(chosen.keep_epochs, duration_ms(chosen.keep))
+def run_vacuum(meta: MetaStore, chosen: argparse.Namespace, usual: Retention) -> None:
+    """`tussock vacuum`. `usual`: what the options, where they are left out, stand for."""
+    retention = Retention(
+        usual.keep_epochs if chosen.keep_epochs is None else chosen.keep_epochs,
+        usual.keep_ms if chosen.keep is None else duration_ms(chosen.keep),
+    )
     done = clean(meta, retention, dry_run=chosen.dry_run, progress=lambda line: print(line, file=sys.stderr, flush=True))
     print(show_cleaning(done, names=chosen.dry_run))
 
@@ -114,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     chosen = parser.parse_args(arguments)
     try:
-        run_vacuum(open_meta(chosen.store), chosen)
+        run_vacuum(open_meta(chosen.store), chosen, Retention())
     except TussockError as err:
         print(f"error: {err}", file=sys.stderr)
         return 1

@@ -103,7 +103,7 @@ def commit_version(pipeline: Pipeline) -> Any:
 
     @task(task_id="commit_version", pool=pool_of(pipeline.name))
     def commit(name: str) -> dict[str, str]:
-        with _no_retry():
+        with no_retry():
             return steps.commit(name)
 
     return commit(pipeline.name)
@@ -120,7 +120,7 @@ def publish_views(pipeline: Pipeline) -> Any:
     @task(task_id="publish_views", pool=pool_of(pipeline.name), outlets=[alias_of(pipeline.name)])
     def publish(name: str) -> dict[str, str]:
         context = get_current_context()
-        with _no_retry():
+        with no_retry():
             published = steps.publish(name, _committed_epoch(context))
         events = context["outlet_events"][alias_of(name)]
         for view, (rows, changed) in published.views.items():
@@ -135,10 +135,10 @@ def publish_views(pipeline: Pipeline) -> Any:
 class SubmitJob(SparkSubmitOperator):
     """Submits one of `jobs/*.py` with this checkout's code, through the connection `spark_default`."""
 
-    def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, **more: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, pool: str | None = None, **more: Any) -> None:
         super().__init__(
             task_id=task_id,
-            pool=pool_of(pipeline.name),
+            pool=pool or pool_of(pipeline.name),
             conn_id=SPARK_CONNECTION,
             name=f"{pipeline.name}.{task_id}",
             application=str(steps.ROOT / "jobs" / application),
@@ -188,7 +188,7 @@ class ValidateViews(SubmitJob):
 
 
 @contextmanager
-def _no_retry() -> Iterator[None]:
+def no_retry() -> Iterator[None]:
     """What the user has to correct fails at once: another try would meet it again. Lost races and servers that are away are tried again."""
     try:
         yield
@@ -198,7 +198,7 @@ def _no_retry() -> Iterator[None]:
 
 def _inject(name: str, context: Any) -> dict[str, str] | None:
     start, end = run_interval(context) or (None, None)
-    with _no_retry():
+    with no_retry():
         return steps.inject(name, start, end, {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id})
 
 

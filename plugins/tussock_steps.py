@@ -1,4 +1,4 @@
-"""What the tasks of an epoch DAG do that need no Spark: pin, commit, publish. Knows the engine, and nothing of Airflow.
+"""What the tasks of the DAGs do that need no Spark: pin, commit, publish; retain, vacuum. Knows the engine, and nothing of Airflow.
 
 Each step may be run again, and by two tasks at once: it looks at the store first and does what is left to do. Names and epochs travel
 between tasks, never data; an epoch travels as text, for it does not fit into the numbers of a browser.
@@ -113,3 +113,29 @@ def publish(name: str, epoch: int) -> Publication:
     return Publication(
         epoch, version.id, {view: (rows.get(view), changed.get(view, 0)) for view in views}, "none" if record is None else "passed"
     )
+
+
+def retain(name: str) -> dict[str, str]:
+    """Apply the pipeline's retention: nobody starts to read below the floor from here on. Never goes back."""
+    from jobs.vacuum import apply_retention
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    meta = open_meta(pipeline)
+    apply_retention(meta, pipeline.upkeep.retention)
+    version = meta.latest()
+    return {"floor": str(version.min_readable_epoch), "version": str(version.id)}
+
+
+def compaction_due(name: str) -> tuple[str, ...]:
+    """Why the pipeline's store is to be compacted, most urgent first; empty: nothing is due."""
+    from jobs.compaction import due
+
+    return tuple(pick.reason for pick in due(open_meta(find_pipeline(name, pipelines_folder()))))
+
+
+def vacuum(name: str) -> dict[str, str | int]:
+    """Remove what nobody can read or commit any more. Returns how much that was, and what the store holds now."""
+    from jobs.vacuum import sweep
+
+    done = sweep(open_meta(find_pipeline(name, pipelines_folder()))).vacuumed
+    return {"removed objects": len(done.garbage), "removed bytes": done.garbage_bytes, "kept bytes": done.kept_bytes}

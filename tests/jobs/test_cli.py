@@ -32,6 +32,13 @@ COMMANDS = (
     "barrier",
     "barrier show",
     "barrier abandon",
+    "compact",
+    "vacuum",
+    "scrub",
+    "pin",
+    "pin add",
+    "pin list",
+    "pin remove",
 )
 
 

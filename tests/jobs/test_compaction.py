@@ -20,32 +20,17 @@ from statestore.hummock.compaction import MergePiece
 from statestore.hummock.compaction_picker import CompactionOptions
 from statestore.hummock.errors import DamagedSstError
 from statestore.hummock.vacuum import vacuum
-from statestore.meta.barrier import BarrierPlan
 from statestore.meta.compaction import LEASE_MS
 from statestore.meta.store import MetaStore
 from statestore.meta.version import CompactionTask
 from statestore.objectstore.base import ObjectStoreUnavailableError
 from statestore.objectstore.local import LocalObjectStore
 from tests.memory_store import MemoryObjectStore
-from tests.statestore.hummock.catalogs import catalog_of
-from tests.statestore.hummock.living_store import TABLE, LivingStore
+from tests.statestore.hummock.living_store import living_store
 from tests.statestore.meta.make import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = CompactionOptions(base_bytes=1 << 20, small_bytes=1 << 10, target_bytes=20_000)
-
-
-def living_store(objects: MemoryObjectStore | LocalObjectStore, epochs: int = 4, rows: int = 400) -> LivingStore:
-    """A store whose catalog knows its table, after some epochs that each write it whole."""
-    store = LivingStore(objects)
-    version = store.meta.latest()
-    barrier = store.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog_of((TABLE,))))
-    manifest = store.upload(barrier, first := dict.fromkeys(range(rows), -1))
-    store.meta.commit_epoch(store.meta.seal(manifest))
-    store.committed(manifest, first)
-    for number in range(1, epochs):
-        store.run({n: n * 100 + number for n in range(rows)})
-    return store
 
 
 def test_compaction_goes_on_until_nothing_is_due_and_changes_no_row() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.pipeline import PipelineError, UnknownPipelineError, find_pipeline, load_pipeline, pipeline_names
+from jobs.pipeline import PipelineError, UnknownPipelineError, UpkeepSettings, find_pipeline, load_pipeline, pipeline_names
+from jobs.retention import Retention
 
 MINIMAL = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'
 
@@ -22,6 +23,7 @@ def test_a_minimal_pipeline_gets_the_documented_defaults(tmp_path: Path) -> None
     assert (pipeline.name, pipeline.store, pipeline.data, pipeline.time_zone) == ("shop", "s3://bucket/shop", None, "UTC")
     assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes) == (2, 256, 268_435_456)
     assert (pipeline.schedule, pipeline.quality, pipeline.spark) == (None, None, {})
+    assert pipeline.upkeep == UpkeepSettings("@hourly", Retention(keep_epochs=1, keep_ms=24 * 3_600_000))
     assert pipeline.sql == (tmp_path / "pipelines/shop/views.sql",)
 
 
@@ -45,6 +47,10 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
         max_bytes = 1_000
         [spark]
         "spark.driver.memory" = "1g"
+        [upkeep]
+        schedule = "30 4 * * *"
+        keep = "36h"
+        keep_epochs = 10
         [quality]
         docs = "docs"
     """
@@ -57,6 +63,7 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert (pipeline.schedule.cron, pipeline.schedule.catchup) == ("15 2 * * *", True)
     assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes) == (4, 512, 1000)
     assert pipeline.spark == {"spark.driver.memory": "1g"}
+    assert pipeline.upkeep == UpkeepSettings("30 4 * * *", Retention(keep_epochs=10, keep_ms=36 * 3_600_000))
     assert pipeline.quality is not None
     assert (pipeline.quality.folder, pipeline.quality.docs) == (tmp_path / "pipelines/shop/quality", tmp_path / "docs")
 
@@ -86,6 +93,18 @@ MISTAKES = {
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-02\nend = 2013-01-01',
         "schedule.end: found 2013-01-01T00:00:00+00:00, expected not before start",
     ),
+    "an upkeep schedule that is none": (
+        MINIMAL + '[upkeep]\nschedule = "nightly"',
+        "upkeep.schedule: found text 'nightly', expected a cron expression of five fields, or one of @hourly, @daily, @weekly, @monthly, "
+        '@quarterly, @yearly, or "none"',
+    ),
+    "a span without a unit": (MINIMAL + '[upkeep]\nkeep = "7"', "upkeep.keep: found text '7', expected a time span: a number and a unit"),
+    "a span that is a number": (MINIMAL + "[upkeep]\nkeep = 7", "upkeep.keep: found integer 7, expected a text that is not empty"),
+    "retention that keeps nothing": (
+        MINIMAL + "[upkeep]\nkeep_epochs = 0",
+        "upkeep.keep_epochs: found integer 0, expected a whole number from 1 to 1024",
+    ),
+    "a misspelled key of upkeep": (MINIMAL + "[upkeep]\nkeep_epoch = 3", "upkeep.keep_epoch: found an unknown key, expected 'keep_epochs'"),
     "vnodes that are no power of two": (MINIMAL + "[epoch]\nvnodes = 100", "epoch.vnodes: found 100, expected a power of two"),
     "more units than vnodes": (MINIMAL + "[epoch]\nvnodes = 2\nunits = 4", "epoch.units: found 4, expected at most vnodes, 2"),
     "a setting that is no text": (MINIMAL + '[spark]\n"spark.cores.max" = 2', "spark.spark.cores.max: found integer 2, expected a text"),

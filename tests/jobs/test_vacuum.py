@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs.cli import main
-from jobs.vacuum import BadDurationError, duration_ms
+from jobs.retention import BadDurationError, duration_ms
 from jobs.vacuum import main as vacuum_main
 from statestore.meta.names import data_prefix
 from statestore.objectstore.local import LocalObjectStore
@@ -78,6 +78,21 @@ def test_a_scrub_says_what_is_damaged_what_it_costs_and_exits_with_1(store: Livi
     assert f"missing: {older.name} (level 1)" in told.out
     assert "table 7, of no relation: 2 ranges of keys cannot be read" in told.out
     assert "2 objects are damaged or missing" in told.err
+
+
+def test_what_a_pipeline_keeps_is_what_its_vacuum_keeps_unless_it_is_told_otherwise(
+    store: LivingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pipelines/shop"
+    folder.mkdir(parents=True)
+    toml = f'name = "shop"\nstore = "{store.objects.uri}"\nsql = ["a.sql"]\n[upkeep]\nkeep = "0s"\nkeep_epochs = 3\n'
+    (folder / "pipeline.toml").write_text(toml)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    epochs = store.meta.latest().epochs
+    assert main(["vacuum", "--pipeline", "shop"]) == 0
+    assert f"the oldest readable epoch is {epochs[-3]}" in capsys.readouterr().out
+    assert main(["vacuum", "--pipeline", "shop", "--keep-epochs", "2"]) == 0
+    assert f"the oldest readable epoch is {epochs[-2]}" in capsys.readouterr().out
 
 
 def test_retention_that_is_not_understood_is_refused(store: LivingStore, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from statestore.meta.store import MetaStore
 from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
 from statestore.objectstore.base import ObjectStore
 from tests.memory_store import MemoryObjectStore
+from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import sealed, storage_key
 from tests.statestore.meta.make import Clock
 
@@ -92,6 +93,19 @@ class LivingStore:
     def data(self) -> set[str]:
         """Objects below data/."""
         return {found.name for found in self.objects.list("data/")}
+
+
+def living_store(objects: ObjectStore, epochs: int = 4, rows: int = 400) -> LivingStore:
+    """A store whose catalog knows its table, so that compaction keeps it, after some epochs that each write it whole."""
+    store = LivingStore(objects)
+    version = store.meta.latest()
+    barrier = store.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog_of((TABLE,))))
+    manifest = store.upload(barrier, first := dict.fromkeys(range(rows), -1))
+    store.meta.commit_epoch(store.meta.seal(manifest))
+    store.committed(manifest, first)
+    for number in range(1, epochs):
+        store.run({n: n * 100 + number for n in range(rows)})
+    return store
 
 
 def named_by(version: HummockVersion) -> set[str]:

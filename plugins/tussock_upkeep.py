@@ -1,0 +1,69 @@
+"""The three tasks of an upkeep DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
+
+    raise_floor >> compact >> vacuum
+
+None of them takes a slot of the pipeline's pool: they run beside epochs, readers, other compactors and each other's retries. The version
+log decides who merges what, vacuum removes what nobody can commit any more, and each task goes on where it was killed.
+"""
+
+from typing import Any
+
+import tussock_steps as steps
+from airflow.sdk import Param, task
+from tussock_operators import SubmitJob, no_retry
+
+from jobs.pipeline import Pipeline
+
+POOL = "default_pool"
+
+PARAMS = {
+    "full": Param(
+        False,
+        type="boolean",
+        title="Everything",
+        description="Merge all SSTs into the last level, whatever is due. Reads and writes the whole store.",
+    )
+}
+"""The field of the trigger form."""
+
+
+def raise_floor(pipeline: Pipeline) -> Any:
+    """Let go of the epochs that retention no longer keeps, so that the compaction after it drops their rows."""
+
+    @task(task_id="raise_floor", pool=POOL)
+    def retain(name: str) -> dict[str, str]:
+        with no_retry():
+            return steps.retain(name)
+
+    return retain(pipeline.name)
+
+
+def compact(pipeline: Pipeline) -> "CompactStore":
+    """Merge what is due, in rounds, the pieces of a round in parallel: one Spark application, or none where nothing is due."""
+    return CompactStore(pipeline=pipeline, task_id="compact", application="compaction.py", pool=POOL)
+
+
+def vacuum(pipeline: Pipeline) -> Any:
+    """Remove the objects that nobody can read or commit any more."""
+
+    @task(task_id="vacuum", pool=POOL)
+    def remove(name: str) -> dict[str, str | int]:
+        with no_retry():
+            return steps.vacuum(name)
+
+    return remove(pipeline.name)
+
+
+class CompactStore(SubmitJob):
+    """`jobs/compaction.py` until nothing is due."""
+
+    def execute(self, context: Any) -> None:
+        full = bool(context["params"]["full"])
+        with no_retry():
+            reasons = steps.compaction_due(self.pipeline_name)
+        if not reasons and not full:
+            self.log.info("nothing is due")
+            return
+        for reason in reasons:
+            self.log.info("due: %s", reason)
+        self.submit(context, ["--spark", *(["--full"] if full else [])])

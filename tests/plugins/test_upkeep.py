@@ -1,0 +1,62 @@
+"""The steps of an upkeep DAG that need no Spark, against a real store."""
+
+from pathlib import Path
+
+import pytest
+import tussock_steps as steps
+
+from jobs.compaction import compact
+from statestore.meta.errors import NotInitialisedError
+from statestore.objectstore.local import LocalObjectStore
+from tests.statestore.hummock.living_store import LivingStore, living_store, named_by
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LivingStore:
+    """The store of a pipeline `shop` that keeps two epochs, after five epochs that each write every row."""
+    folder = tmp_path / "pipelines/shop"
+    folder.mkdir(parents=True)
+    toml = f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["a.sql"]\n[upkeep]\nkeep = "0s"\nkeep_epochs = 2\n'
+    (folder / "pipeline.toml").write_text(toml)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    return living_store(LocalObjectStore(tmp_path / "store"), epochs=5, rows=50)
+
+
+def test_one_round_of_upkeep_leaves_what_retention_keeps_and_the_next_has_nothing_to_do(store: LivingStore) -> None:
+    epochs = store.meta.latest().epochs
+    floor = steps.retain("shop")
+    assert floor == {"floor": str(epochs[-2]), "version": str(store.meta.latest().id)}
+    assert steps.compaction_due("shop") == ("the oldest run of L0 sinks to level 7: none of its keys are there",)
+    compact(store.open("compactor"))
+    before = len(list(store.objects.list("")))
+    done = steps.vacuum("shop")
+    version = store.meta.latest()
+    assert done["removed objects"] == before - len(list(store.objects.list(""))) >= 5
+    assert done["kept bytes"] == sum(len(store.objects.get(name)) for name in named_by(version))
+    assert store.data() == named_by(version)
+    assert version.epochs == epochs[-2:]
+    for epoch in epochs[-2:]:
+        store.check(version, epoch)
+
+    assert steps.retain("shop") == {"floor": floor["floor"], "version": str(version.id)}, "without effect: no delta"
+    assert steps.compaction_due("shop") == ()
+    assert steps.vacuum("shop")["removed objects"] == 0
+
+
+def test_an_epoch_that_runs_meanwhile_loses_nothing_to_any_step(store: LivingStore) -> None:
+    barrier = store.inject()
+    early = store.upload(barrier, {1: 111})
+    steps.retain("shop")
+    compact(store.open("compactor"))
+    steps.vacuum("shop")
+    store.meta.commit_epoch(store.meta.seal(early))
+    store.committed(early, {1: 111})
+    store.check(store.meta.latest(), barrier.epoch)
+
+
+def test_upkeep_of_a_store_that_was_not_made_yet_is_told(store: LivingStore, tmp_path: Path) -> None:
+    toml = tmp_path / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text().replace("/store", "/elsewhere"))
+    for step in (steps.retain, steps.compaction_due, steps.vacuum):
+        with pytest.raises(NotInitialisedError, match="elsewhere holds no store"):
+            step("shop")
