@@ -63,7 +63,11 @@ class HashAggExecutor:
             return empty_chunk(node.types)
         keys, change = group_partials(self._layout, chunk, len(node.keys)) if node.partial else group_rows(self._layout, chunk, node.keys)
         groups = pa.table(keys, names=[f"c{i}" for i in range(len(keys))]) if keys else no_columns(1)
-        found = self._values.get_rows(groups)
+        located = self._values.locate(groups)  # from here on all is in the state's order, and so is the view's change
+        keys = [located.take(key) for key in keys]
+        groups = pa.table(keys, names=groups.column_names) if keys else groups
+        change = [[located.take(column) for column in state] for state in change]
+        found = self._values.get_located(located)
         before = self._layout.split(found.rows.columns[len(keys) :])
         after = self._advance(chunk, groups, before, change)
         rows = after[0][0].to_numpy(zero_copy_only=False)
@@ -72,8 +76,7 @@ class HashAggExecutor:
         existed = found.found.to_numpy(zero_copy_only=False)
         live = (rows > 0) | (not keys)
         states = pa.table([*keys, *(column for state in after for column in state)], names=found.rows.column_names)
-        self._values.delete_rows(found.rows.filter(pa.array(existed & ~live)))
-        self._values.insert_rows(states.filter(pa.array(live)))
+        self._values.replace_located(located, states, existed, live)
         old, new = self._results(groups, before, existed), self._results(groups, after, live)
         same = existed & live & same_rows(old, new)
         return difference(old.filter(pa.array(existed & ~same)), new.filter(pa.array(live & ~same)))

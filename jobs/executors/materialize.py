@@ -56,7 +56,8 @@ class MaterializeExecutor:
         count = gone.num_rows + come.num_rows
         if count == 0:
             return
-        found = self._table.get_rows(pa.concat_tables([gone.select(key), come.select(key)]) if key else no_columns(count))
+        keys = pa.concat_tables([gone.select(key), come.select(key)]) if key else no_columns(count)
+        found = self._table.get_rows(keys, again=False)
         there = found.found.to_numpy(zero_copy_only=False)
         absent = ~(there[: gone.num_rows] & same_rows(found.rows.slice(0, gone.num_rows), gone))
         if absent.any():

@@ -68,6 +68,14 @@ class MemTable:
         """No row has one of these keys from now on; `rows` are the rows that go."""
         self._append(keys, rows, False)
 
+    def write(self, keys: pa.BinaryArray, puts: npt.NDArray[np.bool_], rows: pa.Table, touched: npt.NDArray[np.bool_]) -> None:
+        """Of the keys that are touched, put the rows of some and delete the others: all arguments are aligned with `keys`."""
+        if touched.all():
+            self._pend(MemRun(keys, puts, rows))
+        else:
+            chosen = pa.array(touched)
+            self._pend(MemRun(keys.filter(chosen), puts[touched], rows.filter(chosen)))
+
     def settle(self) -> MemRun:
         """All changes so far, sorted. Cost: nothing if there was no write since the last call, else a sort."""
         if self._pending:
@@ -83,15 +91,18 @@ class MemTable:
         return taken
 
     def _append(self, keys: pa.BinaryArray, rows: pa.Table, put: bool) -> None:
-        if len(keys):
-            self._pending.append(MemRun(keys, np.full(len(keys), put), rows))
+        self._pend(MemRun(keys, np.full(len(keys), put), rows))
+
+    def _pend(self, run: MemRun) -> None:
+        if len(run):
+            self._pending.append(run)
 
 
 def _last_of_each_key(runs: list[MemRun]) -> MemRun:
     keys = pa.concat_arrays([run.keys for run in runs]) if len(runs) > 1 else runs[0].keys
     puts = np.concatenate([run.puts for run in runs])
     rows = pa.concat_tables([run.rows for run in runs]).combine_chunks()
-    if _strictly_ascending(keys):
+    if strictly_ascending(keys):
         return MemRun(keys, puts, rows)
     order = probe_order(keys)
     in_order = keys.take(pa.array(order))
@@ -102,8 +113,8 @@ def _last_of_each_key(runs: list[MemRun]) -> MemRun:
     return MemRun(in_order, puts[order], rows.take(pa.array(order)))
 
 
-def _strictly_ascending(keys: pa.BinaryArray) -> bool:
-    """Executors that work in key order write in key order: noticing it costs a tenth of sorting."""
+def strictly_ascending(keys: pa.BinaryArray) -> bool:
+    """Whether storage keys are sorted, each once. Executors that work in key order write in it: noticing costs a tenth of sorting."""
     if (width := max_width(keys)) <= NARROW:
         fixed = fixed_keys(keys, width)
         return bool((fixed[1:] > fixed[:-1]).all())

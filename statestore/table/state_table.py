@@ -5,6 +5,7 @@ find may come from the rows that this process remembers of the epoch before (row
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.sorted_keys import Positions, probe_order
 from statestore.hummock.sst_format import DELETE, PUT
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import TableSchema
-from statestore.table.mem_table import MemRun, MemTable
+from statestore.table.mem_table import MemRun, MemTable, strictly_ascending
 from statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
 from statestore.table.row_cache import UnitRows
 from statestore.table.schema import Found, PrefixRows
@@ -26,6 +28,18 @@ from statestore.vnode import fixed_values, null_mask
 Row = tuple[Any, ...]
 SCAN_BATCH_ROWS = 64 * 1024
 _DEEPER = 8  # a limited scan that met deletes asks again for this many times more rows
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Distinct primary keys in the order in which their table stores rows: reading and writing in it costs least."""
+
+    order: Positions  # (n,) the place of each among the keys that were given
+    keys: pa.BinaryArray  # (n,) storage keys, ascending
+
+    def take(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+        """A column aligned with the keys that were given, in this order."""
+        return column.take(pa.array(self.order))
 
 
 class StateTable:
@@ -72,7 +86,35 @@ class StateTable:
         Raises: WrongColumnsError, and what a read of the store raises.
         Cost: a search in the MemTable and in what is remembered, one batched read of the store for the keys that are in neither.
         """
+        return self._read(self.layout.keys_of(keys), again)
+
+    def locate(self, keys: pa.Table) -> Located:
+        """Encode and sort primary keys, for `get_located` and `replace_located`.
+
+        Args:
+            keys: (n,) the key's columns in key order. Requires: no key twice.
+
+        Raises: WrongColumnsError. Cost: one encoding and one sort.
+        """
         encoded = self.layout.keys_of(keys)
+        if strictly_ascending(encoded):
+            return Located(np.arange(len(encoded)), encoded)
+        order = probe_order(encoded)
+        return Located(order, encoded.take(pa.array(order)))
+
+    def get_located(self, located: Located, again: bool = True) -> Found:
+        """As `get_rows`, aligned with the located keys."""
+        return self._read(located.keys, again)
+
+    def replace_located(self, located: Located, rows: pa.Table, before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> None:
+        """Put the row of each located key where there is one `after`, delete it where there was one `before` only.
+
+        Requires: `rows` (whole, aligned with the keys) have these very keys, also where they are deleted. Raises WrongColumnsError.
+        Cost: none where all have rows; else a copy of those that do.
+        """
+        self._mem.write(located.keys, after, self.layout.as_rows(rows), before | after)
+
+    def _read(self, encoded: pa.BinaryArray, again: bool) -> Found:
         changed = self._mem.settle()
         if not len(changed):
             return self._below(encoded, again)

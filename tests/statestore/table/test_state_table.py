@@ -319,3 +319,32 @@ def test_many_rows_over_many_blocks_agree_with_plain_columns(objects: ObjectStor
     ordered = pa.concat_tables(StorageTable(NUMBERS, store.reader, 5, V).scan_ordered(columns=[0, 2]))
     assert np.array_equal(ordered["c0"].to_numpy(), np.flatnonzero(value >= 0))
     assert np.array_equal(ordered["c2"].to_numpy(), np.flatnonzero(value >= 0) * 2)
+
+
+def test_located_keys_are_read_and_replaced_in_the_order_of_the_store(store: Store) -> None:
+    rng = random.Random(4)
+    content: dict[int, tuple[Any, ...]] = {}
+    for epoch in range(1, 8):
+        table = open_table(NUMBERS, store, epoch - 1)
+        keys = rng.sample(range(60), rng.choice((0, 1, 40)))
+        located = table.locate(pa.table({"k": pa.array(keys, pa.int64())}))
+        ordered = [keys[place] for place in located.order.tolist()]
+        assert sorted(ordered) == sorted(keys)
+        assert located.keys.to_pylist() == sorted(located.keys.to_pylist())
+        found = table.get_located(located)
+        assert [row[0] if there else None for row, there in zip(tuples(found.rows), found.found.to_pylist(), strict=True)] == [
+            key if key in content else None for key in ordered
+        ]
+        after = np.array([rng.random() < 0.6 for _ in ordered], np.bool_)
+        rows = [(key, epoch, rng.randrange(9)) for key in ordered]
+        table.replace_located(located, rows_of(NUMBERS, rows), np.asarray(found.found, np.bool_), after)
+        for row, there in zip(rows, after.tolist(), strict=True):
+            if there:
+                content[row[0]] = row
+            else:
+                content.pop(row[0], None)
+        got = table.get_rows(pa.table({"k": list(range(60))}))
+        assert [row for row, there in zip(tuples(got.rows), got.found.to_pylist(), strict=True) if there] == [
+            content[key] for key in sorted(content)
+        ]
+        store.ingest(table.seal(), epoch)
