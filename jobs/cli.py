@@ -13,7 +13,7 @@ import pyarrow as pa
 from jobs.barrier import MAX_EPOCH_BYTES, Change, abandon, inject, logged_statements
 from jobs.cli_parser import Run, build_parser
 from jobs.compaction import run_compact
-from jobs.epoch import advance, interval_of
+from jobs.epoch import EpochSummary, advance, interval_of, show_summary
 from jobs.pipeline import Pipeline, find_pipeline
 from jobs.process import open_meta, store_address
 from jobs.reader import open_table
@@ -21,7 +21,6 @@ from jobs.retention import Retention
 from jobs.session import Session
 from jobs.sources.listing import absolute_path
 from jobs.spark import debugging, spark_session
-from jobs.summary import EpochSummary, show_summary
 from jobs.upkeep import run_pin_add, run_pin_list, run_pin_remove, run_scrub
 from jobs.vacuum import run_vacuum
 from statestore.errors import InputError, MustStopError, TussockError
@@ -235,14 +234,15 @@ def _inspect_rows(chosen: argparse.Namespace) -> None:
     wanted = [i for i, (r, _) in tables.items() if chosen.table in (str(i), r.name)]
     if not wanted:
         raise NoSuchTableError(chosen.table, known)
-    stored = open_table(meta.objects, version, tables[wanted[-1]][1], chosen.epoch)
+    epoch = version.epoch if chosen.epoch is None else chosen.epoch
     left = chosen.limit
     parts: list[pa.Table] = []
-    for part in stored.scan():
-        parts.append(part.slice(0, left))
-        left -= parts[-1].num_rows
-        if left <= 0:
-            break
+    with meta.reading(epoch) as pinned:
+        for part in open_table(meta.objects, pinned, tables[wanted[-1]][1], epoch).scan():
+            parts.append(part.slice(0, left))
+            left -= parts[-1].num_rows
+            if left <= 0:
+                break
     print(table_text(pa.concat_tables(parts)) if parts else "no rows")
 
 

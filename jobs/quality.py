@@ -213,17 +213,23 @@ class QualityGate:
 def validate_epoch(
     spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, epoch: int, small_view_rows: int = SMALL_VIEW_ROWS
 ) -> QualityRecord:
-    """Run all suites of a pipeline over its views at a committed epoch, and keep the record.
+    """Run all suites of a pipeline over its views at a committed epoch, and keep the record. What they read is pinned meanwhile.
 
     Raises: QualitySuiteError; EpochNotCommittedError, EpochExpiredError.
     Cost: a view of up to `small_view_rows` stored rows is read whole. Of a larger one, expectations by row read what changed since the
     published epoch, if that passed this very suite; only the others read it whole.
     """
-    from jobs.reader import relation_frame, stored_table
-    from statestore.meta.readable import check_readable
+    with meta.reading(epoch) as version:
+        record = _validate(spark, meta, pipeline, version, epoch, small_view_rows)
+    write_record(meta.objects, record)
+    return record
 
-    version = meta.latest()
-    check_readable(version, epoch)
+
+def _validate(
+    spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, version: HummockVersion, epoch: int, small_view_rows: int
+) -> QualityRecord:
+    from jobs.reader import relation_frame, stored_table
+
     passed = read_record(meta.objects, version.published) if version.published else None
     relations = {relation.name: relation for relation in version.catalog.at(epoch) if relation.kind != "source"}
     suites = [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
@@ -242,9 +248,7 @@ def validate_epoch(
             if part.items:
                 frame = relation_frame(spark, meta.objects.uri, at, relation, epoch)
                 views[-1] = _with(views[-1], gate.check(suite, part, frame, epoch, _key_columns(relation)))
-    record = QualityRecord(epoch, tuple(views))
-    write_record(meta.objects, record)
-    return record
+    return QualityRecord(epoch, tuple(views))
 
 
 def _with(view: ViewQuality, found: Found) -> ViewQuality:

@@ -50,6 +50,9 @@ def scan_relation(
 
     Args:
         version: any version that holds `epoch` (committed at or after it, floor not above it).
+
+    Requires: the version's SSTs stay while rows are taken: it came from `MetaStore.reading` or `pinned_version`, or it is the base of an
+    open barrier. Else compaction and vacuum may remove them under the scan: MissingSstError, never a wrong row.
     """
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
@@ -58,7 +61,10 @@ def scan_relation(
 
 
 def relation_frame(spark: SparkSession, store_uri: str, version: HummockVersion, relation: Relation, epoch: int) -> DataFrame:
-    """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves."""
+    """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
+
+    Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
+    """
     stored_table(relation)
     pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
     units = np.asarray(version.mapping.units)

@@ -8,11 +8,15 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.compaction import compact
 from jobs.epoch import advance
 from jobs.pipeline import load_pipeline
+from jobs.process import open_meta
 from jobs.quality import SAMPLE_KEYS, Failure, Found, QualityGate, QualityGateError, QualityRecord, ViewQuality, validate_epoch
+from jobs.retention import Retention
 from jobs.session import Session
 from jobs.suite import QualitySuiteError, read_suite
+from jobs.vacuum import clean
 
 pytestmark = pytest.mark.spark
 EPOCH = 1_357_084_800_000 << 16  # 2013-01-02
@@ -145,6 +149,45 @@ def test_expectations_by_row_are_told_from_those_that_need_all_rows(tmp_path: Pa
     file = tmp_path / "full.json"
     file.write_text(json.dumps({"expectations": [by_row], "meta": {"scan": "full"}}))
     assert (read_suite(file).by_row.items, read_suite(file).by_view.items) == ((), (by_row,))
+
+
+def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True)
+    (folder / "quality/dear.json").write_text(json.dumps({"expectations": [expectation("expect_column_values_to_be_unique", column="id")]}))
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
+    )
+    with Session(f"{tmp_path}/store", spark) as session:
+        meta = session.meta
+        session.execute("CREATE TABLE items (id int, price int, PRIMARY KEY (id))")
+        session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
+        for start in (0, 20, 40):
+            session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(start, start + 20)))
+            (summary,) = advance(spark, meta)
+        meta.publish(summary.epoch)
+        read = {sst.name for level in meta.latest().levels for sst in level}
+        check = QualityGate.check
+
+        def check_later(gate: QualityGate, *given: Any) -> Found:
+            """The frame is there, and nothing of it has been read yet."""
+            other = open_meta(f"{tmp_path}/store")
+            assert [task.outcome for task in compact(other, full=True)] == ["merged"]
+            session.execute("DELETE FROM items WHERE id = 1")
+            (later,) = advance(spark, other)
+            other.publish(later.epoch)
+            clean(other, Retention(keep_ms=0))
+            assert {sst.name for level in other.latest().levels for sst in level}.isdisjoint(read)
+            return check(gate, *given)
+
+        monkeypatch.setattr(QualityGate, "check", check_later)
+        (view,) = validate_epoch(spark, meta, load_pipeline(folder), summary.epoch).views
+        assert (view.rows, view.failures) == (60, ())
+        assert meta.pins() == ()
+        clean(meta, Retention(keep_ms=0))
+        assert read.isdisjoint(found.name for found in meta.objects.list("data/"))
 
 
 def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spark: SparkSession, tmp_path: Path) -> None:
