@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_floats, limbs_of_int128
 from jobs.executors.int128 import Int128, validity
+from jobs.executors.integer_groups import sums_by_integer
 from jobs.plan.nodes import Agg
 from statestore.types import arrow_type
 from statestore.vnode import null_mask, one_array
@@ -117,15 +118,14 @@ class WideSum:
     def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
         column = one_array(rows.column(self.arg))
         wide = Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(_integers(column))
-        if bool(wide.fits_int64().all()):
-            values = wide.low.view(np.int64)
-            # If even all rows together stay within 63 bits, one product and one sum will do.
-            if len(values) == 0 or int(np.abs(values.astype(np.float64)).max()) * int(np.abs(weights).sum()) < 2**62:
-                return Deposit([(pa.array(values * weights), "sum")], _wide_of_int64)
+        if (values := _narrow(wide, int(np.abs(weights).sum()))) is not None:
+            return Deposit([(pa.array(values * weights), "sum")], _wide_of_int64)
         limbs = limbs_of_int128(wide, weights)
         return Deposit([(pa.array(digit), "sum") for digit in limbs.digits], _wide_of_limbs)
 
     def spread(self, state: State) -> Deposit:
+        if (values := _narrow(Int128.of_decimals(state[0]), len(state[0]))) is not None:
+            return Deposit([(pa.array(values), "sum")], _wide_of_int64)
         return Deposit([(state[0], "sum")], _as_wide)
 
     def add(self, before: State, change: State) -> State:
@@ -245,21 +245,19 @@ class ValueLayout:
     def group(self, keys: Sequence[pa.Array], deposits: Sequence[Deposit]) -> tuple[list[pa.Array], list[State]]:
         """Group by `keys` (normalised; none: everything is one group) and bring every slot down to a state per group.
 
-        Returns: the distinct keys in order of first appearance, and per slot its collected columns. Cost: one grouping for all slots.
+        Returns: the distinct keys, in an order that the rows decide, and per slot its collected columns.
+        Cost: one grouping for all slots; a column that several of them want is summed once.
         """
-        names = [f"k{i}" for i in range(len(keys))]
-        columns: list[pa.Array] = list(keys)
-        wanted: list[tuple[str, str]] = []
-        for deposit in deposits:
-            for column, function in deposit.columns:
-                wanted.append((f"a{len(wanted)}", function))
-                columns.append(column)
-        table = pa.table(columns, names=[*names, *(name for name, _ in wanted)])
-        grouped = table.group_by(names, use_threads=False).aggregate(wanted)
-        # A column asked for twice, or another version's order of columns, must not matter: take them by name.
-        found = iter([one_array(grouped[f"{name}_{function}"]) for name, function in wanted])
-        states = [deposit.collect([next(found) for _ in deposit.columns]) for deposit in deposits]
-        return [one_array(grouped[name]) for name in names], states
+        wanted: list[tuple[pa.Array, str]] = []
+        places: list[int] = []  # of each deposit's columns, in order, in `wanted`
+        for column, function in (item for deposit in deposits for item in deposit.columns):
+            same = (i for i, (other, done) in enumerate(wanted) if done == function and other.equals(column))
+            if (place := next(same, len(wanted))) == len(wanted):
+                wanted.append((column, function))
+            places.append(place)
+        distinct, values = _grouped(keys, wanted)
+        found = iter([values[place] for place in places])
+        return distinct, [deposit.collect([next(found) for _ in deposit.columns]) for deposit in deposits]
 
 
 def value_layout(calls: Sequence[Agg], append_only: bool) -> ValueLayout:
@@ -287,6 +285,28 @@ def slots_of(call: Agg, append_only: bool) -> tuple[Slot, ...]:
             return (Extreme(call.arg, call.arg_type, call.function == "Max", not append_only),)
         case _:
             raise ValueError(f"aggregate {call.function!r}: the binder lets only Count, Sum, Average, Min and Max through")
+
+
+def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -> tuple[list[pa.Array], list[pa.Array]]:
+    """The distinct keys, and each column brought to one value per key by its function."""
+    only_sums = len(keys) == 1 and all(function == "sum" for _, function in wanted)
+    if only_sums and (summed := sums_by_integer(keys[0], [column for column, _ in wanted])) is not None:
+        return [summed[0]], summed[1]
+    names = [f"k{i}" for i in range(len(keys))]
+    table = pa.table([*keys, *(column for column, _ in wanted)], names=[*names, *(f"a{i}" for i in range(len(wanted)))])
+    grouped = table.group_by(names, use_threads=False).aggregate([(f"a{i}", function) for i, (_, function) in enumerate(wanted)])
+    # Another version's order of columns must not matter: take them by name.
+    values = [one_array(grouped[f"a{i}_{function}"]) for i, (_, function) in enumerate(wanted)]
+    return [one_array(grouped[name]) for name in names], values
+
+
+def _narrow(wide: Int128, rows: int) -> I64 | None:
+    """The integers as int64, if even all of them together, so many rows, stay within 63 bits; then one sum will do."""
+    if not bool(wide.fits_int64().all()):
+        return None
+    values = wide.low.view(np.int64)
+    largest = int(np.abs(values.astype(np.float64)).max()) if len(values) else 0
+    return values if largest * rows < 2**62 else None
 
 
 def _zero_for_null(values: State) -> State:

@@ -1,0 +1,65 @@
+"""Grouping by one integer column: sums by address or by sorting, where a general hash table would cost several times more.
+
+Identifiers are what most views group by. Where they are dense, as serial numbers are, a group's place is its key less the least key; where
+they are not, sorting is still cheaper than hashing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+I64 = npt.NDArray[np.int64]
+
+_SPARSEST = 4  # places per row that addressing may take
+
+
+def sums_by_integer(key: pa.Array, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[pa.Array]] | None:
+    """Sum int64 columns by an integer key.
+
+    Args:
+        key: (n,).
+        columns: (n,) each.
+
+    Returns: (distinct keys, ascending, of the key's type; per column its int64 sums, which wrap around beyond 64 bits), or None where this
+        way is not open: another type, NULLs, or no rows.
+    Cost: some 4 ns a row and column where keys are dense, else one sort of the keys and as much.
+    """
+    if len(key) == 0 or not all(_plain(column, pa.int64()) for column in columns):
+        return None
+    if not pa.types.is_signed_integer(key.type) or key.null_count:
+        return None
+    keys = key.to_numpy().astype(np.int64, copy=False)
+    values: list[I64] = [column.to_numpy() for column in columns]
+    least, greatest = int(keys.min()), int(keys.max())
+    found, sums = (
+        _by_address(keys, least, greatest - least + 1, values)
+        if greatest - least < _SPARSEST * len(keys)
+        else _by_sorting(keys, values)
+    )
+    return pa.array(found.astype(key.type.to_pandas_dtype(), copy=False), key.type), [pa.array(column) for column in sums]
+
+
+def _by_address(keys: I64, least: int, places: int, values: Sequence[I64]) -> tuple[I64, list[I64]]:
+    place = keys - least
+    there = np.zeros(places, np.bool_)
+    there[place] = True
+    taken = np.flatnonzero(there)
+    sums = []
+    for column in values:
+        total = np.zeros(places, np.int64)
+        np.add.at(total, place, column)
+        sums.append(total[taken])
+    return taken + least, sums
+
+
+def _by_sorting(keys: I64, values: Sequence[I64]) -> tuple[I64, list[I64]]:
+    order = np.argsort(keys)
+    ordered = keys[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    return ordered[first], [np.add.reduceat(column[order], first) for column in values]
+
+
+def _plain(column: pa.Array, kind: pa.DataType) -> bool:
+    return bool(column.type.equals(kind)) and column.null_count == 0
