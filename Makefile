@@ -9,10 +9,10 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export AIRFLOW_HOME := $(CURDIR)
 
-.PHONY: help setup demo up test test-deep check bench clean lock
+.PHONY: help setup demo up test test-deep check bench bench-store clean lock
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make .venv from requirements.lock, find or install Java 17
 	@scripts/setup.sh
@@ -35,6 +35,9 @@ check: setup ## ruff and mypy
 
 bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/results/
 	@python -m benchmarks
+
+bench-store: setup ## the state store against RocksDB and SlateDB, and its requests over slow S3
+	@python -m benchmarks.store
 
 clean: ## remove what the commands above made, but not .venv
 	@rm -rf .airflow .tussock build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,8 @@
     python -m benchmarks                         both, at the design's sizes
     python -m benchmarks group-by --bids 1000000 --runs 1
     python -m benchmarks small-epoch --rows 100000 1000000
+
+Without Spark, and on their own: `python -m benchmarks.store` (against RocksDB and SlateDB) and `python -m benchmarks.amplification`.
 """
 
 import argparse

@@ -40,6 +40,30 @@ class Comparison:
         return "" if self.budget is None else "ok" if self.ratio >= self.budget else "MISSED"
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured value that is no comparison of seconds."""
+
+    what: str
+    value: float
+    unit: str
+    at_least: float | None = None  # budget
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.at_least is None else "ok" if self.value >= self.at_least else "MISSED"
+
+
+def figures_of(figures: Iterable[Figure]) -> str:
+    """The figures as a text table, a line each."""
+    lines = []
+    for f in figures:
+        budget = "" if f.at_least is None else f">= {f.at_least:g} {f.unit}"
+        lines.append(f"{f.what:82}{f.value:>14,.2f} {f.unit:6}{budget:>14} {f.verdict}".rstrip())
+    return "\n".join(lines)
+
+
 def table_of(comparisons: Iterable[Comparison]) -> str:
     """The comparisons as a text table, two lines each."""
     lines = [f"{'':58}{'median s':>10}{'min':>9}{'max':>9}{'runs':>6}{'ratio':>8}{'budget':>9}"]
@@ -52,7 +76,7 @@ def table_of(comparisons: Iterable[Comparison]) -> str:
     return "\n".join(lines)
 
 
-def write_json(path: Path, comparisons: Iterable[Comparison], settings: Mapping[str, object]) -> None:
+def write_json(path: Path, comparisons: Iterable[Comparison], settings: Mapping[str, object], figures: Iterable[Figure] = ()) -> None:
     """Everything measured, and on what."""
     made = {
         "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
@@ -70,6 +94,10 @@ def write_json(path: Path, comparisons: Iterable[Comparison], settings: Mapping[
                 ],
             }
             for c in comparisons
+        ],
+        "figures": [
+            {"what": f.what, "value": f.value, "unit": f.unit, "at_least": f.at_least, "verdict": f.verdict, "facts": dict(f.facts)}
+            for f in figures
         ],
     }
     path.parent.mkdir(parents=True, exist_ok=True)

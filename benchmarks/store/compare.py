@@ -1,0 +1,159 @@
+"""Runs the parts on all engines, in turns, a process for each, and lays their figures side by side.
+
+RocksDB is measured at the full size. SlateDB's binding crosses from Python once a key, so it and Tussock are measured at a tenth of every
+size for their own lines. All processes have the same limits, cache sizes and data; nothing else of them runs meanwhile.
+"""
+
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.report import Comparison, Figure, Series
+from benchmarks.store.requests import figures_of_requests
+from benchmarks.store.task import PartResult, Task, encode_task
+from benchmarks.store.workload import Size, Workload, make_workload
+
+OURS = "tussock"
+REPEATS = {"ingest": 2, "warm": 3, "prefixes": 2}  # within a process; of other parts one
+PARTS = ("ingest", "cold-present", "cold-absent", "warm", "prefixes", "scan", "compact")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All series of one engine at one size, by part and name, over its processes; and the last facts."""
+
+    engine: str
+    seconds: dict[str, tuple[float, ...]]
+    facts: dict[str, dict[str, float]]
+
+    def series(self, name: str) -> Series:
+        """One series as a side of a comparison."""
+        return Series(self.engine, self.seconds[name])
+
+
+def compare_stores(folder: Path, size: Size, runs: int, parts: Sequence[str], progress: Progress) -> tuple[list[Comparison], list[Figure]]:
+    """Everything: RocksDB at `size`, SlateDB at a tenth of it, and requests under latency.
+
+    Args:
+        folder: where data and stores go: at the default size 2 GB.
+        runs: processes of each engine and part.
+        parts: some of PARTS.
+    """
+    load = make_workload(folder / "data", size)
+    progress(f"data of {size.rows:,} rows is written")
+    measured = {engine: _build(folder, load, engine, progress) for engine in (OURS, "rocksdb")}
+    found = _measure(folder, load, {OURS: OURS, "rocksdb": "rocksdb"}, runs, parts, progress)
+    if "ingest" in parts:
+        found |= _measure(folder, load, {"rocksdb-file": "rocksdb"}, runs, ("ingest",), progress)
+    small = make_workload(folder / "small" / "data", size.tenth())
+    measured_small = {engine: _build(folder / "small", small, engine, progress) for engine in (OURS, "slatedb")}
+    found_small = _measure(folder / "small", small, {OURS: OURS, "slatedb": "slatedb"}, runs, parts, progress)
+    compared = [
+        *_against_rocksdb(size, found, parts),
+        *_against(size.tenth(), found_small[OURS], found_small["slatedb"], parts),
+    ]
+    figures = [*_build_figures(size, measured), *_build_figures(size.tenth(), measured_small)]
+    if "warm" in parts:
+        reads = _run(_task(folder, load, OURS, OURS, "block-reads"))
+        figures.append(Figure("absent keys answered without reading a block", 100 * reads.facts["share"], "%", 99))
+    figures += figures_of_requests(_run(_task(folder, load, OURS, OURS, "requests")))
+    return compared, figures
+
+
+def _build(folder: Path, load: Workload, engine: str, progress: Progress) -> PartResult:
+    found = _run(_task(folder, load, engine, engine, "build"))
+    ingests, (compaction,) = found.seconds["ingest"], found.seconds["compaction"]
+    size = found.facts["bytes"]
+    progress(f"{engine}: {load.size.rows:,} rows in {sum(ingests):.1f} s, compacted in {compaction:.1f} s, {size:,.0f} bytes")
+    return found
+
+
+def _measure(
+    folder: Path, load: Workload, engines: dict[str, str], runs: int, parts: Sequence[str], progress: Progress
+) -> dict[str, Found]:
+    """Run parts on engines (by the folder of their state) in turns."""
+    seconds: dict[str, dict[str, list[float]]] = {engine: defaultdict(list) for engine in engines}
+    facts: dict[str, dict[str, dict[str, float]]] = {engine: {} for engine in engines}
+    for part in parts:
+        for _ in range(runs):
+            for engine, state in engines.items():
+                answer = _run(_task(folder, load, engine, state, part))
+                facts[engine][part] = answer.facts
+                for name, values in answer.seconds.items():
+                    seconds[engine][f"{part} {name}"] += values
+        for engine in engines:
+            shown = ", ".join(f"{k} {statistics.median(v):.3f} s" for k, v in seconds[engine].items() if k.startswith(f"{part} "))
+            progress(f"{engine}, {load.size.rows:,} rows: {shown}")
+    return {engine: Found(engine, {k: tuple(v) for k, v in seconds[engine].items()}, facts[engine]) for engine in engines}
+
+
+def _against_rocksdb(size: Size, found: dict[str, Found], parts: Sequence[str]) -> list[Comparison]:
+    ours, theirs = found[OURS], found["rocksdb"]
+    budgets = {"ingest ingest": 3.0, "warm present": 3.0, "scan scan": 2.0}
+    compared = _against(size, ours, theirs, parts, budgets)
+    if "ingest" in parts:  # the budget holds for the faster way to write
+        ways = sorted(
+            (Series(f"rocksdb, {way}", found[engine].seconds["ingest ingest"]) for engine, way in _WAYS.items()), key=lambda way: way.median
+        )
+        what = compared[0].what
+        compared[:1] = [Comparison(what, compared[0].ours, way, 3.0 if way is ways[0] else None) for way in ways]
+    if "warm" in parts:
+        absent, present = ours.seconds["warm absent"], ours.seconds["warm present"]
+        what = f"multi_get, warm, {size}: absent keys beside present ones"
+        compared.append(Comparison(what, Series("tussock, absent", absent), Series("tussock, present", present), 3.0))
+    return compared
+
+
+_WAYS = {"rocksdb": "WriteBatch and flush", "rocksdb-file": "sorted SstFileWriter and ingest"}
+
+
+def _against(size: Size, ours: Found, theirs: Found, parts: Sequence[str], budgets: dict[str, float] | None = None) -> list[Comparison]:
+    """A comparison for each series."""
+    lines = {
+        "ingest": {"ingest ingest": f"batch_ingest of {size.batch:,} rows, random key order, from Arrow, flush included"},
+        "cold-present": {"cold-present present": f"multi_get, cold, {size} present"},
+        "cold-absent": {"cold-absent absent": f"multi_get, cold, {size} absent"},
+        "warm": {"warm present": f"multi_get, warm, {size} present", "warm absent": f"multi_get, warm, {size} absent"},
+        "prefixes": {"prefixes prefixes": f"prefix scans: {size.prefixes:,} prefixes of 10 to 1,000 rows, {size.rows:,} rows"},
+        "scan": {"scan scan": f"full scan to Arrow, {size.rows:,} rows"},
+        "compact": {"compact compaction": f"compaction of 4 overlapping epochs of {size.batch // 2:,} rows into one run"},
+    }
+    return [
+        Comparison(what, ours.series(name), theirs.series(name), (budgets or {}).get(name), _facts(part, ours, theirs))
+        for part in PARTS
+        if part in parts
+        for name, what in lines[part].items()
+    ]
+
+
+def _facts(part: str, ours: Found, theirs: Found) -> dict[str, object]:
+    return {f"{side.engine}, {name}": value for side in (ours, theirs) for name, value in side.facts[part].items()}
+
+
+def _build_figures(size: Size, built: dict[str, PartResult]) -> list[Figure]:
+    figures = []
+    for engine, found in built.items():
+        whole = {"compaction_s": found.seconds["compaction"][0], "ingest_s": sum(found.seconds["ingest"])}
+        figures.append(Figure(f"size on disk, {size.rows:,} rows, {engine}", found.facts["bytes"] / 1e6, "MB", facts=whole))
+    return figures
+
+
+def _task(folder: Path, load: Workload, engine: str, state: str, part: str) -> Task:
+    return Task(engine, part, load.folder, folder / state, load.size, REPEATS.get(part, 1))
+
+
+def _run(task: Task) -> PartResult:
+    """One part in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.store.parts", encode_task(task)]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    if answer.returncode:
+        raise RuntimeError(f"{task.engine} failed in {task.part}:\n{answer.stderr}")
+    return msgspec.json.decode(answer.stdout.splitlines()[-1], type=PartResult)

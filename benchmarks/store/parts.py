@@ -1,0 +1,243 @@
+"""What one process measures: one part of the benchmark on one engine. `python -m benchmarks.store.parts '<task as JSON>'`.
+
+Each process answers with one line of JSON, a PartResult. Answers of reads are checked against the workload outside the measured time.
+"""
+
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.store.engine import Engine, decoded_values, encoded_values, storage_keys, stored_bytes
+from benchmarks.store.requests import measure_block_reads, measure_requests
+from benchmarks.store.task import PartResult, Task, decode_task, timed
+from benchmarks.store.workload import Workload, values_of
+
+MEMORY_LIMIT = 6 << 30  # bytes of data of a process, whichever the engine
+
+
+class WrongAnswerError(RuntimeError):
+    """An engine's answer is not what was written."""
+
+
+def run_part(task: Task) -> PartResult:
+    """Run one part in this process."""
+    load_libraries()
+    return PARTS[task.part](task, Workload(task.data, task.size))
+
+
+def make_engine(name: str, folder: Path) -> Engine:
+    """The engine of a name on a folder; imports only that one's library."""
+    if name == "tussock":
+        from benchmarks.store.tussock import Tussock
+
+        return Tussock(folder)
+    if name == "slatedb":
+        from benchmarks.store.slatedb import SlateDb
+
+        return SlateDb(folder)
+    from benchmarks.store.rocksdb import RocksDb
+
+    return RocksDb(folder, by_file=name == "rocksdb-file")
+
+
+def load_libraries() -> None:
+    """What is imported at first use, such as pandas by pyarrow, is imported now: it is no engine's cost."""
+    few = pa.table({"g": np.arange(3), "i": np.arange(3), **values_of(np.arange(3), np.arange(3))})
+    storage_keys(few)
+    pc.sum(decoded_values(encoded_values(few))["total"]).as_py()
+
+
+def _build(task: Task, load: Workload) -> PartResult:
+    """All rows, in batches, then merged into one sorted run."""
+    shutil.rmtree(task.state, ignore_errors=True)
+    engine = make_engine(task.engine, task.state)
+    engine.open()
+    ingests = [timed(lambda batch=batch: engine.ingest(batch))[0] for batch in load.batches()]  # type: ignore[misc]
+    compaction, _ = timed(engine.compact)
+    size = _size_of(engine, task.state)
+    engine.close()
+    return PartResult({"ingest": ingests, "compaction": [compaction]}, {"bytes": size})
+
+
+def _ingest(task: Task, load: Workload) -> PartResult:
+    """One batch into an empty store, `repeats` times; before that a small one elsewhere, so that imports and first calls are over."""
+    seconds = []
+    for number in range(task.repeats + 1):
+        folder = task.state.with_name(f"{task.state.name}-ingest")
+        shutil.rmtree(folder, ignore_errors=True)
+        engine = make_engine(task.engine, folder)
+        engine.open()
+        batch = load.rows.slice(max(0, number - 1) * load.size.batch % load.size.rows, load.size.batch if number else 1000)
+        seconds.append(timed(lambda engine=engine, batch=batch: engine.ingest(batch))[0])  # type: ignore[misc]
+        if number == 1:
+            _require_rows(load, batch.select(["g", "i"]), *engine.multi_get(batch.select(["g", "i"])))
+        engine.close()
+        shutil.rmtree(folder)
+    return PartResult({"ingest": seconds[1:]})
+
+
+def _compact(task: Task, load: Workload) -> PartResult:
+    """Four overlapping batches into one sorted run, each key's newest row in it."""
+    folder = task.state.with_name(f"{task.state.name}-compact")
+    seconds, facts = [], {}
+    updates = load.updates()
+    for _ in range(task.repeats):
+        shutil.rmtree(folder, ignore_errors=True)
+        engine = make_engine(task.engine, folder)
+        engine.open()
+        for batch in updates:
+            engine.ingest(batch)
+        before = _size_of(engine, folder)
+        seconds.append(timed(engine.compact)[0])
+        rows = sum(table.num_rows for table in engine.scan())
+        distinct = pa.concat_tables(updates).group_by(["g", "i"]).aggregate([]).num_rows
+        if rows != distinct:
+            raise WrongAnswerError(f"{task.engine}: {rows} rows after compaction, {distinct} keys were written")
+        facts = {"bytes in": before, "bytes out": _size_of(engine, folder), "rows in": sum(batch.num_rows for batch in updates)}
+        engine.close()
+    shutil.rmtree(folder)
+    return PartResult({"compaction": seconds}, facts)
+
+
+def _cold_present(task: Task, load: Workload) -> PartResult:
+    return _cold(task, load, "present")
+
+
+def _cold_absent(task: Task, load: Workload) -> PartResult:
+    return _cold(task, load, "absent")
+
+
+def _cold(task: Task, load: Workload, which: str) -> PartResult:
+    """The first multi_get of a process, opening included, with the store's files out of the page cache."""
+    keys = _keys(load, which)
+    engine = make_engine(task.engine, task.state)  # imports
+    forget_files(task.state)
+
+    def first() -> tuple[pa.BooleanArray, pa.Table]:
+        engine.open()
+        return engine.multi_get(keys)
+
+    seconds, answer = timed(first)
+    _require_rows(load, keys, *answer)
+    engine.close()
+    return PartResult({which: [seconds]})
+
+
+def _warm(task: Task, load: Workload) -> PartResult:
+    """multi_get of the same keys again and again, present and absent in turns."""
+    engine = make_engine(task.engine, task.state)
+    engine.open()
+    seconds: dict[str, list[float]] = {"present": [], "absent": []}
+    for number in range(task.repeats + 1):
+        for which in seconds:
+            keys = _keys(load, which)
+            took, answer = timed(lambda keys=keys: engine.multi_get(keys))  # type: ignore[misc]
+            if number:
+                seconds[which].append(took)
+            else:
+                _require_rows(load, keys, *answer)
+    engine.close()
+    return PartResult(seconds)
+
+
+def _prefixes(task: Task, load: Workload) -> PartResult:
+    """All prefixes in one call; the first is not counted."""
+    engine = make_engine(task.engine, task.state)
+    engine.open()
+    groups = load.prefixes["g"].combine_chunks()
+    seconds = []
+    for number in range(task.repeats + 1):
+        took, (index, rows) = timed(lambda: engine.scan_prefixes(groups))
+        if number == 0:
+            counts = np.bincount(np.asarray(index), minlength=len(groups))
+            if counts.tolist() != load.prefixes["rows"].to_pylist():
+                raise WrongAnswerError(f"{task.engine}: prefix scans found {len(index)} rows, not those that were written")
+        else:
+            seconds.append(took)
+    engine.close()
+    return PartResult({"prefixes": seconds}, {"rows": rows.num_rows})
+
+
+def _scan(task: Task, load: Workload) -> PartResult:
+    """Every row as Arrow, a batch at a time; files are in the page cache as far as they fit."""
+    engine = make_engine(task.engine, task.state)
+    engine.open()
+    seconds = []
+
+    def run() -> tuple[int, float]:
+        rows, total = 0, 0.0
+        for table in engine.scan():
+            rows += table.num_rows
+            total += pc.sum(table["total"]).as_py()
+        return rows, total
+
+    for _ in range(task.repeats):
+        took, found = timed(run)
+        seconds.append(took)
+    expected = load.size.rows, pc.sum(load.rows["total"]).as_py()
+    if found[0] != expected[0] or abs(found[1] - expected[1]) > 1e-6 * expected[1]:
+        raise WrongAnswerError(f"{task.engine}: a full scan found {found} rows and their total, expected {expected}")
+    engine.close()
+    return PartResult({"scan": seconds})
+
+
+def forget_files(folder: Path) -> None:
+    """Ask the kernel to drop a folder's files from the page cache: no privilege needed; what somebody has mapped stays."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(handle)
+
+
+def _keys(load: Workload, which: str) -> pa.Table:
+    return load.present if which == "present" else load.absent
+
+
+def _require_rows(load: Workload, keys: pa.Table, found: pa.BooleanArray, rows: pa.Table) -> None:
+    """Check a multi_get's answer against what was written: even items are there with their values, odd ones are not."""
+    g, i = (keys[name].combine_chunks().to_numpy() for name in ("g", "i"))
+    there = i % 2 == 0
+    expected = values_of(g, i)
+    columns = [rows[name].combine_chunks() for name in ("n", "total")]
+    right = (np.asarray(found) == there).all() and all(
+        column.null_count == (~there).sum() and (column.drop_null().to_numpy() == expected[name][there]).all()
+        for name, column in zip(("n", "total"), columns, strict=True)
+    )
+    if not right:
+        raise WrongAnswerError(f"a multi_get of {len(i)} keys in {load.size.rows} rows was answered wrongly")
+
+
+def _size_of(engine: Engine, folder: Path) -> int:
+    """Bytes of live data: inputs of a compaction, which engines remove at their own time, do not count."""
+    live = getattr(engine, "state_bytes", None)
+    return live if live is not None else stored_bytes(folder)
+
+
+PARTS: dict[str, Callable[[Task, Workload], PartResult]] = {
+    "build": _build,
+    "ingest": _ingest,
+    "compact": _compact,
+    "cold-present": _cold_present,
+    "cold-absent": _cold_absent,
+    "warm": _warm,
+    "prefixes": _prefixes,
+    "scan": _scan,
+    "block-reads": measure_block_reads,
+    "requests": measure_requests,
+}
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
+    print(msgspec.json.encode(run_part(decode_task(sys.argv[1]))).decode())

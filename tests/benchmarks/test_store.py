@@ -1,0 +1,88 @@
+"""The store's benchmark itself: every part runs on every engine at a toy size, and tells a wrong answer from a right one."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from benchmarks.report import Comparison, Series
+from benchmarks.store.engine import aligned_values, as_matrix, decoded_values, encoded_values, storage_keys
+from benchmarks.store.parts import PARTS, WrongAnswerError, run_part
+from benchmarks.store.task import Task, decode_task, encode_task
+from benchmarks.store.workload import Size, Workload, make_workload
+
+pytest.importorskip("rocksdict")
+pytest.importorskip("slatedb")
+_SIZE = Size(rows=20_000, batch=5_000, keys=500, prefixes=20)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Workload:
+    return make_workload(tmp_path_factory.mktemp("workload"), _SIZE)
+
+
+def test_the_workload_is_as_it_says(load: Workload) -> None:
+    rows = {(row["g"], row["i"]) for row in load.rows.to_pylist()}
+    assert len(rows) == load.rows.num_rows == _SIZE.rows
+    assert all((row["g"], row["i"]) in rows for row in load.present.to_pylist())
+    absent = [(row["g"], row["i"]) for row in load.absent.to_pylist()]
+    assert len(absent) == len(load.present) == _SIZE.keys
+    assert not rows.intersection(absent)
+    counts = dict.fromkeys(load.prefixes["g"].to_pylist(), 0)
+    for g, _ in rows:
+        if g in counts:
+            counts[g] += 1
+    assert list(counts.values()) == load.prefixes["rows"].to_pylist()
+    assert sum(batch.num_rows for batch in load.batches()) == _SIZE.rows
+
+
+def test_what_a_peer_stores_comes_back_as_it_was(load: Workload) -> None:
+    some = load.rows.slice(0, 100).combine_chunks()
+    assert as_matrix(storage_keys(some)).tolist() == storage_keys(some).to_pylist()
+    values = encoded_values(some)
+    assert decoded_values(values).equals(some.select(["n", "total"]).cast(decoded_values(values).schema))
+    found, rows = aligned_values([values[0], None, values[1]])
+    assert found.to_pylist() == [True, False, True]
+    assert rows["n"].to_pylist() == [some["n"][0].as_py(), None, some["n"][1].as_py()]
+
+
+@pytest.mark.parametrize("engine", ["tussock", "rocksdb", "rocksdb-file", "slatedb"])
+def test_every_part_runs_and_every_answer_is_right(engine: str, load: Workload, tmp_path: Path) -> None:
+    parts = [part for part in PARTS if engine == "tussock" or part not in ("block-reads", "requests")]
+    for part in parts:
+        task = Task(engine, part, load.folder, tmp_path / "state", _SIZE, 1)
+        assert decode_task(encode_task(task)) == task
+        found = run_part(task)
+        assert all(seconds > 0 for series in found.seconds.values() for seconds in series)
+        if part == "build":
+            assert found.facts["bytes"] > 0
+        if part == "block-reads":
+            assert 0.98 < found.facts["share"] <= 1  # 500 keys; about 2 false positives
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "table"),
+    [
+        ("prefixes", "prefixes", lambda load: load.prefixes.set_column(1, "rows", pa.array([1] * _SIZE.prefixes))),
+        ("scan", "rows", lambda load: load.rows.slice(0, _SIZE.rows - 1)),
+        ("warm", "present", lambda load: load.present.set_column(0, "g", pa.array([10**9] * _SIZE.keys))),
+    ],
+)
+def test_an_answer_that_is_not_what_was_written_is_noticed(
+    part: str, name: str, table: Callable[[Workload], pa.Table], load: Workload, tmp_path: Path
+) -> None:
+    run_part(Task("rocksdb", "build", load.folder, tmp_path / "state", _SIZE, 1))
+    wrong = shutil.copytree(load.folder, tmp_path / "wrong")
+    changed = table(load)
+    with pa.OSFile(str(wrong / f"{name}.arrow"), "wb") as file, pa.ipc.new_file(file, changed.schema) as writer:
+        writer.write_table(changed)
+    with pytest.raises(WrongAnswerError):
+        run_part(Task("rocksdb", part, wrong, tmp_path / "state", _SIZE, 1))
+
+
+def test_a_ratio_below_its_budget_is_missed() -> None:
+    ours, theirs = Series("tussock", (1.0, 2.0, 3.0)), Series("rocksdb", (4.0, 4.0, 5.0))
+    assert Comparison("x", ours, theirs, 2.0).verdict == "ok"
+    assert Comparison("x", ours, theirs, 2.1).verdict == "MISSED"
