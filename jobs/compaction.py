@@ -117,7 +117,7 @@ def compact_round(
             raise TasksOpenError(tuple(task.id for task in version.tasks))
         picks = [pick] if (pick := full_compaction(version)) is not None else []
     else:
-        picks = pick_compactions(version, options, dropped_tables(version, readable), tasks)
+        picks = pick_compactions(version, options, dropped_tables(version, readable), tasks, readable[0])
     done: list[TaskDone] = []
     opened: list[tuple[Pick, CompactionTask]] = []
     try:
@@ -342,7 +342,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def due(meta: MetaStore, options: CompactionOptions | None = None) -> list[Pick]:
     """What a round would take now; nothing is changed. Lists pins."""
     version, readable = meta.readable_epochs()
-    return pick_compactions(version, options or CompactionOptions(), dropped_tables(version, readable))
+    return pick_compactions(version, options or CompactionOptions(), dropped_tables(version, readable), oldest=readable[0])
 
 
 def run_compact(meta: MetaStore, chosen: argparse.Namespace, spark: SparkSession | None = None) -> None:

@@ -10,6 +10,9 @@ L0 is due when a read would touch many of its runs, or when what it holds is muc
     merged with the base                            where they are enough to be worth writing the base anew
     not yet; neighbouring runs become one           else: small epochs gather on L0 as in a size-tiered tree
 
+SSTs that are to a good part dead are written anew in their place: rows of dropped tables, rows that were kept for readers of old epochs
+until the floor rose, and deletes that sank to where nothing is left for them to hide.
+
 A level below is due when it is larger than its share. Its SSTs sink one by one, those first that drag the least along; SSTs apart from
 each other are tasks apart, and run in parallel.
 """
@@ -22,7 +25,7 @@ import msgspec
 
 from statestore.meta.compaction import CompactionPlan
 from statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, touches, why_not, why_unsorted
-from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
+from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
 
 BOTTOM = MAX_LEVELS - 1
 
@@ -37,7 +40,7 @@ class CompactionOptions:
     level_ratio: int = 10  # a level holds this many times the one above it
     merge_ratio: int = 4  # runs of L0 go to the base when it holds at most so many times their bytes in their range
     small_bytes: int = 1 << 20  # below this, what L0 holds twice is no reason to act
-    dead_share: float = 0.25  # of an SST, in rows of dropped tables, from which on it is written anew
+    dead_share: float = 0.25  # of an SST, in bytes that nobody needs any more, from which on it is written anew
     target_bytes: int = 64 << 20  # of an SST
 
 
@@ -94,17 +97,19 @@ def pick_compactions(
     options: CompactionOptions,
     dropped: frozenset[int] = frozenset(),
     most: int = 8,
+    oldest: int = 0,
 ) -> list[Pick]:
     """What to do now, most urgent first: tasks and moves that are in the way of no open task nor of each other; empty: nothing is due.
 
     Args:
         dropped: tables whose rows nobody reads, see `dropped_tables`.
         most: at most so many.
+        oldest: the oldest epoch that somebody may read; 0: any.
 
     Cost: O(SSTs^2) comparisons of keys at worst on the levels that are due; no I/O.
     """
     picks: list[Pick] = []
-    candidates = sorted(_candidates(version, options, dropped), key=lambda pick: -pick.score)  # stable: equal ones in level order
+    candidates = sorted(_candidates(version, options, dropped, oldest), key=lambda pick: -pick.score)  # stable: equal ones in level order
     for pick in candidates:
         if len(picks) == most:
             break
@@ -122,13 +127,13 @@ def full_compaction(version: HummockVersion) -> Pick | None:
     return Pick(CompactionPlan(inputs, BOTTOM), False, 1.0, "everything, on demand")
 
 
-def _candidates(version: HummockVersion, options: CompactionOptions, dropped: frozenset[int]) -> Iterator[Pick]:
+def _candidates(version: HummockVersion, options: CompactionOptions, dropped: frozenset[int], oldest: int) -> Iterator[Pick]:
     base, goals = level_goals(version, options)
     yield from _l0_candidates(version, options, base)
     for level in range(base, BOTTOM):
         yield from _level_candidates(version, level, goals[level])
     for level in range(1, len(version.levels)):
-        yield from _dead_candidates(version, level, dropped, options)
+        yield from _dead_candidates(version, level, dropped, oldest, options)
 
 
 # --- L0 --------------------------------------------------------------------------------------------------------------------------
@@ -212,17 +217,49 @@ def _level_candidates(version: HummockVersion, level: int, goal: int) -> Iterato
             yield Pick(CompactionPlan((own,), level + 1), True, score, f"level {level} is beyond {goal:,} bytes; nothing is in the way")
 
 
-def _dead_candidates(version: HummockVersion, level: int, dropped: frozenset[int], options: CompactionOptions) -> Iterator[Pick]:
-    """Neighbours on a level that are, to a good part, rows of dropped tables: written anew in their place, without them."""
-    if not dropped:
-        return
-    for dead, group in groupby(version.levels[level], key=lambda sst: _dead_bytes(sst, dropped) >= options.dead_share * sst.size):
+def _dead_candidates(
+    version: HummockVersion, level: int, dropped: frozenset[int], oldest: int, options: CompactionOptions
+) -> Iterator[Pick]:
+    """SSTs of a level that are, to a good part, rows that nobody needs: written anew in their place without them, neighbours together."""
+    held: list[SstInfo] = []
+    for sst in version.levels[level]:
+        dead = _dead_bytes(version, level, sst, dropped, oldest) >= options.dead_share * sst.size
+        if held and (not dead or sum(other.size for other in held) >= options.base_bytes):
+            yield _rewritten(level, held)
+            held = []
         if dead:
-            yield Pick(CompactionPlan((_input(level, tuple(group)),), level), False, 1.0, f"dropped tables on level {level}")
+            held.append(sst)
+    if held:
+        yield _rewritten(level, held)
 
 
-def _dead_bytes(sst: SstInfo, dropped: frozenset[int]) -> int:
-    return sum(section.bytes for section in sst.sections if section.table_id in dropped)
+def _rewritten(level: int, ssts: Sequence[SstInfo]) -> Pick:
+    return Pick(CompactionPlan((_input(level, ssts),), level), False, 1.0, f"rows that nobody needs in {len(ssts)} SSTs of level {level}")
+
+
+def _dead_bytes(version: HummockVersion, level: int, sst: SstInfo, dropped: frozenset[int], oldest: int) -> int:
+    """About how many bytes a merge of the SST alone drops now.
+
+    Of a live table, its dead rows, if all readers see the SST's newest rows and nothing older lies below for deletes to hide. Else it is
+    not known how many, and the SST waits: what is written often is merged often.
+    """
+    found = 0
+    for section in sst.sections:
+        if section.table_id in dropped:
+            found += section.bytes
+        elif section.dead and sst.max_epoch <= oldest and not _lies_above(version, level, section):
+            found += section.bytes * section.dead // section.rows
+    return found
+
+
+def _lies_above(version: HummockVersion, level: int, section: SectionInfo) -> bool:
+    """Whether deeper levels have rows of the section's table among its keys."""
+    return any(
+        other.table_id == section.table_id and other.first_key <= section.last_key and section.first_key <= other.last_key
+        for ssts in version.levels[level + 1 :]
+        for sst in ssts
+        for other in sst.sections
+    )
 
 
 def _touched(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> list[SstInfo]:

@@ -24,6 +24,7 @@ from statestore.hummock.sst_format import (
     HEAD_COLUMNS,
     KEY,
     OP,
+    PUT,
     ROWS_PER_BLOCK,
     SECTIONS_SCHEMA,
     TAIL_SIZE,
@@ -55,6 +56,7 @@ class EncodedBlocks:
     last_keys: pa.Array
     rows: Ints
     deletes: Ints
+    live: Ints  # keys whose newest row is a put
     min_epochs: npt.NDArray[np.uint64]
     max_epochs: npt.NDArray[np.uint64]
     hashes: Hashes
@@ -72,8 +74,8 @@ class EncodedBlocks:
         first_row, last_row = int(self.rows[:start].sum()), int(self.rows[:end].sum())
         return EncodedBlocks(
             self.table_id, self.schema, self.payloads[start:end], self.first_keys[start:end], self.last_keys[start:end],
-            self.rows[start:end], self.deletes[start:end], self.min_epochs[start:end], self.max_epochs[start:end],
-            self.hashes[first_row:last_row],
+            self.rows[start:end], self.deletes[start:end], self.live[start:end], self.min_epochs[start:end],
+            self.max_epochs[start:end], self.hashes[first_row:last_row],
         )  # fmt: skip
 
     @staticmethod
@@ -86,8 +88,8 @@ class EncodedBlocks:
             head.table_id, head.schema, tuple(payload for part in parts for payload in part.payloads),
             pa.concat_arrays([part.first_keys for part in parts]), pa.concat_arrays([part.last_keys for part in parts]),
             np.concatenate([part.rows for part in parts]), np.concatenate([part.deletes for part in parts]),
-            np.concatenate([part.min_epochs for part in parts]), np.concatenate([part.max_epochs for part in parts]),
-            np.concatenate([part.hashes for part in parts]),
+            np.concatenate([part.live for part in parts]), np.concatenate([part.min_epochs for part in parts]),
+            np.concatenate([part.max_epochs for part in parts]), np.concatenate([part.hashes for part in parts]),
         )  # fmt: skip
 
 
@@ -115,7 +117,8 @@ def encode_blocks(table_id: int, rows: pa.Table, rows_per_block: int | None = No
     schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
     batch = canonical_batch(rows, schema)
     keys, count = batch.column(0), batch.num_rows
-    starts = _block_starts(keys, rows_per_block or rows_per_block_of(batch), cuts)
+    first = differs_from_previous(keys)
+    starts = _block_starts(first, rows_per_block or rows_per_block_of(batch), cuts)
     ends = np.append(starts[1:], count)
     sink = pa.BufferOutputStream()
     offsets = np.empty(len(starts) + 1, np.int64)
@@ -136,6 +139,7 @@ def encode_blocks(table_id: int, rows: pa.Table, rows_per_block: int | None = No
         last_keys=keys.take(pa.array(ends - 1)).cast(pa.binary()),
         rows=ends - starts,
         deletes=np.add.reduceat((ops == 0).astype(np.int64), starts),
+        live=np.add.reduceat((first & (ops == PUT)).astype(np.int64), starts),
         min_epochs=np.minimum.reduceat(epochs, starts),
         max_epochs=np.maximum.reduceat(epochs, starts),
         hashes=hash_keys(keys),
@@ -161,7 +165,8 @@ def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
             SECTIONS_SCHEMA.names, (section.table_id, offset, length, count, len(section), len(partitions), section.schema), strict=True
         ):
             directory[name].append(value)
-        infos.append(SectionInfo(section.table_id, section.first_keys[0].as_py(), section.last_keys[-1].as_py(), count, length))
+        low_key, high_key, dead = section.first_keys[0].as_py(), section.last_keys[-1].as_py(), count - int(section.live.sum())
+        infos.append(SectionInfo(section.table_id, low_key, high_key, count, length, dead))
         offset += length
     filter_sizes = np.array([len(data) for data in filters], np.int64)
     filter_rows = [offset + np.cumsum(filter_sizes) - filter_sizes, filter_sizes, [crc32c.crc32c(data) for data in filters]]
@@ -221,15 +226,15 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
 
 
-def _block_starts(keys: pa.Array, rows_per_block: int, cuts: Ints | None) -> Ints:
-    """First row of each block: every `rows_per_block` rows from each cut on, moved back to where its key starts."""
-    count = len(keys)
+def _block_starts(first: npt.NDArray[np.bool_], rows_per_block: int, cuts: Ints | None) -> Ints:
+    """First row of each block: every `rows_per_block` rows from each cut on, moved back to where its key starts, which `first` says."""
+    count = len(first)
     borders = np.unique(np.concatenate([[0], cuts])) if cuts is not None and len(cuts) else np.zeros(1, np.int64)
     spans = np.append(borders[1:], count) - borders
     blocks = -(-spans // rows_per_block)
     within = np.arange(int(blocks.sum())) - np.repeat(np.cumsum(blocks) - blocks, blocks)
     starts: Ints = np.repeat(borders, blocks) + within * rows_per_block
-    if (first := differs_from_previous(keys)).all():
+    if first.all():
         return starts
     key_starts = np.flatnonzero(first)
     moved: Ints = np.unique(key_starts[np.searchsorted(key_starts, starts, "right") - 1])

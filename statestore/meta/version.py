@@ -5,7 +5,7 @@ import msgspec
 from statestore.meta.catalog import Catalog
 
 
-class SectionInfo(msgspec.Struct, frozen=True):
+class SectionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """One table's rows within an SST. Keys are full storage keys (table_id | vnode | primary key), inclusive."""
 
     table_id: int
@@ -13,6 +13,7 @@ class SectionInfo(msgspec.Struct, frozen=True):
     last_key: bytes
     rows: int
     bytes: int
+    dead: int = 0  # of the rows: deletes, and those with a newer row of their key here; 0 where an earlier release did not count them
 
 
 class SstInfo(msgspec.Struct, frozen=True):

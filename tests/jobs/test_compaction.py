@@ -231,6 +231,26 @@ def test_uniform_updates_stay_within_the_budgets_of_reads_space_and_writes(share
     assert (found.runs <= 8, found.space <= 1.5, found.writes <= 12) == (True, True, True), found
 
 
+def test_old_versions_and_deletes_go_once_nobody_needs_them_without_a_full_compaction() -> None:
+    """Each epoch takes out a ninth of the rows, and changes the others; all of it stays readable, until retention lets it go."""
+    store = living_store(MemoryObjectStore(), epochs=4, rows=900)
+    for number in range(3):
+        change: dict[int, int | None] = {n: n if n % 9 > number else None for n in range(900)}
+        store.run(change)
+    compact(store.open("compactor"), SMALL)
+    kept = sum(sst.rows for level in store.meta.latest().levels for sst in level)
+    for epoch in store.meta.latest().epochs[1:]:
+        store.check(store.meta.latest(), epoch)
+    assert kept > 4 * 900
+
+    store.meta.retain(1)
+    assert compact(store.open("compactor"), SMALL)
+    version = store.meta.latest()
+    assert sum(sst.rows for level in version.levels for sst in level) <= 1.34 * 600
+    store.check(version, version.epoch)
+    assert compact(store.open("compactor"), SMALL) == [], "what was rewritten is not due again"
+
+
 @pytest.mark.spark
 def test_spark_runs_the_pieces_of_a_round_in_parallel(spark: SparkSession, tmp_path: Path) -> None:
     store = living_store(LocalObjectStore(tmp_path / "store"), rows=4_000)

@@ -1,5 +1,6 @@
 """A store that lives: epochs with rows, compactions, readers; and a plain dict that says what each epoch's rows are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -44,19 +45,19 @@ class LivingStore:
         version = self.meta.latest()
         return self.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0))
 
-    def upload(self, barrier: Barrier, change: dict[int, int], objects: ObjectStore | None = None) -> SealedManifest:
-        """What the actors and the driver of a barrier do before it is sealed: number -> new value of the row of that number."""
-        changes = {storage_key(TABLE, n % VNODES, str(n).encode()): {"n": v, "s": "x" * 20} for n, v in change.items()}
+    def upload(self, barrier: Barrier, change: Mapping[int, int | None], objects: ObjectStore | None = None) -> SealedManifest:
+        """What the actors and the driver of a barrier do before it is sealed: number -> new value of its row; None deletes it."""
+        changes = {_key(n): None if v is None else {"n": v, "s": "x" * 20} for n, v in change.items()}
         batch = sealed(TABLE, dict(sorted(changes.items())))
         ssts = batch_ingest(objects or self.objects, [batch], barrier.epoch, data_prefix(barrier.epoch))
         return manifest_of(barrier, "writer", tuple(ssts))
 
-    def committed(self, manifest: SealedManifest, change: dict[int, int]) -> None:
+    def committed(self, manifest: SealedManifest, change: Mapping[int, int | None]) -> None:
         """Note that an epoch was committed."""
-        changes = {storage_key(TABLE, n % VNODES, str(n).encode()): v for n, v in change.items()}
-        self.rows[manifest.epoch] = {**self.rows[manifest.prev_epoch], **changes}
+        after = {**self.rows[manifest.prev_epoch], **{_key(n): v for n, v in change.items()}}
+        self.rows[manifest.epoch] = {key: v for key, v in after.items() if v is not None}
 
-    def run(self, change: dict[int, int]) -> int:
+    def run(self, change: Mapping[int, int | None]) -> int:
         """A whole epoch, published. Returns it."""
         self.clock.now_ms += 1000
         manifest = self.upload(self.inject(), change)
@@ -111,6 +112,10 @@ def living_store(objects: ObjectStore, epochs: int = 4, rows: int = 400) -> Livi
 def named_by(version: HummockVersion) -> set[str]:
     """Objects that a version names."""
     return {sst.name for level in version.levels for sst in level}
+
+
+def _key(number: int) -> bytes:
+    return storage_key(TABLE, number % VNODES, str(number).encode())
 
 
 def _only(version: HummockVersion, names: set[str]) -> HummockVersion:

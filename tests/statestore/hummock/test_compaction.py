@@ -98,6 +98,27 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_CHUNK_ROWS", 64)
 
 
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize("seed", range(8))
+def test_ssts_say_how_many_of_their_rows_are_dead(seed: int) -> None:
+    """However blocks and SSTs are cut; against a count of the rows one by one."""
+    rng = random.Random(seed)
+    objects, version = MemoryObjectStore(), version_of((1, 2))
+    keys = [storage_key(rng.choice([1, 2]), rng.randrange(VNODES), rng.randbytes(2)) for _ in range(200)]
+    for epoch in range(1, 8):
+        changed = {key: None if rng.random() < 0.3 else {"n": epoch, "s": "x"} for key in rng.sample(keys, 60)}
+        version = flushed(objects, version, epoch, dict(sorted(changed.items())))
+    inputs = version.levels[0]
+    _, outputs = merged(objects, version, inputs, 5, version.epochs, target_bytes=2_000)
+    assert len(outputs) > 3
+    for sst in (*inputs, *outputs):
+        rows = all_rows(objects, [sst])
+        newest = {key: op for key, _, op in sorted(rows, key=lambda row: row[1])}
+        for section in sst.sections:
+            mine = [key for key, _, _ in rows if int.from_bytes(key[:4], "big") == section.table_id]
+            assert section.dead == len(mine) - sum(newest[key] for key in set(mine))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_what_survives_is_what_some_readable_epoch_sees(seed: int) -> None:
     rng = random.Random(seed)

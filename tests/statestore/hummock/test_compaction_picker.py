@@ -16,11 +16,11 @@ OPTIONS = CompactionOptions(base_bytes=1_000, target_bytes=100, small_bytes=10)
 ONE_LEVEL = replace(OPTIONS, base_bytes=1 << 50)  # none opens above the last
 
 
-def sst(first: int, last: int, size: int = 100, epoch: int = 0, task: int = 0, table: int = 1) -> SstInfo:
-    """An SST of one table with keys of vnodes first … last; of an epoch or of a task."""
+def sst(first: int, last: int, size: int = 100, epoch: int = 0, task: int = 0, table: int = 1, dead: int = 0) -> SstInfo:
+    """An SST of one table with keys of vnodes first … last and 5 rows, so many of them dead; of an epoch or of a task."""
     low, high = (table.to_bytes(4, "big") + vnode.to_bytes(2, "big") + b"k" for vnode in (first, last))
     name = f"{task_prefix(task) if task else data_prefix(epoch)}{first}-{last}-{table}-{size}.sst"
-    return SstInfo(name, size, 10, 5, epoch or 1, epoch or 9, (SectionInfo(table, low, high, 5, size),))
+    return SstInfo(name, size, 10, 5, epoch or 1, epoch or 9, (SectionInfo(table, low, high, 5, size, dead),))
 
 
 def version_with(l0: list[SstInfo], **levels: list[SstInfo]) -> HummockVersion:
@@ -99,6 +99,31 @@ def test_ssts_full_of_dropped_tables_are_written_anew_in_their_place() -> None:
     assert (pick.move, pick.plan.target, [i.ssts for i in pick.plan.inputs]) == (False, 7, [(ssts[1].name,)])
 
 
+def test_ssts_of_the_last_level_that_are_to_a_good_part_dead_are_written_anew_when_no_reader_needs_the_old_rows() -> None:
+    ssts = [sst(0, 1, dead=1), sst(2, 3, dead=2), sst(4, 5, dead=5), sst(6, 7), sst(8, 9, dead=3)]
+    version = version_with([], level_7=ssts)
+    assert pick_compactions(version, OPTIONS) == []
+    assert pick_compactions(version, OPTIONS, oldest=8) == [], "the newest rows are of epoch 9: some dead ones may be all that epoch 8 sees"
+    picks = pick_compactions(version, OPTIONS, oldest=9)
+    assert [(pick.move, pick.plan.target, pick.plan.inputs[0].ssts) for pick in picks] == [
+        (False, 7, (ssts[1].name, ssts[2].name)),
+        (False, 7, (ssts[4].name,)),
+    ]
+
+
+def test_deletes_above_older_rows_of_their_table_wait_until_they_get_there() -> None:
+    dead = [sst(0, 4, dead=5, task=1), sst(5, 9, dead=5, task=1)]
+    below = [sst(0, 2, 9_000, task=2), sst(5, 9, 9_000, task=2, table=3)]
+    (pick,) = pick_compactions(version_with([], level_6=dead, level_7=below), OPTIONS, oldest=9)
+    assert (pick.plan.target, pick.plan.inputs[0].ssts) == (6, (dead[1].name,)), "below it is another table only"
+
+
+def test_dead_ssts_are_taken_in_tasks_of_a_size_that_many_can_share() -> None:
+    ssts = [sst(v, v, 400, dead=5) for v in range(6)]
+    picks = pick_compactions(version_with([], level_7=ssts), OPTIONS, oldest=9)
+    assert [len(pick.plan.inputs[0].ssts) for pick in picks] == [3, 3]
+
+
 def test_a_full_compaction_takes_everything_and_waits_for_open_tasks() -> None:
     version = version_with([sst(0, 9, epoch=3)], level_5=[sst(0, 9, task=1)])
     pick = full_compaction(version)
@@ -115,14 +140,15 @@ def test_meta_takes_all_picks_of_random_versions_together(seed: int) -> None:
 
     def level(number: int) -> list[SstInfo]:
         places = sorted(rng.sample(range(200), 2 * rng.randrange(20)))
-        return [sst(a, b, rng.choice([10, 100, 1000]), task=number) for a, b in zip(places[::2], places[1::2], strict=True)]
+        sizes, dead = [10, 100, 1000], [0, 1, 2, 5]
+        return [sst(a, b, rng.choice(sizes), task=number, dead=rng.choice(dead)) for a, b in zip(places[::2], places[1::2], strict=True)]
 
     l0 = []
     for epoch in range(rng.randrange(9), 0, -1):
         low = rng.randrange(200)
         l0.append(sst(low, rng.randrange(low, 200), rng.choice([10, 100, 1000]), epoch=epoch + 20))
     version = version_with(l0, level_5=level(1), level_6=level(2), level_7=level(3))
-    for pick in pick_compactions(version, OPTIONS, most=20):
+    for pick in pick_compactions(version, OPTIONS, most=20, oldest=9):
         if pick.move:
             change: CompactionOpened | SstsMoved = SstsMoved(pick.plan.inputs, pick.plan.target)
         else:

@@ -197,7 +197,8 @@ class StoreMachine(RuleBasedStateMachine):
         version, readable = meta.readable_epochs()
         if task is None:
             full = full_compaction(version) if rng.random() < 0.1 else None
-            picks = [full] if full is not None else pick_compactions(version, self.options, dropped_tables(version, readable), most=2)
+            dropped = dropped_tables(version, readable)
+            picks = [full] if full is not None else pick_compactions(version, self.options, dropped, 2, readable[0])
             for pick in picks[-1:]:
                 StoreMachine.counts["move" if pick.move else f"task of levels {[i.level for i in pick.plan.inputs]}"] += 1
                 if pick.move:
