@@ -7,6 +7,8 @@ same stream key. The sum of a stream's chunks is the relation's content as a mul
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,6 +40,11 @@ def inserts(rows: pa.Table) -> pa.Table:
 def rows_of(chunk: pa.Table) -> pa.Table:
     """The chunk's rows without weights."""
     return chunk.drop_columns([WEIGHT])
+
+
+def some_rows(rows: pa.Table, chosen: npt.NDArray[np.bool_]) -> pa.Table:
+    """The chosen rows, in their order; all of them without a copy."""
+    return rows if chosen.all() else rows.filter(pa.array(chosen))
 
 
 def difference(before: pa.Table, after: pa.Table) -> pa.Table:

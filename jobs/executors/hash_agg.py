@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.chunk import difference, empty_chunk
+from jobs.chunk import difference, empty_chunk, some_rows
 from jobs.executors.agg_result import AggregateOverflowError, result_of
 from jobs.executors.base import NO_ROW, change_error, no_columns, same_rows, show_row, state_table
 from jobs.executors.extreme import ExtremeState, extreme_table
@@ -79,7 +79,7 @@ class HashAggExecutor:
         self._values.replace_located(located, states, existed, live)
         old, new = self._results(groups, before, existed), self._results(groups, after, live)
         same = existed & live & same_rows(old, new)
-        return difference(old.filter(pa.array(existed & ~same)), new.filter(pa.array(live & ~same)))
+        return difference(some_rows(old, existed & ~same), some_rows(new, live & ~same))
 
     def _advance(self, chunk: pa.Table, groups: pa.Table, before: Sequence[State], change: Sequence[State]) -> list[State]:
         after: list[State] = []

@@ -1,18 +1,37 @@
 """Materialize: keeps a view's rows where readers find them, and passes the changes on.
 
 State: `stream key -> row`.
+
+Rows that go and rows that come are paired by key. Executors that work in key order, as HashAgg does, hand both over in the order in
+which the table stores them: then they are paired by a search, and written without another sort. Otherwise keys are hashed (base.halves).
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.chunk import difference, empty_chunk, inserts
-from jobs.executors.base import NO_ROW, TWO_ROWS, Halves, change_error, halves, no_columns, same_rows, state_table
+from jobs.chunk import WEIGHT, difference, empty_chunk, inserts, some_rows
+from jobs.executors.base import (
+    NO_ROW,
+    TWO_ROWS,
+    Positions,
+    change_error,
+    halves,
+    no_columns,
+    same_rows,
+    state_table,
+    take_rows,
+    weights_of,
+)
 from jobs.plan import nodes
+from statestore.hummock.sorted_keys import Probes, SortedKeys
 from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
+from statestore.table.state_table import Located, StateTable
+
+Mask = npt.NDArray[np.bool_]
 
 
 def state_tables(node: nodes.Materialize) -> tuple[TableSchema, ...]:
@@ -38,21 +57,30 @@ class MaterializeExecutor:
         """
         if chunks[0].num_rows == 0:
             return empty_chunk(self._node.types)
+        if (ordered := _in_key_order(chunks[0], self._table, self._node.stream_key)) is not None:
+            return self._apply_ordered(ordered)
         parts = halves(chunks[0], self._table.name, self._node.stream_key)
-        self._check(parts)
+        self._check(some_rows(parts.gone, ~parts.replaced), some_rows(parts.come, ~parts.replacing))
         parts.write(self._table)
         return difference(parts.gone, parts.come)
+
+    def _apply_ordered(self, changes: "_Ordered") -> pa.Table:
+        replaced = changes.place >= 0
+        gone, come = some_rows(changes.gone, ~replaced), some_rows(changes.come, ~changes.replacing)
+        self._check(gone, come)
+        idle, idle_come = changes.idle()
+        self._table.delete_rows(gone)
+        self._table.replace_located(changes.located, changes.come, np.zeros(len(idle_come), np.bool_), ~idle_come)
+        return difference(some_rows(changes.gone, ~idle), some_rows(changes.come, ~idle_come))
 
     def snapshot(self, vnodes: Sequence[int]) -> Iterator[pa.Table]:
         """The view's rows on these vnodes as chunks of inserts, in key order."""
         for rows in self._table.scan(vnodes):
             yield inserts(rows)
 
-    def _check(self, changes: Halves) -> None:
+    def _check(self, gone: pa.Table, come: pa.Table) -> None:
         """Where a row only comes, none may be; a row that only goes must be there as it is."""
         key = list(self._node.stream_key)
-        gone = changes.gone.filter(pa.array(~changes.replaced))
-        come = changes.come.filter(pa.array(~changes.replacing))
         count = gone.num_rows + come.num_rows
         if count == 0:
             return
@@ -64,3 +92,52 @@ class MaterializeExecutor:
             raise change_error(self._table.name, NO_ROW, gone.select(key), int(np.flatnonzero(absent)[0]))
         if (taken := there[gone.num_rows :]).any():
             raise change_error(self._table.name, TWO_ROWS, come.select(key), int(np.flatnonzero(taken)[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """A chunk taken apart, both halves in the table's key order, no key twice in either."""
+
+    gone: pa.Table
+    come: pa.Table
+    located: Located  # the keys of `come`
+    place: Positions  # (gone,) where the row with the same key comes, or -1
+
+    @property
+    def replacing(self) -> Mask:
+        """(come,) True where a row with the same key goes."""
+        mask = np.zeros(self.come.num_rows, np.bool_)
+        mask[self.place[self.place >= 0]] = True
+        return mask
+
+    def idle(self) -> tuple[Mask, Mask]:
+        """(gone,) and (come,) True where the very row that goes comes back."""
+        replaced = np.flatnonzero(self.place >= 0)
+        there = self.place[replaced]
+        aligned = len(replaced) == self.come.num_rows == self.gone.num_rows  # each key ascending: one and one
+        left = self.gone if aligned else take_rows(self.gone, replaced)
+        same = same_rows(left, self.come if aligned else take_rows(self.come, there))
+        gone, come = np.zeros(self.gone.num_rows, np.bool_), np.zeros(self.come.num_rows, np.bool_)
+        gone[replaced[same]] = come[there[same]] = True
+        return gone, come
+
+
+def _in_key_order(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> _Ordered | None:
+    """The halves of a chunk that came in the table's key order, else None. Cost: two encodings of the keys and a search of one half."""
+    weights = weights_of(chunk)
+    if not key or np.abs(weights).max() > 1:
+        return None
+    rows, goes = chunk.drop_columns([WEIGHT]), weights < 0
+    count = int(goes.sum())
+    if goes[:count].all():  # the usual: first all that goes
+        gone, come = rows.slice(0, count), rows.slice(count)
+    else:
+        gone, come = rows.filter(pa.array(goes)), rows.filter(pa.array(~goes))
+    if (here := table.locate_ordered(come.select(list(key)))) is None or (left := table.locate_ordered(gone.select(list(key)))) is None:
+        return None
+    if left.keys.equals(here.keys):
+        return _Ordered(gone, come, here, np.arange(count))
+    if count == 0 or not len(here.keys):
+        return _Ordered(gone, come, here, np.full(count, -1, np.int64))
+    place, found = SortedKeys(here.keys).find(Probes(left.keys), slice(None))
+    return _Ordered(gone, come, here, np.where(found, place, -1))

@@ -102,6 +102,11 @@ class StateTable:
         order = probe_order(encoded)
         return Located(order, encoded.take(pa.array(order)))
 
+    def locate_ordered(self, keys: pa.Table) -> Located | None:
+        """As `locate`, for keys that ascend, each once, as they are; None if they do not."""
+        encoded = self.layout.keys_of(keys)
+        return Located(np.arange(len(encoded)), encoded) if strictly_ascending(encoded) else None
+
     def get_located(self, located: Located, again: bool = True) -> Found:
         """As `get_rows`, aligned with the located keys."""
         return self._read(located.keys, again)

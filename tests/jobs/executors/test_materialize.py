@@ -3,15 +3,18 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from jobs.executors.build import build
-from jobs.executors.materialize import MaterializeExecutor
+from jobs.executors.materialize import MaterializeExecutor, _in_key_order
 from jobs.plan import nodes
 from statestore.objectstore.base import ObjectStore
-from tests.jobs.executors.harness import VNODES, Bench, Row, chunk_of, integrate, kernel
+from statestore.objectstore.local import LocalObjectStore
+from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, kernel, pairs_of
 
 TYPES = ("string", "double", "int")
 NODE = nodes.Materialize(1, (2, 0), (0,), TYPES)
@@ -42,6 +45,38 @@ def test_the_table_is_the_sum_of_the_changes_at_every_epoch(seed: int, objects: 
         rng.shuffle(changes)
         content = integrate(content, bench.apply(chunk_of(TYPES, changes)))
         assert content == _stored(bench) == Counter(live.values())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_changes_in_the_order_of_the_keys_come_out_as_those_in_any_order(seed: int, objects: ObjectStore, tmp_path: Path) -> None:
+    rng, ordered, mixed = random.Random(seed), Bench(NODE, objects), Bench(NODE, LocalObjectStore(tmp_path))
+    live: dict[int, Row] = {}
+    content: Counter[Row] = Counter()
+    for epoch in range(12):
+        gone: list[Row] = []
+        come: list[Row] = []
+        for key in rng.sample(range(40), rng.choice((1, 25))):
+            if key in live:
+                gone.append(live.pop(key))
+            if rng.random() < (1.0 if epoch % 3 == 0 else 0.6):
+                idle = gone and gone[-1][2] == key and rng.random() < 0.3
+                live[key] = gone[-1] if idle else (rng.choice(("a", "b")), rng.choice((0.0, -0.0, None)), key)
+                come.append(live[key])
+        table = ordered.tables()[0]
+        in_order: list[tuple[Row, int]] = []
+        for half, weight in ((gone, -1), (come, 1)):
+            keys = pa.table([pa.array([r[2] for r in half], "int32"), pa.array([r[0] for r in half], "string")], ["k0", "k1"])
+            in_order += [(half[place], weight) for place in table.locate(keys).order]
+        if not in_order:
+            continue
+        chunk = chunk_of(TYPES, in_order)
+        assert _in_key_order(chunk, table, NODE.stream_key) is not None
+        out = ordered.apply(chunk)
+        rng.shuffle(in_order)
+        assert sorted(map(repr, pairs_of(out))) == sorted(map(repr, pairs_of(mixed.apply(chunk_of(TYPES, in_order)))))
+        assert_netted(out, NODE.stream_key)
+        content = integrate(content, out)
+        assert content == _stored(ordered) == Counter(live.values())
 
 
 def test_a_snapshot_of_some_vnodes_and_of_the_others_is_all_rows(objects: ObjectStore) -> None:
