@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, sort_order
+from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, differs_from_previous, sort_order
 from statestore.table.mem_table import MemRun
 from statestore.table.schema import Found
 from statestore.table.spare_memory import spare_memory
@@ -80,24 +80,39 @@ class KnownRun:
         rows = self.rows.filter(chosen).combine_chunks()
         return KnownRun(SortedKeys(self.keys.array.filter(chosen)), self.live[kept], rows, self.used[kept])
 
-    def under(self, newer: "KnownRun") -> "KnownRun":
+    def places_of(self, keys: pa.BinaryArray) -> "Places":
+        """Where `keys` are in this run. Cost: a binary search a key; cheapest where they ascend."""
+        return Places(keys, *self.keys.find(Probes(keys), slice(None)))
+
+    def under(self, newer: "KnownRun", places: "Places | None" = None) -> "KnownRun":
         """Both runs as one; where both have a key, the newer one's word counts.
+
+        Args:
+            places: of the newer one's keys, if they are known.
 
         Cost: a search of the newer one's keys, and copies. Where it brings no new key, the keys stay as they are.
         """
-        places, replaced = self.keys.find(Probes(newer.keys.array), slice(None))
-        come = np.flatnonzero(~replaced)
+        found = self.places_of(newer.keys.array) if places is None else places
         rows = pa.concat_tables([self.rows, newer.rows]).combine_chunks()
         n = len(self)
         order = np.arange(n)
-        order[places[replaced]] = n + np.flatnonzero(replaced)
+        order[found.at[found.hit]] = n + np.flatnonzero(found.hit)
         keys = self.keys
-        if len(come):
+        if len(come := np.flatnonzero(~found.hit)):
             before = self.keys.left(Probes(newer.keys.array.take(pa.array(come))), slice(None))
             order = np.insert(order, before, n + come)
             keys = SortedKeys(_concat([keys.array, newer.keys.array]).take(pa.array(order)))
         live, used = np.concatenate([self.live, newer.live]), np.concatenate([self.used, newer.used])
         return KnownRun(keys, live[order], rows.take(pa.array(order)), used[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where keys are in a run."""
+
+    keys: pa.BinaryArray
+    at: Positions  # (keys,) meaningless where there is no hit
+    hit: Mask  # (keys,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +229,7 @@ class UnitRows:
     epoch: int
     runs: tuple[KnownRun, ...]  # as of the epoch before
     _loaded: list[MemRun] = field(default_factory=list)  # what had to be read from the store
+    _asked: Places | None = None  # in the newest run, of the keys last asked for: most likely those that are then written
 
     def read(self, keys: pa.BinaryArray, load: Load, again: bool = True) -> Found:
         """Rows by storage key, as of the epoch before: those known, and the others as `load` finds them; these are kept if `again`.
@@ -226,10 +242,13 @@ class UnitRows:
         for run in self.runs:
             if not len(rest):
                 break
-            places, hit = run.keys.find(Probes(keys if len(rest) == len(keys) else keys.take(pa.array(rest))), slice(None))
+            found_here = run.places_of(keys if len(rest) == len(keys) else keys.take(pa.array(rest)))
+            if run is self.runs[0]:
+                self._asked = found_here
+            hit = found_here.hit
             if not hit.any():
                 continue
-            at, there, rest = places[hit], rest[hit], rest[~hit]
+            at, there, rest = found_here.at[hit], rest[hit], rest[~hit]
             run.used[at] = self.epoch
             found[there], row[there] = run.live[at], base + np.arange(len(at))
             parts.append(run.rows.take(pa.array(at)))
@@ -261,7 +280,9 @@ class UnitRows:
             for run in fresh:
                 runs.insert(0, run)
             while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
-                runs[:2] = [runs[1].under(runs[0])]
+                asked = self._asked
+                reuse = asked is not None and asked.keys is runs[0].keys.array and runs[1] is self.runs[0]
+                runs[:2] = [runs[1].under(runs[0], asked if reuse else None)]
         self.cache.keep(self.of, self.vnodes, self.epoch, tuple(runs))
 
     def _note(self, keys: pa.BinaryArray, found: Found, again: bool) -> None:
