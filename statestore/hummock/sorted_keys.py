@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _WORTH_PACKING = 8192  # keys
+_FEW = 64  # probes that are searched sooner than packed
 NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
 
 Fixed = npt.NDArray[Any]  # numpy `S{w}`: a type mypy can't spell
@@ -66,12 +67,15 @@ def left_positions(stored: pa.Array, keys: pa.Array) -> Positions:
 
 
 class Probes:
-    """Keys to search for: the Arrow array, and its padded form at any width that was asked for."""
+    """Keys to search for: the Arrow array, and its padded form at any width that was asked for.
 
-    __slots__ = ("_fixed", "array")
+    `ascending` promises that they are in order. Many of them are then found faster: the stored keys are searched among them instead.
+    """
 
-    def __init__(self, array: pa.Array) -> None:
-        self.array = array
+    __slots__ = ("_fixed", "array", "ascending")
+
+    def __init__(self, array: pa.Array, ascending: bool = False) -> None:
+        self.array, self.ascending = array, ascending
         self._fixed: dict[int, Fixed] = {}
 
     def __len__(self) -> int:
@@ -102,14 +106,19 @@ class SortedKeys:
         """How many stored keys are less than each probe of `part`. Requires: probes are whole keys, or prefixes of ones."""
         if self._fixed is None:
             return left_positions(self.array, probes.array[part])
-        return np.searchsorted(self._fixed, probes.fixed(self.width)[part]).astype(np.int64, copy=False)
+        searched = probes.fixed(self.width)[part]
+        if probes.ascending and len(searched) > len(self):
+            # a stored key is less than every probe after those that it is not below
+            ends = np.searchsorted(searched, self._fixed, "right")
+            return np.repeat(np.arange(len(self) + 1), np.diff(ends, prepend=0, append=len(searched)))
+        return np.searchsorted(self._fixed, searched).astype(np.int64, copy=False)
 
     def find(self, probes: Probes, part: slice) -> tuple[Positions, npt.NDArray[np.bool_]]:
         """The first place of each probe of `part`, and whether it is there at all. Requires: probes are whole keys.
 
         Cheaper than `left` among many keys: they are searched as integers, made of just the bytes in which they differ.
         """
-        if self._fixed is None or len(self) < _WORTH_PACKING:
+        if self._fixed is None or len(self) < _WORTH_PACKING or len(probes.array[part]) < _FEW:
             positions = self.left(probes, part)
         else:
             if self._packing is None:

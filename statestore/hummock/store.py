@@ -89,7 +89,7 @@ class HummockStore:
         require_readable(self.version, epoch, self.pinned)
         keys = one_array(keys)
         order = probe_order(keys)
-        probes = Probes(keys.take(pa.array(order)))
+        probes = Probes(keys.take(pa.array(order)), ascending=True)
         row = np.full(len(keys), -1, np.int64)
         tables: list[pa.Table] = []
         found_in = self._sections(table_id, epoch, probes.array[0].as_py(), probes.array[-1].as_py()) if len(keys) else []
@@ -100,7 +100,7 @@ class HummockStore:
             candidates, mine = _newest_first(candidates, unresolved)
             requests = [(part.section, _unique(part.blocks)) for part in mine]
             for part, units in zip(mine, self.source.blocks(requests), strict=True):
-                own = Probes(probes.array.take(pa.array(part.keys)))
+                own = Probes(probes.array.take(pa.array(part.keys)), ascending=True)
                 bounds = [*np.searchsorted(part.blocks, [unit.first_block for unit in units]).tolist(), len(part.keys)]
                 for unit, low, high in zip(units, bounds[:-1], bounds[1:], strict=True):
                     sorted_keys, places = unit.at(epoch)

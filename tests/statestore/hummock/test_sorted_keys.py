@@ -51,6 +51,21 @@ def test_searching_and_sorting_agree_with_bisect(width: int, count: int) -> None
     assert differs_from_previous(pa.array(repeated, pa.binary())).tolist() == firsts
 
 
+@pytest.mark.parametrize("width", [0, 20, 100])
+@pytest.mark.parametrize("count", [1, 50, 20_000])
+def test_ascending_probes_are_found_as_others_are(width: int, count: int) -> None:
+    rng = random.Random(count * width + 1)
+    stored = sorted(_keys(rng, count, width))
+    probes = sorted(_keys(rng, 20, width) + _keys(rng, 500, 0) + _keys(rng, 500, width + 9) + rng.choices(stored, k=300))
+    keys, searched = SortedKeys(pa.array(stored, pa.binary())), Probes(pa.array(probes, pa.binary()), ascending=True)
+    there = set(stored)
+    for part in (slice(None), slice(100, 1000), slice(7, 12), slice(5, 5)):  # more probes than keys, and fewer; many, few, none
+        assert keys.left(searched, part).tolist() == [bisect.bisect_left(stored, probe) for probe in probes[part]]
+        positions, hit = keys.find(searched, part)
+        assert hit.tolist() == [probe in there for probe in probes[part]]
+        assert [stored[p] for p in positions[hit].tolist()] == [probe for probe, h in zip(probes[part], hit.tolist(), strict=True) if h]
+
+
 def test_keys_are_padded_or_cut_whatever_slice_they_come_from() -> None:
     keys = [b"abc", b"", b"ab\x00\x01", b"\xff" * 9, b"abc"]
     array = pa.array([b"zz", *keys, b"y"], pa.binary()).slice(1, len(keys))
