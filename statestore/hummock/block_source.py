@@ -1,25 +1,32 @@
-"""Where decoded blocks come from: the cache of the process, bytes that came with a footer, else one parallel fetch per call.
+"""Where decoded blocks come from: the cache of the process, bytes that came with a footer, else one parallel fetch per call, which
+range_reader.py answers from the host's disk or from the bucket.
 
 Blocks are 512 to 1,024 rows so that a random read fetches little. A call that needs many of them would pay Python's overhead for each;
 so where it needs at least a quarter of a partition's 64 blocks, the partition is read, decoded and cached as one.
 """
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from statestore.hummock.cache import BlockCache
-from statestore.hummock.errors import DamagedSstError, MissingSstError
+from statestore.hummock.disk_cache import disk_cache_for
+from statestore.hummock.errors import DamagedSstError
+from statestore.hummock.range_reader import Range, RangeReader
 from statestore.hummock.sorted_keys import Positions
 from statestore.hummock.sst_format import require_crc
 from statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, SstReader
 from statestore.meta.version import SstInfo
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore, ShortReadError
+from statestore.objectstore.base import ObjectStore
 
 _DENSE = 4  # a partition is read whole from one needed block in this many on
-_THREADS = 8  # objects fetched at once; ranges of one object are the object store's own business
+
+T = TypeVar("T")
+Bytes = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,42 +62,39 @@ class _Span:
 class BlockSource:
     """Reads indexes, filters and blocks of SSTs of one object store, through a cache."""
 
-    def __init__(self, objects: ObjectStore, cache: BlockCache) -> None:
+    def __init__(self, objects: ObjectStore, cache: BlockCache, ranges: RangeReader | None = None) -> None:
+        """`ranges` reads bytes of `objects`; by default through the host's disk cache where the store is remote."""
         self.objects, self.cache = objects, cache
+        self.ranges = RangeReader(objects, disk_cache_for(objects)) if ranges is None else ranges
 
     def open(self, ssts: Sequence[SstInfo]) -> list[SstReader]:
         """Open SSTs; those not in the cache are fetched in parallel, one range read each. Raises DamagedSstError."""
         found = {sst.name: self.cache.get((self.objects.uri, sst.name), SstReader) for sst in ssts}
-        missing = {sst.name: sst for sst in ssts if found[sst.name] is None}
-        ranges = {name: [(sst.size - sst.footer_size, sst.footer_size)] for name, sst in missing.items()}
-        for name, (footer,) in self._fetch(ranges).items():
-            opened = SstReader(missing[name], footer)
-            self.cache.put((self.objects.uri, name), opened)
-            found[name] = opened
+        missing = list({sst.name: sst for sst in ssts if found[sst.name] is None}.values())
+        footers = self.ranges.fetch([(sst, [_footer(sst)]) for sst in missing])
+        for sst, (footer,) in zip(missing, footers, strict=True):
+            opened = self._checked(sst, _footer(sst), footer, partial(SstReader, sst))
+            self.cache.put((self.objects.uri, sst.name), opened)
+            found[sst.name] = opened
         return [reader for sst in ssts if (reader := found[sst.name]) is not None]
 
     def filters(self, requests: Sequence[tuple[OpenSection, Positions]]) -> list[FilterArena]:
         """Filters of the sections; of each, the partitions asked for (numbers, ascending) are loaded. Raises DamagedSstError."""
         arenas: list[FilterArena] = []
-        wanted: dict[str, list[tuple[int, int]]] = {}
-        loads: list[tuple[int, int, memoryview | None]] = []  # request, partition, its bytes if they are here
+        wanted: list[tuple[SstReader, Range]] = []
+        loads: list[tuple[int, int]] = []  # request, partition
         for number, (section, partitions) in enumerate(requests):
             reader = section.reader
             arena = self.cache.get_or_load(self._key(section, -1, -1), FilterArena, lambda reader=reader: _empty_arena(reader))  # type: ignore[misc]
             arenas.append(arena)
             for partition in partitions[~arena.loaded[partitions]].tolist():
-                offset, length = int(reader.filter_offsets[partition]), int(reader.filter_lengths[partition])
-                held = section.sst.held(offset, length)
-                if held is None:
-                    wanted.setdefault(reader.name, []).append((offset, length))
-                loads.append((number, partition, held))
-        fetched = {name: iter(parts) for name, parts in self._fetch(wanted).items()}
-        for number, partition, held in loads:
+                wanted.append((section.sst, (int(reader.filter_offsets[partition]), int(reader.filter_lengths[partition]))))
+                loads.append((number, partition))
+        for (number, partition), (sst, part), data in zip(loads, wanted, self._fetch(wanted), strict=True):
             reader, arena = requests[number][0].reader, arenas[number]
-            data = held if held is not None else next(fetched[reader.name])
-            require_crc(reader.name, f"filter {partition} of table {reader.table_id}", data, int(reader.filter_crcs[partition]))
+            bits = self._checked(sst.info, part, data, partial(_filter_bits, reader, partition))
             start = int(reader.filter_starts[partition])
-            arena.data[start : start + len(data)] = np.frombuffer(data, np.uint8)
+            arena.data[start : start + len(bits)] = bits
             arena.loaded[partition] = True
         return arenas
 
@@ -108,49 +112,38 @@ class BlockSource:
                     missing.append(_Span(number, first, end))
                 else:
                     answers[number][first] = rows
-        for span, data in zip(missing, self._bytes_of(requests, missing), strict=True):
-            section = requests[span.request].section
-            rows = section.reader.decode(span.first, span.end, data)
+        sections = [requests[span.request].section for span in missing]
+        wanted = [(section.sst, _bytes_of(section, span.first, span.end)) for section, span in zip(sections, missing, strict=True)]
+        for section, span, (sst, part), data in zip(sections, missing, wanted, self._fetch(wanted), strict=True):
+            rows = self._checked(sst.info, part, data, partial(section.reader.decode, span.first, span.end))
             self.cache.put(self._key(section, span.first, span.end), rows)
             answers[span.request][span.first] = rows
         return [[answer[first] for first in sorted(answer)] for answer in answers]
 
     def scan(self, section: OpenSection, first: int, end: int, columns: Sequence[str] | None) -> Rows:
-        """Blocks first … end - 1 as one, past the cache: a scan must not push out what point reads keep warm."""
-        (data,) = self._bytes_of([BlockRequest(section, np.arange(first, end))], [_Span(0, first, end)])
-        return section.reader.decode(first, end, data, columns)
+        """Blocks first … end - 1 as one, past the caches: a scan must not push out what point reads keep warm."""
+        part = _bytes_of(section, first, end)
+        (data,) = self._fetch([(section.sst, part)], keep=False)
+        return self._checked(section.sst.info, part, data, lambda data: section.reader.decode(first, end, data, columns))
 
-    def _bytes_of(self, requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> list[bytes | memoryview]:
-        wanted: dict[str, list[tuple[int, int]]] = {}
-        here: list[memoryview | None] = []
-        for span in spans:
-            section = requests[span.request].section
-            reader = section.reader
-            offset = int(reader.offsets[span.first])
-            length = int(reader.offsets[span.end - 1] + reader.lengths[span.end - 1]) - offset
-            here.append(section.sst.held(offset, length))
-            if here[-1] is None:
-                wanted.setdefault(reader.name, []).append((offset, length))
-        fetched = {name: iter(parts) for name, parts in self._fetch(wanted).items()}
-        return [
-            data if data is not None else next(fetched[requests[span.request].section.reader.name])
-            for span, data in zip(spans, here, strict=True)
-        ]
+    def _fetch(self, wanted: Sequence[tuple[SstReader, Range]], keep: bool = True) -> list[Bytes]:
+        """The bytes of each range: those that came with the footer, else all others in one round."""
+        found: list[Bytes | None] = [sst.held(*part) for sst, part in wanted]
+        by_sst: dict[str, tuple[SstInfo, list[Range]]] = {}
+        for (sst, part), here in zip(wanted, found, strict=True):
+            if here is None:
+                by_sst.setdefault(sst.name, (sst.info, []))[1].append(part)
+        fetched = {name: iter(parts) for name, parts in zip(by_sst, self.ranges.fetch(list(by_sst.values()), keep), strict=True)}
+        return [here if here is not None else next(fetched[sst.name]) for (sst, _), here in zip(wanted, found, strict=True)]
 
-    def _fetch(self, ranges: dict[str, list[tuple[int, int]]]) -> dict[str, list[bytes]]:
-        if len(ranges) <= 1:
-            return {name: self._get_ranges(name, parts) for name, parts in ranges.items()}
-        with ThreadPoolExecutor(min(_THREADS, len(ranges))) as pool:
-            return dict(zip(ranges, pool.map(self._get_ranges, ranges.keys(), ranges.values()), strict=True))
-
-    def _get_ranges(self, name: str, ranges: list[tuple[int, int]]) -> list[bytes]:
+    def _checked(self, sst: SstInfo, part: Range, data: Bytes, read: Callable[[Bytes], T]) -> T:
+        """What `read` makes of the bytes; if they are damaged and a disk cache may be why, of those in the bucket."""
         try:
-            return self.objects.get_ranges(name, ranges)
-        except ObjectNotFoundError as error:
-            raise MissingSstError(self.objects.uri, name) from error
-        except ShortReadError as error:
-            place = f"bytes {error.offset} to {error.offset + error.length}"
-            raise DamagedSstError(name, place, f"{error.found} bytes", f"{error.length} bytes") from error
+            return read(data)
+        except DamagedSstError:
+            if (again := self.ranges.fetch_again(sst, part)) is None:
+                raise
+            return read(again)
 
     def _cached_partitions(self, request: BlockRequest) -> Positions:
         partitions = np.unique(request.blocks // request.section.per_partition)
@@ -181,6 +174,22 @@ def _spans(request: BlockRequest, cached: Positions) -> Iterable[tuple[int, int]
         else:
             for block in request.blocks[start : start + number].tolist():
                 yield block, block + 1
+
+
+def _footer(sst: SstInfo) -> Range:
+    return sst.size - sst.footer_size, sst.footer_size
+
+
+def _bytes_of(section: OpenSection, first: int, end: int) -> Range:
+    """Where blocks first … end - 1 lie."""
+    reader = section.reader
+    offset = int(reader.offsets[first])
+    return offset, int(reader.offsets[end - 1] + reader.lengths[end - 1]) - offset
+
+
+def _filter_bits(reader: SectionReader, partition: int, data: Bytes) -> npt.NDArray[np.uint8]:
+    require_crc(reader.name, f"filter {partition} of table {reader.table_id}", data, int(reader.filter_crcs[partition]))
+    return np.frombuffer(data, np.uint8)
 
 
 def _empty_arena(reader: SectionReader) -> FilterArena:

@@ -59,4 +59,4 @@ def test_answers_do_not_depend_on_the_cache_nor_on_threads(objects: ObjectStore,
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert store.source.cache.nbytes <= capacity
+    assert store.source.stored.cache.nbytes <= capacity

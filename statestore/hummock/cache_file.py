@@ -1,0 +1,210 @@
+"""The file of a host's disk cache: fixed slots for pieces of SSTs, and an index that every process maps.
+
+    +-----------+  offset 0
+    | header    |  4,096 B: magic 8 B "TUSSOCKC" | version u32 | piece bytes u32 | ways u32 | reserved u32, 0 | sets u64
+    |           |  xxh3_64 of these 32 bytes u64, then zeros
+    | index     |  `sets` sets of `ways` entries of 32 B each: id high u64 | id low u64 | checksum u64 | stamp u64
+    +-----------+  the next multiple of 4,096
+    | slots     |  one per entry, in order, `piece bytes` each: the first bytes of a slot are the piece
+    +-----------+  end of file
+
+Numbers are little-endian. An id is that of an object (disk_cache.py) with `piece * STEP` added to its low half; a piece may lie in any
+slot of one set, which its id names. The checksum is xxh3_64 of the piece's bytes, seeded with its id and length, so an entry vouches for
+bytes of that piece alone. An id of zeros: the slot is free. Stamps order a set by use: the greatest was used last.
+
+The file is sparse: it takes the room of what was ever written, and never more than its length. It lies in a folder that only this user
+can enter (0700, of our own uid), and is opened without following links. It is made under a temporary name and renamed, so it is there
+whole or not at all; one that is cut, foreign or of another version is replaced by a new one. Whoever still has the replaced one open
+sees that it has no name any more, and opens the new one.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import struct
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+MAGIC = b"TUSSOCKC"
+VERSION = 1
+PIECE_BYTES = 64 << 10
+WAYS = 64
+ENTRY_BYTES = 32
+HEADER_BYTES = 4096
+MIN_BYTES = HEADER_BYTES + 4096 + WAYS * PIECE_BYTES  # a file of one set
+
+_FILE, _NEW = "sst-pieces", "sst-pieces.new"
+_HEADER = struct.Struct("<8sIIIIQ")
+_FOREIGN = 0o077  # permissions of others, of which folder and file may grant none
+_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: a planted FIFO must not stop us
+
+
+class UnsafeFolderError(OSError):
+    """Somebody else could write into the cache's folder; nothing in it is touched."""
+
+
+class BusyError(OSError):
+    """Another process is making the file at this moment."""
+
+
+class CacheFile:
+    """An open cache file: its index mapped read-only, all writes by pwrite.
+
+    A write into a mapped page of a full disk is a signal that kills the process; a pwrite is an error that can be handled.
+    """
+
+    def __init__(self, handle: int, sets: int) -> None:
+        """Take over an open file of `sets` sets. Requires: its length is that of such a file."""
+        self.handle, self.sets = handle, sets
+        self.slots_offset = _slots_offset(sets)
+        self.size = self.slots_offset + sets * WAYS * PIECE_BYTES
+        mapped = mmap.mmap(handle, self.slots_offset, mmap.MAP_SHARED, mmap.PROT_READ)
+        entries = np.frombuffer(mapped, "<u8", sets * WAYS * ENTRY_BYTES // 8, HEADER_BYTES)
+        self.index: npt.NDArray[np.uint64] = entries.reshape(sets, WAYS, ENTRY_BYTES // 8)
+        weakref.finalize(self, os.close, handle)
+
+    def in_place(self) -> bool:
+        """Whether the file still has its name and its length: no other has taken its place, and touching the map is safe."""
+        found = os.fstat(self.handle)
+        return found.st_nlink == 1 and found.st_size == self.size
+
+    def entry_offset(self, slot: int) -> int:
+        """Where a slot's entry begins."""
+        return HEADER_BYTES + slot * ENTRY_BYTES
+
+    def piece_offset(self, slot: int) -> int:
+        """Where a slot's piece begins."""
+        return self.slots_offset + slot * PIECE_BYTES
+
+    def free_bytes(self) -> int:
+        """What the file system has left for this user."""
+        found = os.fstatvfs(self.handle)
+        return found.f_bavail * found.f_frsize
+
+
+def open_cache_file(parent: Path, capacity: int | None, insist: bool = True) -> CacheFile:
+    """Open the user's cache file below `parent`, or make it.
+
+    Args:
+        parent: a folder; made if it is not there. The file lies in `tussock-cache-<uid>` in it, which is made with mode 0700.
+        capacity: bytes the file may have at most; None: as it is found, else `default_capacity`.
+        insist: whether a file of another length is replaced.
+
+    Raises:
+        UnsafeFolderError: the folder is another user's, or others may enter it.
+        BusyError: another process is making the file; try again later.
+        OSError: anything else that keeps the file from being made.
+    """
+    wanted = _sets_of(capacity) if capacity is not None and insist else None
+    folder = _open_folder(parent / f"tussock-cache-{os.geteuid()}")
+    try:
+        if (found := _open_file(folder, wanted)) is None:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go of when `folder` is closed, or its process dies
+            except BlockingIOError as err:
+                raise BusyError(err.errno, "another process is making the cache's file") from err
+            if (found := _open_file(folder, wanted)) is None:
+                found = _make_file(folder, _sets_of(default_capacity(folder) if capacity is None else capacity))
+        return found
+    finally:
+        os.close(folder)
+
+
+def default_capacity(folder: int) -> int:
+    """8 GiB, or a tenth of what is free where that is less."""
+    found = os.fstatvfs(folder)
+    return min(8 << 30, found.f_bavail * found.f_frsize // 10)
+
+
+def _open_folder(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as err:
+        if err.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise UnsafeFolderError(err.errno, "it is a link or no folder", str(path)) from err
+        raise
+    found = os.fstat(handle)
+    if found.st_uid != os.geteuid() or found.st_mode & _FOREIGN:
+        os.close(handle)
+        facts = f"it belongs to uid {found.st_uid} with mode {found.st_mode & 0o777:04o}, expected uid {os.geteuid()} and 0700"
+        raise UnsafeFolderError(errno.EPERM, facts, str(path))
+    return handle
+
+
+def _open_file(folder: int, wanted: int | None) -> CacheFile | None:
+    """The file that is there, if it is one of ours and, where a number is wanted, of so many sets."""
+    try:
+        handle = os.open(_FILE, _OPEN, dir_fd=folder)
+    except OSError as err:
+        if err.errno in (errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            return None
+        raise
+    try:
+        found = os.fstat(handle)
+        ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _FOREIGN and found.st_nlink == 1
+        sets = _read_header(handle) if ours else 0
+        if sets and found.st_size == _size_of(sets) and wanted in (None, sets):
+            taken = CacheFile(handle, sets)
+            handle = -1
+            return taken
+        return None
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _make_file(folder: int, sets: int) -> CacheFile:
+    """A new file in place of whatever is there. Requires: the folder's lock is held."""
+    with suppress(FileNotFoundError):
+        os.unlink(_NEW, dir_fd=folder)  # left by a process that was killed
+    handle = os.open(_NEW, _OPEN | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+    try:
+        header = _HEADER.pack(MAGIC, VERSION, PIECE_BYTES, WAYS, 0, sets)
+        header += struct.pack("<Q", xxhash.xxh3_64_intdigest(header))
+        if os.pwrite(handle, header.ljust(HEADER_BYTES, b"\0"), 0) != HEADER_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(handle, _size_of(sets))
+        os.rename(_NEW, _FILE, src_dir_fd=folder, dst_dir_fd=folder)
+        made = CacheFile(handle, sets)
+        handle = -1
+        return made
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _read_header(handle: int) -> int:
+    """The number of sets; 0 if this is no cache file of this version."""
+    data = os.pread(handle, _HEADER.size + 8, 0)
+    if len(data) < _HEADER.size + 8 or xxhash.xxh3_64_intdigest(data[: _HEADER.size]) != int.from_bytes(data[_HEADER.size :], "little"):
+        return 0
+    magic, version, piece, ways, _, sets = _HEADER.unpack_from(data)
+    return int(sets) if (magic, version, piece, ways) == (MAGIC, VERSION, PIECE_BYTES, WAYS) else 0
+
+
+def _slots_offset(sets: int) -> int:
+    return -(-(HEADER_BYTES + sets * WAYS * ENTRY_BYTES) // 4096) * 4096
+
+
+def _size_of(sets: int) -> int:
+    return _slots_offset(sets) + sets * WAYS * PIECE_BYTES
+
+
+def _sets_of(capacity: int) -> int:
+    """The most sets that fit. Raises OSError if not even one does."""
+    sets = (capacity - HEADER_BYTES - 4096) // (WAYS * (PIECE_BYTES + ENTRY_BYTES))
+    if sets < 1:
+        if capacity >= MIN_BYTES:
+            return 1
+        raise OSError(errno.ENOSPC, f"a disk cache needs {MIN_BYTES} bytes at least, {capacity} are allowed")
+    return int(sets)
