@@ -27,16 +27,16 @@ _MOST_DIGITS = 38
 
 
 class AggregateOverflowError(InputError):
-    """A sum or average does not fit its type, as Spark in ANSI mode would say."""
+    """A sum or average does not fit its type, as Spark in ANSI mode would say. Which view's, the note says that it gets on its way."""
 
-    def __init__(self, table: str, call: str, type_name: str, group: str) -> None:
-        super().__init__(table, call, type_name, group)
-        self.table, self.call, self.type_name, self.group = table, call, type_name, group
+    def __init__(self, call: str, type_name: str, group: str) -> None:
+        super().__init__(call, type_name, group)
+        self.call, self.type_name, self.group = call, type_name, group
 
     def __str__(self) -> str:
         where = f"for group ({self.group})" if self.group else "over all rows"
         return (
-            f"{self.call} {where} does not fit {self.type_name} (state table {self.table!r}). "
+            f"{self.call} {where} does not fit {self.type_name}. "
             f"Cast the argument to a wider type, or use try_{self.call.lower()} to get NULL instead."
         )
 

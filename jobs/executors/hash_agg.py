@@ -99,7 +99,7 @@ class HashAggExecutor:
             slots = slots_of(call, self._node.append_only)
             result = result_of(call, slots, [states[places[slot]] for slot in slots], self._kernel)
             if result.overflow is not None and call.mode != "TRY" and (bad := np.flatnonzero(result.overflow & there)).size:
-                raise AggregateOverflowError(self._values.name, call.function, call.type, show_row(groups, int(bad[0])))
+                raise AggregateOverflowError(call.function, call.type, show_row(groups, int(bad[0])))
             columns.append(result.values)
         if not columns:  # DISTINCT of no columns
             return no_columns(groups.num_rows)
