@@ -8,7 +8,7 @@ bytes.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from jobs.chunk import empty_chunk, inserts, make_chunk
 from jobs.exchange import (
     BACKFILL,
     BACKFILL_ROWS,
+    BUFFERED,
     ENTRIES,
     FAILURE,
     FLUSH,
@@ -47,6 +48,7 @@ from statestore.errors import InputError, RetryableError, TussockError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.shared_buffer import Load, SharedBuffer
 from statestore.hummock.store import HummockStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
@@ -65,6 +67,7 @@ class EpochTask:
     epoch: int
     units: tuple[int, ...]  # vnode -> parallel unit
     target_bytes: int  # of an SST
+    in_flight: tuple[int, ...] = ()  # epochs that `version` counts and that are not all in its SSTs: their sealed MemTables come as cells
 
     @property
     def data_prefix(self) -> str:
@@ -112,12 +115,12 @@ def level_function(task: "Callable[[], EpochTask]", level: int) -> Callable[[Ite
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = task()
         inboxes: dict[int, dict[tuple[int, int], list[bytes]]] = {}
-        kept = _addresses_read(known.schedule, level)
+        kept = _addresses_read(known, level)
         passing = _addresses_passing(known.schedule, level)
         for batch in batches:
             slots, fragments, inputs = (batch.column(i).to_numpy() for i in range(3))
             addresses = list(zip(fragments.tolist(), inputs.tolist(), strict=True))  # cells are few and large
-            through = [i for i, (f, n) in enumerate(addresses) if f < 0 or (f, n) in passing]
+            through = [i for i, (f, n) in enumerate(addresses) if BUFFERED < f < 0 or (f, n) in passing]
             if through:
                 yield batch.take(pa.array(through, pa.int64()))
             for i, address in enumerate(addresses):
@@ -129,10 +132,18 @@ def level_function(task: "Callable[[], EpochTask]", level: int) -> Callable[[Ite
     return run
 
 
-def _addresses_read(schedule: Schedule, level: int) -> frozenset[tuple[int, int]]:
+def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
+    """Ids of the state tables that actors of a level may read."""
+    found = {t for s in schedule.levels[level] if s.fragment is not None for o in s.fragment.operators for t in o.tables}
+    return frozenset(found | {s.snapshot_table.table_id for s in schedule.levels[level] if s.snapshot_table is not None})
+
+
+def _addresses_read(task: EpochTask, level: int) -> frozenset[tuple[int, int]]:
+    schedule = task.schedule
     read = {(f.producer, f.exchange) for s in schedule.levels[level] for f in s.feeds if f.exchange is not None}
     leaves = {(s.id, n) for s in schedule.levels[level] for n in _LEAF_INPUTS}
-    return frozenset(read | leaves)
+    buffered = {(BUFFERED - n, table) for table in tables_read(schedule, level) for n in range(len(task.in_flight))}
+    return frozenset(read | leaves | buffered)
 
 
 def _addresses_passing(schedule: Schedule, level: int) -> frozenset[tuple[int, int]]:
@@ -158,6 +169,11 @@ class _Unit:
     slot: int
     inbox: dict[tuple[int, int], list[bytes]]
     outputs: dict[int, _Output] = field(default_factory=dict)
+    store: HummockStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        version = _version(self.task.version)
+        self.store = HummockStore(_objects(self.task.store_uri), version, process_cache(), buffer=self._shared_buffer())
 
     def run(self) -> Iterator[pa.RecordBatch]:
         for scheduled in self.task.schedule.levels[self.level]:
@@ -267,7 +283,7 @@ class _Unit:
 
     def _snapshot(self, schema: object) -> Iterator[pa.Table]:
         version = _version(self.task.version)
-        stored = StorageTable(schema, self._store(), version.epoch, len(self.task.units))  # type: ignore[arg-type]
+        stored = StorageTable(schema, self.store, version.epoch, len(self.task.units))  # type: ignore[arg-type]
         for rows in stored.scan(vnodes=self._vnodes()):
             yield make_chunk(rows.columns, pa.array(np.ones(rows.num_rows, np.int64)))
 
@@ -279,11 +295,17 @@ class _Unit:
     def _vnodes(self) -> Sequence[int]:
         return [int(v) for v in np.flatnonzero(np.asarray(self.task.units) == self.slot)]
 
-    def _store(self) -> HummockStore:
-        return HummockStore(_objects(self.task.store_uri), _version(self.task.version), process_cache())
+    def _shared_buffer(self) -> SharedBuffer:
+        """What epochs in flight sealed on this unit."""
+        runs: dict[int, list[tuple[int, Load]]] = {}
+        for (fragment, table), chunks in self.inbox.items():
+            if fragment <= BUFFERED:
+                epoch = self.task.in_flight[BUFFERED - fragment]
+                runs.setdefault(table, []).extend((epoch, partial(_sealed_batch, table, chunk)) for chunk in chunks)
+        return SharedBuffer(runs)
 
     def _state_table(self, schema: object) -> StateTable:
-        return StateTable(schema, self._store(), _version(self.task.version).epoch, len(self.task.units))  # type: ignore[arg-type]
+        return StateTable(schema, self.store, _version(self.task.version).epoch, len(self.task.units))  # type: ignore[arg-type]
 
     def _flush(self, table_id: int, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
         """Hand a sealed MemTable to the shared buffer. Whole SSTs of it are uploaded here; only the rest travels."""
@@ -302,6 +324,11 @@ class _Unit:
             rest = sealed.rows.slice(rows)
         if rest.num_rows:
             yield cells(self.slot, FLUSH, table_id, encode(rest))
+
+
+def _sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:
+    rows = decode([chunk])
+    return None if rows is None else SealedBatch(table_id, rows)
 
 
 def flush_function(task: "Callable[[], EpochTask]") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -12,6 +12,7 @@ from jobs.sources.listing import Interval, ListedFile, has_interval, list_files,
 from jobs.sources.taken import pin_files, taken_files
 from jobs.sql.statements import CreateSource, Delete, Drop, Insert, Statement, Update
 from statestore.errors import InputError
+from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, PinnedFile
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.store import MetaStore
@@ -32,6 +33,14 @@ class NothingToAbandonError(InputError):
 
     def __str__(self) -> str:
         return f"nothing to abandon after epoch {self.epoch}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What an epoch builds on: a version, and, where it counts epochs in flight, what the driver itself sealed in them."""
+
+    version: HummockVersion
+    buffer: SharedBuffer = field(default_factory=SharedBuffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +82,26 @@ def inject(
     """
     if (held := meta.open_barrier()) is not None:
         return held
-    version = meta.latest()
-    pinning = _Pinning(meta, version, Change(), interval, max_epoch_bytes, dict(run or {}))
+    base = Base(meta.latest())
+    pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
     if not pinning.waiting():
         return None
-    return meta.inject_barrier(version.epoch, pinning.plan)
+    return meta.inject_barrier(base.version.epoch, pinning.plan)
+
+
+def draft(
+    meta: MetaStore,
+    base: Base,
+    interval: Interval | None = None,
+    max_epoch_bytes: int = MAX_EPOCH_BYTES,
+    run: Mapping[str, str] | None = None,
+) -> Barrier | None:
+    """The barrier that `inject` would put in force once the epochs in flight that `base` counts are committed; nothing is written.
+
+    None where nothing waits. Raises as `inject` does. Cost: a probe of the log, a listing per source.
+    """
+    drafted = meta.draft_barrier(base.version, _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {})).plan)
+    return drafted if drafted.log_end > base.version.log_end or drafted.splits else None
 
 
 def abandon(meta: MetaStore, change: Change) -> Barrier:
@@ -94,7 +118,7 @@ def abandon(meta: MetaStore, change: Change) -> Barrier:
             version.epoch, "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop, or to take the log's end"
         )
     if held is None:
-        pinning = _Pinning(meta, version, change, None, MAX_EPOCH_BYTES, {}, only_skipped=True)
+        pinning = _Pinning(meta, Base(version), change, None, MAX_EPOCH_BYTES, {}, only_skipped=True)
         pinning.require_known()
         return meta.inject_barrier(version.epoch, pinning.plan)
     superseding = _Superseding(meta, version, held, change)
@@ -237,13 +261,18 @@ class _Pinning:
     """Decides what a new barrier takes in."""
 
     meta: MetaStore
-    version: HummockVersion
+    base: Base
     change: Change
     interval: Interval | None
     max_epoch_bytes: int
     run: dict[str, str]
     only_skipped: bool = False  # take no files but those to be skipped: which others are due, only a run knows
     listings: dict[str, tuple[ListedFile, ...]] = field(default_factory=dict)  # by path: a barrier is decided on one listing of each
+
+    @property
+    def version(self) -> HummockVersion:
+        """What the barrier follows."""
+        return self.base.version
 
     def require_known(self) -> None:
         """A file to skip has to be one of a source's. Raises NothingToAbandonError."""
@@ -304,7 +333,7 @@ class _Pinning:
         if self.only_skipped:
             listed = [f for f in listed if f.path in self.change.skip_files]
         new = relation.created > self.version.epoch
-        taken = None if new else open_table(self.meta.objects, self.version, relation.state_tables[0])
+        taken = None if new else open_table(self.meta.objects, self.version, relation.state_tables[0], buffer=self.base.buffer)
         return pin_files(listed, taken, max_bytes, accept_changed=self.change.skip_files)
 
 

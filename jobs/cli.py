@@ -13,7 +13,7 @@ import pyarrow as pa
 from jobs.barrier import MAX_EPOCH_BYTES, Change, abandon, inject, logged_statements
 from jobs.cli_parser import Run, build_parser
 from jobs.compaction import run_compact
-from jobs.epoch import EpochSummary, advance, interval_of, show_summary
+from jobs.epoch import advance, interval_of
 from jobs.pipeline import Pipeline, find_pipeline
 from jobs.process import open_meta, store_address
 from jobs.reader import open_table
@@ -21,6 +21,7 @@ from jobs.retention import Retention
 from jobs.session import Session
 from jobs.sources.listing import absolute_path
 from jobs.spark import debugging, spark_session
+from jobs.summary import EpochSummary, show_summary
 from jobs.upkeep import run_pin_add, run_pin_list, run_pin_remove, run_scrub
 from jobs.vacuum import run_vacuum
 from statestore.errors import InputError, MustStopError, TussockError

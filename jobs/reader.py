@@ -11,6 +11,7 @@ from jobs.failure import carried_by_spark
 from jobs.plan.definition import output_of
 from statestore.errors import InputError
 from statestore.hummock.cache import process_cache
+from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import Relation, TableSchema
 from statestore.meta.version import HummockVersion
@@ -37,9 +38,15 @@ def stored_table(relation: Relation) -> TableSchema:
     return next(t for t in relation.state_tables if t.table_id == output.table_id)
 
 
-def open_table(objects: ObjectStore, version: HummockVersion, schema: TableSchema, epoch: int | None = None) -> StorageTable:
-    """A state table at `epoch` (the version's own when None), for reading in this process."""
-    store = HummockStore(objects, version, process_cache())
+def open_table(
+    objects: ObjectStore,
+    version: HummockVersion,
+    schema: TableSchema,
+    epoch: int | None = None,
+    buffer: SharedBuffer | None = None,
+) -> StorageTable:
+    """A state table at `epoch` (the version's own when None), for reading in this process. `buffer`: of epochs in flight that it counts."""
+    store = HummockStore(objects, version, process_cache(), buffer=buffer)
     return StorageTable(schema, store, version.epoch if epoch is None else epoch, len(version.mapping.units))
 
 

@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.barrier import MAX_EPOCH_BYTES, PendingCatalog, inject, statement_text
-from jobs.epoch import EpochSummary, Progress, run_epoch
+from jobs.epoch import run_epoch
 from jobs.failure import carried_failure
 from jobs.plan.checks import check_statement
 from jobs.plan.definition import SourceDefinition, TableDefinition, apply_statement, definition_of, find, output_of
@@ -52,6 +52,7 @@ from jobs.sql.statements import (
     Statement,
     Update,
 )
+from jobs.summary import EpochSummary, Progress
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.errors import NotInitialisedError

@@ -63,6 +63,14 @@ class MetaStore:
         """
         return create_store(objects, StoreSettings(FORMAT, vnode_count, units, time_zone))
 
+    def beside(self) -> "MetaStore":
+        """The same writer's, for another thread of this process. Requires: the two never try for the same object at once."""
+        other = MetaStore(self.objects, self.writer, self._clock_ms)
+        other.__dict__["settings"] = self.settings
+        other._versions = self._versions.beside()
+        other._pin_numbers = self._pin_numbers
+        return other
+
     @cached_property
     def settings(self) -> StoreSettings:
         """Raises NotInitialisedError."""
@@ -96,10 +104,21 @@ class MetaStore:
         version = self._base_of(prev_epoch, f"the barrier after epoch {prev_epoch}")
         if (found := self._in_force(prev_epoch)) is not None:
             return found
-        barrier = self._attempt(version, plan, above=prev_epoch, attempt=0)
-        if self.objects.put_if_absent(barrier_name(prev_epoch, 0), encode_document(barrier)):
-            return barrier
-        return require_document(self.objects, barrier_name(prev_epoch, 0), Barrier)
+        return self._put_barrier(self._attempt(version, plan, above=prev_epoch, attempt=0))
+
+    def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+        """The barrier that would follow `version`, not in force and written nowhere: in a train of epochs `version` counts some that are
+        still in flight. It may be run at once; it is to be put in force once its prev epoch is committed, before it is sealed. If that epoch
+        never is, the draft is nothing, and what was uploaded for it is vacuum's."""
+        return self._attempt(version, plan, above=version.epoch, attempt=0)
+
+    def put_in_force(self, barrier: Barrier) -> None:
+        """Put a drafted barrier in force. Raises LostRaceError when its prev epoch is not the committed one, or another barrier stands there."""
+        what = f"the drafted barrier {barrier.epoch}"
+        self._base_of(barrier.prev_epoch, what)
+        found = self._put_barrier(barrier)
+        if found != barrier:
+            raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} in force after epoch {barrier.prev_epoch}")
 
     def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """Put another attempt in the place of `barrier`, with an epoch of its own. Until one of them is committed, either still may be.
@@ -370,6 +389,13 @@ class MetaStore:
         while (following := read_document(self.objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier)) is not None:
             found = following
         return found
+
+    def _put_barrier(self, barrier: Barrier) -> Barrier:
+        """Write a first attempt; the barrier that stands in its place then."""
+        name = barrier_name(barrier.prev_epoch, 0)
+        if self.objects.put_if_absent(name, encode_document(barrier)):
+            return barrier
+        return require_document(self.objects, name, Barrier)
 
     def _base_of(self, prev_epoch: int, what: str) -> HummockVersion:
         version = self.latest()

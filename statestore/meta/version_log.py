@@ -40,6 +40,12 @@ class VersionLog:
         self._newest: HummockVersion | None = None
         self._due: HummockVersion | None = None  # a version that may have no snapshot yet
 
+    def beside(self) -> "VersionLog":
+        """Another view of the log, for another thread, that has seen what this one has."""
+        other = VersionLog(self._objects, self._writer, self._initial)
+        other._newest = self._newest
+        return other
+
     def latest(self) -> HummockVersion:
         """The newest version. Raises DamagedDocumentError, BadDeltaError."""
         version = self._newest if self._newest is not None else self._hinted()

@@ -4,7 +4,7 @@ import os
 import sys
 from unittest.mock import patch
 
-from jobs import epoch
+from jobs import epoch, levels
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 from tests.exactly_once.faults import DRIVER_PID, PointedStore
@@ -18,5 +18,5 @@ def open_meta(store: str) -> MetaStore:
 
 if __name__ == "__main__":
     os.environ[DRIVER_PID] = str(os.getpid())
-    with patch.object(epoch, "open_meta", open_meta), patch.object(epoch, "TARGET_SST_BYTES", TARGET_SST_BYTES):
+    with patch.object(epoch, "open_meta", open_meta), patch.object(levels, "TARGET_SST_BYTES", TARGET_SST_BYTES):
         sys.exit(epoch.main(sys.argv[1:]))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import epoch
+from jobs import levels
 from statestore.meta.version import HummockVersion
 from tests.exactly_once import workload
 from tests.exactly_once.faults import FAULT_FILE, Fault, plan_fault
@@ -34,7 +34,7 @@ class Case:
 
 @pytest.fixture(autouse=True)
 def _small_ssts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch, "TARGET_SST_BYTES", workload.TARGET_SST_BYTES)
+    monkeypatch.setattr(levels, "TARGET_SST_BYTES", workload.TARGET_SST_BYTES)
 
 
 @pytest.fixture(scope="session")
@@ -42,14 +42,15 @@ def case(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
     root = tmp_path_factory.mktemp("exactly_once")
     template, data, undisturbed = root / "template", root / "data", root / "undisturbed"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(epoch, "TARGET_SST_BYTES", workload.TARGET_SST_BYTES)
+        patch.setattr(levels, "TARGET_SST_BYTES", workload.TARGET_SST_BYTES)
         workload.prepare(spark, template, data)
         shutil.copytree(template, undisturbed)
         workload.resume(spark, undisturbed)
     pipeline = root / "pipelines" / "once"
     pipeline.mkdir(parents=True)
     (pipeline / "pipeline.toml").write_text(
-        'name = "once"\nstore = "${TUSSOCK_TEST_STORE}"\nsql = ["views.sql"]\n[spark]\n'
+        'name = "once"\nstore = "${TUSSOCK_TEST_STORE}"\nsql = ["views.sql"]\n'
+        f"[epoch]\nmax_bytes = {workload.MAX_EPOCH_BYTES}\n[spark]\n"
         '"spark.driver.memory" = "1g"\n"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"\n'  # quick to start
         '"spark.python.daemon.module" = "tests.exactly_once.daemon"\n'
     )

@@ -28,11 +28,15 @@ WAIT_S = 150.0
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What happens where. Actions: `kill driver`, `kill worker`, `raise`, `meet` (wait until `others` files named meet-* are there)."""
+    """What happens where, at the first time a run comes there or, after `skip` times, at the next.
+
+    Actions: `kill driver`, `kill worker`, `raise`, `meet` (wait until `others` files named meet-* are there).
+    """
 
     point: str
     action: str
     others: int = 0
+    skip: int = 0
 
 
 class PlannedFailure(Exception):
@@ -42,6 +46,8 @@ class PlannedFailure(Exception):
 def plan_fault(file: Path, fault: Fault | None) -> None:
     """Put a fault in force; None: no fault."""
     marker(file).unlink(missing_ok=True)
+    for seen in file.parent.glob("seen-*"):
+        seen.unlink()
     file.write_bytes(msgspec.json.encode(fault))
 
 
@@ -54,6 +60,8 @@ def reach(point: str) -> None:
     """Called at each point: acts where the fault in force says so."""
     file = Path(os.environ[FAULT_FILE])
     if not file.exists() or (fault := msgspec.json.decode(file.read_bytes(), type=Fault | None)) is None or fault.point != point:
+        return
+    if _is_early(file.parent, fault.skip):
         return
     if fault.action == "meet":
         (file.parent / f"meet-{os.getpid()}").touch()
@@ -68,6 +76,17 @@ def reach(point: str) -> None:
     victim = int(os.environ[DRIVER_PID]) if fault.action == "kill driver" else os.getpid()
     os.kill(victim, signal.SIGKILL)
     time.sleep(WAIT_S)  # a worker whose driver is gone is ended by Spark's daemon
+
+
+def _is_early(folder: Path, skip: int) -> bool:
+    """Whether this is one of the first `skip` times that any process came here."""
+    for count in range(skip):
+        try:
+            (folder / f"seen-{count}").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return True
+    return False
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:

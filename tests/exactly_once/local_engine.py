@@ -6,52 +6,66 @@ driver would run it: both attempts must answer the same cells, to the byte, and 
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
-from jobs import epoch
-from jobs.actor import EpochTask, flush_function, level_function
-from jobs.exchange import CELL_SCHEMA, FLUSH
+from jobs import epoch, train
+from jobs.actor import EpochTask, flush_function, level_function, tables_read
+from jobs.barrier import Base
+from jobs.exchange import BUFFERED, CELL_SCHEMA, FLUSH
+from jobs.levels import LeafCells, read_answers
 from jobs.plan.schedule import Schedule
 from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
 
 Cells = list[dict[str, Any]]
 LevelFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class UnkindShuffle:
-    """Runs tasks one after the other in this process; `run_actors` stands in for `jobs.epoch._run_actors`."""
+    """Runs tasks one after the other in this process; `plan_levels` stands in for that of jobs.levels."""
 
     def __init__(self, seed: int, target_sst_bytes: int = 4096) -> None:
         self.random = random.Random(seed)
         self.target_sst_bytes = target_sst_bytes
         self.moved = 0  # cells that went from one unit to another
 
-    def run_actors(
-        self, spark: SparkSession, meta: MetaStore, version: HummockVersion, barrier: Barrier, catalog: Catalog, plan: Schedule
-    ) -> tuple[Any, Any]:
-        """One epoch's levels and flush. Sources are Parquet: only Spark reads others."""
-        leaf = epoch._LeafCells(spark, meta, version, barrier, catalog, plan)
-        task = EpochTask(
-            meta.objects.uri, msgspec.json.encode(version), plan, barrier.epoch, version.mapping.units, self.target_sst_bytes
-        )
-        cells = _rows_of(list(leaf.batches()))
-        assert not leaf.frames(), "only Spark reads these files"
-        units = max(version.mapping.units) + 1
-        for level in range(len(plan.levels)):
-            function = level_function(lambda: task, level)
-            cells = [c for unit in range(units) for c in self._attempts(function, [c for c in cells if c["slot"] == unit], unit)]
-        answers = self._attempts(flush_function(lambda: task), cells, None)
-        assert not any(c["fragment"] == FLUSH for c in answers)
-        return epoch._read_answers(pa.Table.from_pylist(answers, CELL_SCHEMA))
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Run epochs, one by one or in trains, here."""
+        patch.setattr(epoch, "plan_levels", self.plan_levels)
+        patch.setattr(train, "plan_levels", self.plan_levels)
 
-    def _attempts(self, function: LevelFunction, cells: Cells, unit: int | None) -> Cells:
+    def plan_levels(
+        self,
+        spark: SparkSession,
+        meta: MetaStore,
+        base: Base,
+        barrier: Barrier,
+        catalog: Catalog,
+        plan: Schedule,
+        held: Sequence["HeldHere"] = (),
+    ) -> "LevelsHere":
+        """One epoch's levels and flush. Sources are Parquet: only Spark reads others."""
+        leaf = LeafCells(spark, meta, base, barrier, catalog, plan)
+        task = EpochTask(
+            meta.objects.uri,
+            msgspec.json.encode(base.version),
+            plan,
+            barrier.epoch,
+            base.version.mapping.units,
+            self.target_sst_bytes,
+            tuple(one.epoch for one in held),
+        )
+        assert not leaf.frames(), "only Spark reads these files"
+        return LevelsHere(self, task, _rows_of(list(leaf.batches())), held)
+
+    def attempts(self, function: LevelFunction, cells: Cells, unit: int | None) -> Cells:
         """Two attempts of one task, which must agree."""
         first = _rows_of(list(function(self._batches(cells))))
         second = _rows_of(list(function(self._batches(cells))))
@@ -66,6 +80,62 @@ class UnkindShuffle:
             size = self.random.randint(1, 4)
             yield from pa.Table.from_pylist(left[:size], CELL_SCHEMA).to_batches()
             left = left[size:]
+
+
+@dataclass(frozen=True)
+class HeldHere:
+    """What an epoch in flight sealed."""
+
+    epoch: int
+    cells: Cells
+    tables: frozenset[int]
+
+    def release(self) -> None:
+        """Nobody may read them from here on."""
+        self.cells.clear()
+
+
+@dataclass(frozen=True)
+class LevelsHere:
+    """Stands in for jobs.levels.Levels."""
+
+    shuffle: UnkindShuffle
+    task: EpochTask
+    first: Cells
+    held: Sequence[HeldHere]
+
+    def finish(self) -> tuple[Any, Any]:
+        """Levels and flush."""
+        return self._flushed(self._run())
+
+    def hold(self) -> tuple[Any, Any, HeldHere]:
+        """Levels alone."""
+        out = self._run()
+        sealed = [c for c in out if c["fragment"] == FLUSH]
+        held = HeldHere(self.task.epoch, sealed, frozenset(c["input"] for c in sealed))
+        return *read_answers(pa.Table.from_pylist([c for c in out if c["fragment"] != FLUSH], CELL_SCHEMA)), held
+
+    def flush(self, held: HeldHere) -> Any:
+        """The flush alone."""
+        return self._flushed(held.cells)[1]
+
+    def close(self) -> None:
+        """Nothing to forget."""
+
+    def _run(self) -> Cells:
+        cells, units = self.first, max(self.task.units) + 1
+        for level in range(len(self.task.schedule.levels)):
+            function = level_function(lambda: self.task, level)
+            wanted = tables_read(self.task.schedule, level)
+            for number, one in enumerate(self.held):
+                cells = [*cells, *({**c, "fragment": BUFFERED - number} for c in one.cells if c["input"] in wanted)]
+            cells = [c for unit in range(units) for c in self.shuffle.attempts(function, [c for c in cells if c["slot"] == unit], unit)]
+        return cells
+
+    def _flushed(self, cells: Cells) -> tuple[Any, Any]:
+        answers = self.shuffle.attempts(flush_function(lambda: self.task), cells, None)
+        assert not any(c["fragment"] == FLUSH for c in answers)
+        return read_answers(pa.Table.from_pylist(answers, CELL_SCHEMA))
 
 
 def _rows_of(batches: Sequence[pa.RecordBatch]) -> Cells:

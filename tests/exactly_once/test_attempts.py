@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import epoch
 from jobs.session import Session
 from tests.exactly_once import workload
 from tests.exactly_once.local_engine import UnkindShuffle
@@ -23,7 +22,7 @@ def test_every_task_answers_the_same_bytes_whatever_order_its_cells_come_in(
 ) -> None:
     """UnkindShuffle runs every task twice and compares. The rows have to be right as well."""
     shuffle = UnkindShuffle(seed)
-    monkeypatch.setattr(epoch, "_run_actors", shuffle.run_actors)
+    shuffle.install(monkeypatch)
     data, store = tmp_path / "data", tmp_path / "store"
     workload.write_files(data, 1)
     only_spark_reads = ("notes", "words")
@@ -50,7 +49,7 @@ def test_a_join_key_that_moves_between_units_keeps_its_row(
 ) -> None:
     """An update that moves a row sends its delete and its insert from one unit to two others; hundreds of them, in any order."""
     shuffle = UnkindShuffle(units)
-    monkeypatch.setattr(epoch, "_run_actors", shuffle.run_actors)
+    shuffle.install(monkeypatch)
     left = {i: (i * 7) % KEYS for i in range(60)}
     right = {i: (i * 11) % KEYS for i in range(60)}
     with Session(str(tmp_path / "store"), spark, units=units) as session:

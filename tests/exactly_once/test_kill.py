@@ -22,6 +22,14 @@ KILLED_AT = (
     "after put_if_absent meta/manifest",
     "after put_if_absent meta/version",
 )
+TRAIN = (  # later epochs of the train: with one before it in flight, with one after it, and where the train moves on
+    ("before put_if_absent meta/barrier", 1),
+    ("after put_if_absent meta/barrier", 2),
+    ("flush ends", 3),
+    ("after put_if_absent meta/manifest", 1),
+    ("before put_if_absent meta/version", 2),
+    ("after put_if_absent meta/version", 1),
+)
 DEEP = (
     *(f"level {level} ends" for level in range(workload.LEVELS)),
     "before put_if_absent meta/manifest",
@@ -54,6 +62,20 @@ def test_a_killed_epoch_started_again_ends_as_if_undisturbed(
     child = start_job(Fault(point, "kill driver"))
     _, errors = child.communicate(timeout=CHILD_TIMEOUT_S)
     assert marker(tmp_path / "fault.json").exists(), f"the run did not come to {point!r}: {errors[-2000:]}"
+    assert child.returncode == -signal.SIGKILL, errors[-2000:]
+    workload.resume(spark, store)
+    assert_undisturbed(case, store)
+
+
+@pytest.mark.kill
+@pytest.mark.spark
+@pytest.mark.parametrize(("point", "skip"), TRAIN)
+def test_a_train_killed_and_started_again_ends_as_if_its_epochs_had_run_one_by_one(
+    point: str, skip: int, case: Case, store: Path, spark: SparkSession, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    child = start_job(Fault(point, "kill driver", skip=skip))
+    _, errors = child.communicate(timeout=CHILD_TIMEOUT_S)
+    assert marker(tmp_path / "fault.json").exists(), f"the run did not come to {point!r} so often: {errors[-2000:]}"
     assert child.returncode == -signal.SIGKILL, errors[-2000:]
     workload.resume(spark, store)
     assert_undisturbed(case, store)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli, epoch
+from jobs import cli
 from jobs.executors.table_replay import StatementRowError
 from jobs.failure import ActorError
 from jobs.row_failure import ViewRowError
@@ -31,7 +31,7 @@ TABLES = (
 
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch, "_run_actors", UnkindShuffle(7).run_actors)
+    UnkindShuffle(7).install(monkeypatch)
 
 
 @pytest.fixture

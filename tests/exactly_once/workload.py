@@ -1,7 +1,8 @@
-"""One small pipeline with every kind of input and four levels, two epochs of it, and what a database would hold after them.
+"""One small pipeline with every kind of input and four levels, some epochs of it, and what a database would hold after them.
 
-Epoch one is the template that every test copies. What waits for epoch two: new Parquet and CSV files, inserts, updates and deletes, and
-views that are created over what is there already.
+Epoch one is the template that every test copies. What waits after it: new Parquet and CSV files, inserts, updates and deletes, and views
+that are created over what is there already. All of it but some files is taken in epoch two; the files are more than an epoch takes, so more
+epochs follow, and the epoch job runs them as a train. Those who run them one by one, each to its commit, come to the same bytes.
 """
 
 from pathlib import Path
@@ -19,6 +20,8 @@ from statestore.objectstore.open import open_object_store
 from statestore.types import arrow_type
 
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs
+MAX_EPOCH_BYTES = 2000  # of files: one of each source an epoch
+EPOCHS = 3  # after the template's
 TARGET_SST_BYTES = 4096  # small: several SSTs an epoch, some uploaded by the actors themselves
 
 VIEWS = {
@@ -39,7 +42,7 @@ _T = pa.schema([("k", pa.int32()), ("g", pa.int32()), ("a", pa.int32())])
 
 
 def write_files(data: Path, epoch: int) -> None:
-    """The files that are new in an epoch."""
+    """The files of the template, or those that wait after it."""
     (data / "sales").mkdir(parents=True, exist_ok=True)
     (data / "notes").mkdir(exist_ok=True)
     for part in range(3):
@@ -62,7 +65,7 @@ def first_statements(data: Path) -> str:
 
 
 def second_statements() -> str:
-    """What waits for epoch two."""
+    """What waits after epoch one."""
     views = "".join(f"CREATE MATERIALIZED VIEW {name} AS {sql};\n" for name, sql in LATE_VIEWS.items())
     return (
         "UPDATE t SET g = (g + 3) % 7, a = a + 1 WHERE k % 5 = 0;\n"
@@ -117,7 +120,7 @@ def prepare(spark: SparkSession, store: Path, data: Path) -> None:
 def resume(spark: SparkSession, store: Path) -> None:
     """Start again, as the next driver would: finish the open barrier, then take what waits."""
     meta = open_meta(store, "resumer")
-    while (barrier := inject(meta)) is not None:
+    while (barrier := inject(meta, max_epoch_bytes=MAX_EPOCH_BYTES)) is not None:
         run_epoch(spark, meta, barrier)
 
 

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.epoch import EpochSummary
 from jobs.reader import NoStoredRowsError
 from jobs.session import NoFilesError, NotThereYetError, Session
 from jobs.sources.errors import MissingPathError
 from jobs.sql.errors import SqlError
+from jobs.summary import EpochSummary
 from statestore.meta.errors import EpochNotCommittedError, NotInitialisedError
 from tests.truth.compare import assert_same_answer
 

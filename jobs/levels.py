@@ -1,0 +1,276 @@
+"""The levels of one epoch as Spark runs them: cells through an exchange into actors, level after level, then the flush."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+from pyspark.core.broadcast import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from jobs.actor import Entry, EpochTask, FragmentReport, flush_function, level_function, tables_read
+from jobs.barrier import Base, replay
+from jobs.exchange import (
+    BACKFILL,
+    BACKFILL_ROWS,
+    BUFFERED,
+    CELL_DDL,
+    CELL_SCHEMA,
+    ENTRIES,
+    FAILURE,
+    FLUSH,
+    REPORT,
+    ROWS,
+    SPLITS,
+    SST,
+    TICK,
+    cells,
+    encode,
+)
+from jobs.failure import carried_failure, first_failure
+from jobs.plan.schedule import Schedule, Scheduled
+from jobs.reader import open_table
+from jobs.row_failure import in_names
+from jobs.sources.parquet import Split, splits
+from jobs.sources.spark_reader import read_files, translate_read_error
+from jobs.sources.taken import taken_files, taken_rows
+from jobs.spark import epoch_session
+from jobs.sql.statements import CreateSource
+from statestore.errors import InputError
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.meta.barrier import Barrier, PinnedFile
+from statestore.meta.catalog import Catalog
+from statestore.meta.store import MetaStore
+from statestore.meta.version import SstInfo
+
+TARGET_SST_BYTES = 64 << 20
+SPLIT_BYTES = 64 << 20
+MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCells:
+    """The sealed MemTables of an epoch in flight, kept by Spark in its executors' memory and on their local disks."""
+
+    epoch: int
+    cells: DataFrame
+    tables: frozenset[int]
+    nbytes: int
+
+    def release(self) -> None:
+        """Let Spark forget them."""
+        self.cells._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """An epoch's levels, planned and not yet run: `cells` is what comes out of the last one."""
+
+    task: "Broadcast[EpochTask]"
+    cells: DataFrame
+    read: Sequence[tuple[CreateSource, Sequence[PinnedFile]]]  # by Spark's own reader
+
+    def finish(self) -> tuple[list[FragmentReport], list[SstInfo]]:
+        """Run the levels and the flush in one job. Raises InputError branches."""
+        with self._told():
+            return read_answers(self._flushed(self.cells).toArrow())
+
+    def hold(self) -> tuple[list[FragmentReport], list[SstInfo], HeldCells]:
+        """Run the levels alone and keep what they sealed: reports, SSTs that were uploaded where they were sealed, and the rest."""
+        with self._told():
+            kept = self.cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+            data = F.when(F.col("fragment") != FLUSH, F.col("chunk")).alias("chunk")
+            found = kept.select("fragment", "input", F.length("chunk").alias("bytes"), data).toArrow()
+        sealed = found.filter(pa.compute.equal(found["fragment"], FLUSH))
+        held = HeldCells(self.task.value.epoch, kept, frozenset(sealed["input"].to_pylist()), sum(sealed["bytes"].to_pylist()))
+        try:
+            return *read_answers(found), held
+        except BaseException:
+            held.release()
+            raise
+
+    def flush(self, held: HeldCells) -> list[SstInfo]:
+        """Merge what was held into SSTs and upload them."""
+        if not held.tables:
+            return []
+        with self._told():
+            return read_answers(self._flushed(held.cells.filter(F.col("fragment") == FLUSH)).toArrow())[1]
+
+    def close(self) -> None:
+        """Let Spark forget the task. No part of the epoch can be computed again afterwards."""
+        self.task.destroy()
+
+    def _flushed(self, frame: DataFrame) -> DataFrame:
+        known = self.task
+        flushed = frame.repartition(F.col("slot")).mapInArrow(flush_function(lambda: known.value), CELL_DDL)
+        return flushed.select("fragment", "chunk")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tells Spark's error as what it means, where a task or a source's reader is its cause."""
+        try:
+            yield
+        except Exception as err:
+            if (carried := carried_failure(err)) is not None:
+                raise carried from err
+            raise next((e for source, files in self.read if (e := translate_read_error(err, files, source)) is not None), err) from err
+
+
+def plan_levels(
+    spark: SparkSession, meta: MetaStore, base: Base, barrier: Barrier, catalog: Catalog, plan: Schedule, held: Sequence[HeldCells] = ()
+) -> Levels | None:
+    """The levels of a barrier's epoch; None where no fragment has anything to do.
+
+    Args:
+        held: what epochs in flight sealed, oldest first: the rows that `base` counts and that are not in its version's SSTs.
+    """
+    spark = epoch_session(spark)
+    leaf = LeafCells(spark, meta, base, barrier, catalog, plan)
+    first = list(leaf.batches())
+    rows = leaf.frames()
+    if not first and not rows:
+        return None
+    version = base.version
+    task = EpochTask(
+        meta.objects.uri,
+        msgspec.json.encode(version),
+        plan,
+        barrier.epoch,
+        version.mapping.units,
+        TARGET_SST_BYTES,
+        tuple(h.epoch for h in held),
+    )
+    known = spark.sparkContext.broadcast(task)
+    units = max(version.mapping.units) + 1
+    frame = spark.createDataFrame(pa.Table.from_batches(first, CELL_SCHEMA), CELL_DDL)
+    for more in rows:
+        frame = frame.unionByName(more)
+    for level in range(len(plan.levels)):
+        for more in _buffered(held, tables_read(plan, level)):
+            frame = frame.unionByName(more)
+        frame = frame.repartitionById(units, F.col("slot")).mapInArrow(level_function(lambda: known.value, level), CELL_DDL)
+    return Levels(known, frame, tuple(leaf.read))
+
+
+def _buffered(held: Sequence[HeldCells], tables: frozenset[int]) -> Iterator[DataFrame]:
+    """What epochs in flight sealed of some tables, as cells for the level that reads them; a unit gets its own back."""
+    for number, one in enumerate(held):
+        if wanted := sorted(one.tables & tables):
+            mine = one.cells.filter((F.col("fragment") == FLUSH) & F.col("input").isin(wanted))
+            yield mine.withColumn("fragment", F.lit(BUFFERED - number))
+
+
+def read_answers(collected: pa.Table) -> tuple[list[FragmentReport], list[SstInfo]]:
+    """What came back to the driver: reports and SSTs. Raises the first failure among the cells."""
+    by_kind: dict[int, list[bytes]] = {}
+    for fragment, chunk in zip(collected["fragment"].to_pylist(), collected["chunk"].to_pylist(), strict=True):
+        by_kind.setdefault(fragment, []).append(chunk)
+    if failures := by_kind.get(FAILURE):
+        raise first_failure(failures)
+    reports = [msgspec.json.decode(chunk, type=FragmentReport) for chunk in by_kind.get(REPORT, [])]
+    found = {i.name: i for chunk in by_kind.get(SST, []) for i in msgspec.json.decode(chunk, type=list[SstInfo])}
+    return reports, [found[name] for name in sorted(found)]
+
+
+# --- what level 0 starts from ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class LeafCells:
+    """The cells that leaves and fragments without input start from."""
+
+    spark: SparkSession
+    meta: MetaStore
+    base: Base
+    barrier: Barrier
+    catalog: Catalog
+    plan: Schedule
+    read: list[tuple[CreateSource, Sequence[PinnedFile]]] = field(default_factory=list)  # by Spark's reader
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        units = sorted(set(self.base.version.mapping.units))
+        changes = self._changes()
+        for scheduled in self.plan.fragments():
+            if scheduled.must_run:
+                alone = scheduled.fragment is not None and scheduled.fragment.singleton
+                for unit in [self.base.version.mapping.units[0]] if alone else units:
+                    yield cells(unit, scheduled.id, TICK, [b""])
+            if scheduled.kind == "table" and (entries := changes.get(scheduled.relation_id)):
+                for unit in units:
+                    yield cells(unit, scheduled.id, ENTRIES, [msgspec.json.encode(entries)])
+            if scheduled.source is not None and scheduled.source.statement.format == "parquet":
+                new, old = self._files(scheduled)
+                yield from self._split_cells(scheduled, SPLITS, new, units)
+                yield from self._split_cells(scheduled, BACKFILL, old, units)
+        for taken in taken_batches(self.barrier, self.catalog):  # what this epoch takes, as sealed MemTables of the driver's own
+            yield cells(0, FLUSH, taken.table_id, encode(taken.rows))
+
+    def _changes(self) -> dict[int, list[Entry]]:
+        """Row changes per table, in log order."""
+        barrier = self.barrier
+        replayed = replay(self.meta, self.base.version, barrier.log_start, barrier.log_end, barrier.skipped_entries, barrier.epoch)
+        return {r: [Entry(position, s) for position, s in rows] for r, rows in replayed.changes.items()}
+
+    def _files(self, scheduled: Scheduled) -> tuple[Sequence[PinnedFile], Sequence[PinnedFile]]:
+        """The new files, where anybody reads them, and those taken before, where a new view wants them."""
+        readers = [feed for s in self.plan.fragments() for feed in s.feeds if feed.producer == scheduled.id]
+        new = self.barrier.splits.get(scheduled.relation_id, ()) if readers else ()
+        if not any(feed.full for feed in readers):
+            return new, ()
+        skipped = {f.path for f in self.barrier.skipped_files.get(scheduled.relation_id, ())}
+        return new, [f for f in files_taken(self.meta, self.base, scheduled.relation_id) if f.path not in skipped]
+
+    def _split_cells(self, scheduled: Scheduled, input: int, files: Sequence[PinnedFile], units: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        assert scheduled.source is not None
+        statement = scheduled.source.statement
+        share = sum(f.size for f in files) // len(units)
+        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))  # every unit gets something to read
+        parts: list[Split] = [s for f in files for s in splits(f, statement.fields, target, statement.options)]
+        parts.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))  # large ones first, then round and round
+        for n, unit in enumerate(units):
+            if mine := parts[n :: len(units)]:
+                yield cells(unit, scheduled.id, input, [msgspec.json.encode(mine)])
+
+    def frames(self) -> list[DataFrame]:
+        """Files that Spark's own reader reads, as frames of cells."""
+        found = []
+        units = max(self.base.version.mapping.units) + 1
+        for scheduled in self.plan.fragments():
+            if (source := scheduled.source) is None or source.statement.format == "parquet":
+                continue
+            for input, files in zip((ROWS, BACKFILL_ROWS), self._files(scheduled), strict=True):
+                if files:
+                    read = read_files(self.spark, files, source.statement, source.columns)
+                    bad = F.col("failure").isNotNull()
+                    found.append(
+                        read.select(
+                            F.expr(f"file % {units}").alias("slot"),
+                            F.when(bad, F.lit(FAILURE)).otherwise(F.lit(scheduled.id)).alias("fragment"),
+                            F.lit(input).alias("input"),
+                            F.coalesce("failure", "chunk").alias("chunk"),
+                        )
+                    )
+                    self.read.append((source.statement, files))
+        return found
+
+
+def told_by_name(err: InputError, meta: MetaStore, base: Base, barrier: Barrier, catalog: Catalog, plan: Schedule) -> InputError:
+    """An actor's error with names in it: actors know columns by number, and the files of rows by number too."""
+    return in_names(err, plan, catalog, lambda source: (*barrier.splits.get(source, ()), *files_taken(meta, base, source)))
+
+
+def taken_batches(barrier: Barrier, catalog: Catalog) -> Iterator[SealedBatch]:
+    """What an epoch records as taken, per source."""
+    for relation in catalog.live():
+        if files := (*barrier.splits.get(relation.id, ()), *barrier.skipped_files.get(relation.id, ())):
+            (table,) = relation.state_tables
+            yield taken_rows(table, files, barrier.epoch)
+
+
+def files_taken(meta: MetaStore, base: Base, source: int) -> Sequence[PinnedFile]:
+    """The files that a source had taken by the base's epoch."""
+    known = next((r for r in base.version.catalog.live() if r.id == source), None)
+    return () if known is None else taken_files(open_table(meta.objects, base.version, known.state_tables[0], buffer=base.buffer))
