@@ -141,6 +141,7 @@ class RowCache:
         self.counts = RowCacheCounts()
         self._spare = spare
         self._known: dict[RowsOf, _Known] = {}
+        self._bases: dict[str, int] = {}  # the newest epoch that each store's attempts read at: nobody will read at an older one
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -163,8 +164,7 @@ class RowCache:
         with self._lock:
             known = self._known.get(of)
             counts = known is not None and known.epoch == base and known.vnodes == own
-            if known is not None and not counts and known.epoch < base:  # nobody will read at that epoch again
-                self._forget(of)
+            self._bases[of.store] = max(base, self._bases.get(of.store, base))
         return UnitRows(self, of, own, epoch, known.runs if known is not None and counts else ())
 
     def release(self, target: int = 0) -> None:
@@ -176,13 +176,16 @@ class RowCache:
     def keep(self, of: RowsOf, vnodes: bytes, epoch: int, runs: tuple[KnownRun, ...]) -> None:
         """What is known of a unit from now on, in place of what was. Then make room, if there is too little.
 
+        Requires: `runs` is not empty.
         Cost: none where there is room; else a merge of all that is held, and an eighth of the capacity is free afterwards.
         """
         with self._lock:
+            before = self._known.get(of)
             self._forget(of)
-            if runs:
-                known = self._known[of] = _Known(vnodes, epoch, runs)
-                self._bytes += known.nbytes
+            known = self._known[of] = _Known(vnodes, epoch, runs)
+            self._bytes += known.nbytes
+            if before is not None and before.runs[0] is runs[0]:  # an idle epoch: nothing is new but the tag
+                return
             bound = self.capacity if self._spare is None else min(self.capacity, self._bytes + self._spare())
             if self._bytes > bound:
                 self._shrink(int(bound * _KEPT))
@@ -199,9 +202,11 @@ class RowCache:
 
     def _shrink(self, target: int) -> None:
         """Keep the keys last used, `target` bytes of them; of those used in one epoch, the tables' that were published first."""
-        if target <= 0:
-            self.counts.evicted += sum(len(run) for known in self._known.values() for run in known.runs)
-            self._known, self._bytes = {}, 0
+        for of, known in list(self._known.items()):
+            if target <= 0 or known.epoch < self._bases.get(of.store, 0):
+                self.counts.evicted += sum(len(run) for run in known.runs)
+                self._forget(of)
+        if self._bytes <= target or not self._known:
             return
         units = [(of, known, known.merged()) for of, known in self._known.items()]
         used = np.concatenate([run.used for _, _, run in units])
@@ -242,13 +247,12 @@ class UnitRows:
         for run in self.runs:
             if not len(rest):
                 break
-            found_here = run.places_of(keys if len(rest) == len(keys) else keys.take(pa.array(rest)))
+            places = run.places_of(keys if len(rest) == len(keys) else keys.take(pa.array(rest)))
             if run is self.runs[0]:
-                self._asked = found_here
-            hit = found_here.hit
-            if not hit.any():
+                self._asked = places
+            if not places.hit.any():
                 continue
-            at, there, rest = found_here.at[hit], rest[hit], rest[~hit]
+            at, there, rest = places.at[places.hit], rest[places.hit], rest[~places.hit]
             run.used[at] = self.epoch
             found[there], row[there] = run.live[at], base + np.arange(len(at))
             parts.append(run.rows.take(pa.array(at)))
@@ -274,15 +278,16 @@ class UnitRows:
 
         A table of which nothing was asked and nothing is known stays unknown: what is only written or scanned is not worth keeping.
         """
+        if not self.runs and not self._loaded:
+            return
         runs = list(self.runs)
-        if runs or self._loaded:
-            fresh = [run for run in (self._read_only(changes), self._written(changes)) if run is not None]  # no key is in both
-            for run in fresh:
-                runs.insert(0, run)
-            while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
-                asked = self._asked
-                reuse = asked is not None and asked.keys is runs[0].keys.array and runs[1] is self.runs[0]
-                runs[:2] = [runs[1].under(runs[0], asked if reuse else None)]
+        for fresh in (self._read_only(changes), self._written(changes)):  # no key is in both
+            if fresh is not None:
+                runs.insert(0, fresh)
+        asked = self._asked
+        while len(runs) > 1 and 2 * len(runs[0]) >= len(runs[1]):
+            known = asked is not None and asked.keys is runs[0].keys.array and runs[1] is self.runs[0]
+            runs[:2] = [runs[1].under(runs[0], asked if known else None)]
         self.cache.keep(self.of, self.vnodes, self.epoch, tuple(runs))
 
     def _note(self, keys: pa.BinaryArray, found: Found, again: bool) -> None:

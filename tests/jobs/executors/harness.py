@@ -18,6 +18,7 @@ from jobs.executors.build import build, state_tables
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
 from statestore.objectstore.base import ObjectStore
+from statestore.table.row_cache import RowCache, RowsOf
 from statestore.table.state_table import StateTable
 from tests.statestore.table.stores import BucketStore
 
@@ -32,16 +33,26 @@ def kernel() -> Kernel:
 
 
 class Bench:
-    """An executor that is built anew each epoch, as an actor does it, over tables committed in between."""
+    """An executor that is built anew each epoch, as an actor does it, over tables committed in between and rows its process remembers."""
 
-    def __init__(self, node: nodes.Node, objects: ObjectStore) -> None:
+    def __init__(self, node: nodes.Node, objects: ObjectStore, remembered: RowCache | None = None) -> None:
         self.node = node
+        self.remembered = RowCache() if remembered is None else remembered
         self.store = BucketStore(objects)
         self.schemas = [msgspec.structs.replace(s, table_id=i + 1) for i, s in enumerate(state_tables(node))]
         self.epoch = 0
 
     def tables(self) -> list[StateTable]:
-        return [StateTable(schema, self.store.reader, self.epoch, VNODES) for schema in self.schemas]
+        return [
+            StateTable(
+                schema,
+                self.store.reader,
+                self.epoch,
+                VNODES,
+                self.remembered.open(RowsOf("bench", schema.table_id, 0), range(VNODES), self.epoch, self.epoch + 1),
+            )
+            for schema in self.schemas
+        ]
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         tables = self.tables()

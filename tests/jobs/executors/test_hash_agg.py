@@ -20,6 +20,7 @@ from jobs.executors.build import build, partial_types
 from jobs.plan import nodes
 from statestore.objectstore.base import ObjectStore as Store
 from statestore.objectstore.local import LocalObjectStore
+from statestore.table.row_cache import RowCache
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, kernel, pairs_of
 
 NUMERIC = ("int", "double", "tinyint", "bigint", "float", "double", "decimal(7,2)", "decimal(25,3)", "decimal(38,10)")
@@ -190,6 +191,17 @@ def test_what_goes_out_does_not_depend_on_the_order_of_the_input(tmp_path_factor
         shuffled = random.Random(epoch).sample(changes, len(changes))
         one, two = (bench.apply(chunk_of(TYPES, c)) for bench, c in zip(benches, (changes, shuffled), strict=True))
         assert Counter(pairs_of(one)) == Counter(pairs_of(two))
+
+
+def test_what_goes_out_does_not_depend_on_what_the_process_remembers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    node = agg_node((0, 9), CALLS, False, False)
+    caches = {"much": RowCache(), "one entry": RowCache(300), "a few": RowCache(10_000), "nothing": RowCache(0)}
+    benches = [Bench(node, LocalObjectStore(tmp_path_factory.mktemp("store")), cache) for cache in caches.values()]
+    for changes in random_epochs(5, 25, True):
+        first, *others = (bench.apply(chunk_of(TYPES, changes)) for bench in benches)
+        assert all(repr(pairs_of(other)) == repr(pairs_of(first)) for other in others)
+    hits = {name: cache.counts.hits for name, cache in caches.items()}
+    assert hits["nothing"] == 0 < hits["a few"] < hits["much"], hits
 
 
 # --- edges -----------------------------------------------------------------------------------------------------------------------
