@@ -37,8 +37,8 @@ from statestore.meta.names import task_prefix
 from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, SectionInfo, SstInfo
 from statestore.objectstore.base import ObjectStore
 
-WINDOW_BYTES = 128 << 20  # decoded, of all runs of a merge together
-_BLOCK_BYTES = 256 << 10  # a block of wide rows; others are smaller
+WINDOW_BYTES = 32 << 20  # decoded, of all runs of a merge together; merging and encoding hold several copies of a window
+_BLOCK_BYTES = 256 << 10  # a decoded block, unless its rows are very wide
 _CHUNK_ROWS = BLOCKS_PER_PARTITION * ROWS_PER_BLOCK  # encoded at once
 _CHUNK_BYTES = 16 << 20
 _CUT_BLOCKS = 256  # tables of more blocks than this in a piece start one at each border of a unit or vnode group
@@ -192,7 +192,8 @@ def _kept_rows(
     opened = {id(ref): OpenSection(reader, reader.section(table.table_id)) for ref, reader in zip(refs, readers, strict=True)}
     schema = _one_schema(table.table_id, list(opened.values()))
     runs = sorted_runs(list(refs))
-    window = max(1, min(BLOCKS_PER_PARTITION, WINDOW_BYTES // (_BLOCK_BYTES * len(runs))))
+    block = max(_BLOCK_BYTES, *(2 * int(section.reader.lengths.mean()) for section in opened.values()))  # twice: decoded from encoded
+    window = max(1, min(BLOCKS_PER_PARTITION, WINDOW_BYTES // (block * len(runs))))
     cursors = [RunCursor(BufferedSource(source), [opened[id(ref)] for ref in run], piece.first, piece.last, window=window) for run in runs]
     readable = np.array(piece.readable, np.uint64)
     for rows in merge_runs(cursors):

@@ -1,0 +1,194 @@
+"""`python -m benchmarks.memory --gb 10`: how much private memory a compaction and a full scan of so much state take. Budget: 1 GB each.
+
+A store of `RUNS` epochs is made, each a sorted run over all keys, so that the merge has work everywhere: an epoch writes its share of the
+keys, and a quarter of the next one's, which that one writes again. Payloads are random bytes, so that what is stored is as large as what is
+held in memory. Then a compactor merges all of it in one task (`python -m jobs.compaction --full`), and a reader scans the result; each is a
+process of its own, whose RssAnon (/proc/<pid>/status; Linux) is looked at all the time. What the scan finds is
+compared with what arithmetic says.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.hummock.ingest import batch_ingest
+from statestore.hummock.key import encode_keys
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.store import HummockStore
+from statestore.meta.barrier import BarrierPlan
+from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
+from statestore.meta.manifest import manifest_of
+from statestore.meta.names import data_prefix
+from statestore.meta.store import MetaStore
+from statestore.objectstore.base import ObjectStore
+from statestore.objectstore.local import LocalObjectStore
+from statestore.objectstore.open import open_object_store
+
+BUDGET_BYTES = 1_000_000_000
+RUNS = 8
+PAYLOAD = 100  # bytes a row
+_STORED = 114  # bytes a row: payload, key, number, filter
+_VNODES = 256
+_TABLE = 1
+_COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("run", "bigint"), ColumnSpec("payload", "binary"))
+_LOOK_S = 0.02
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A process that has ended well."""
+
+    peak: int  # bytes of RssAnon
+    seconds: float
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured. `right`: the scan found each key once, with its newest row."""
+
+    stored: int  # bytes of SSTs before the compaction
+    live: int  # and after it
+    compaction: Watched
+    scan: Watched
+    right: bool
+
+    @property
+    def within_budget(self) -> bool:
+        return self.right and max(self.compaction.peak, self.scan.peak) <= BUDGET_BYTES
+
+
+def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[str], None] = lambda _: None) -> None:
+    """A store of RUNS epochs on L0, the last of them published, with `rows_per_vnode` live rows for each of the vnodes.
+
+    Row n of a vnode is of run n mod RUNS. Every 4th row of the run after a run is written by that run first.
+    """
+    MetaStore.init(objects, vnode_count=_VNODES)
+    ticks = iter(range(1, 1 << 40))
+    meta = MetaStore(objects, "memory", lambda: next(ticks) * 1_000)
+    random = np.random.default_rng(1)
+    schema = TableSchema(_TABLE, "t", _COLUMNS, (KeyColumn(0),), (0,))
+    catalog = Catalog((Relation(1, "t", "view", _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
+    numbers = np.arange(rows_per_vnode)
+    group = max(1, min(_VNODES, 500_000 // rows_per_vnode))  # vnodes in a batch
+    for run in range(RUNS):
+        version = meta.latest()
+        barrier = meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog if run == 0 else None))
+        early = (numbers % RUNS == run + 1) & (numbers // RUNS % 4 == 0)
+        mine = numbers[(numbers % RUNS == run) | early]
+        ssts = []
+        for start in range(0, _VNODES, group):
+            vnodes = np.repeat(np.arange(start, min(start + group, _VNODES), dtype=np.uint16), len(mine))
+            n = pa.array(np.tile(mine, len(vnodes) // len(mine)))
+            count = len(n)
+            offsets = pa.array(np.arange(count + 1, dtype=np.int32) * PAYLOAD).buffers()[1]
+            rows = {
+                "key": encode_keys(_TABLE, vnodes, [n], schema.key),
+                "op": pa.array(np.ones(count, np.uint8)),
+                "n": n,
+                "run": pa.array(np.full(count, run)),
+                "payload": pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(random.bytes(count * PAYLOAD))]),
+            }
+            ssts += batch_ingest(objects, [SealedBatch(_TABLE, pa.table(rows))], barrier.epoch, data_prefix(barrier.epoch))
+        meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, tuple(ssts))))
+        meta.publish(barrier.epoch)
+        progress(f"run {run + 1} of {RUNS}: {sum(sst.size for sst in ssts):,} bytes")
+    meta.retain(1)
+
+
+def scan_state(uri: str) -> tuple[int, int, int]:
+    """(rows, sum of their numbers, sum of their runs) of a full scan."""
+    objects = open_object_store(uri)
+    version = MetaStore(objects, "scan", lambda: 0).latest()
+    rows = numbers = runs = 0
+    for part in HummockStore(objects, version).iter(_TABLE, None, None, version.epoch):
+        rows, numbers, runs = rows + part.num_rows, numbers + pc.sum(part["n"]).as_py(), runs + pc.sum(part["run"]).as_py()
+    return rows, numbers, runs
+
+
+def watch(command: Sequence[str]) -> Watched:
+    """Run a process and look at its private memory. Raises RuntimeError, with the end of its output, where it fails."""
+    started, peak = time.perf_counter(), 0
+    with tempfile.TemporaryFile("w+") as told:
+        process = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT, cwd=ROOT)
+        while process.poll() is None:
+            peak = max(peak, _rss_anon(process.pid))
+            time.sleep(_LOOK_S)
+        told.seek(0)
+        output = told.read()
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{output[-2000:]}")
+    return Watched(peak, time.perf_counter() - started, output)
+
+
+def _rss_anon(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # it ended just now
+        return 0
+    line = next((line for line in status.splitlines() if line.startswith("RssAnon:")), "RssAnon: 0 kB")
+    return int(line.split()[1]) * 1024
+
+
+def measure(folder: Path, gigabytes: float, progress: Callable[[str], None] = lambda _: None) -> Figures:
+    """Make a store of about so much live state in `folder`, and compact and scan it. Takes 2.3 times that much room.
+
+    Cost: about a minute a gigabyte on two cores.
+    """
+    objects = LocalObjectStore(folder / "store")
+    rows_per_vnode = max(RUNS, int(gigabytes * 1e9 / _STORED / _VNODES))
+    make_state(objects, rows_per_vnode, progress)
+    stored = _bytes_in(objects)
+    compaction = watch([sys.executable, "-m", "jobs.compaction", "--store", objects.uri, "--full"])
+    live = _bytes_in(objects)
+    progress(f"compacted in {compaction.seconds:.0f} s")
+    scan = watch([sys.executable, "-m", "benchmarks.memory", "--scan", objects.uri])
+    found = tuple(int(word) for word in scan.output.split()[-3:])
+    numbers = np.arange(rows_per_vnode)
+    expected = (_VNODES * rows_per_vnode, _VNODES * int(numbers.sum()), _VNODES * int((numbers % RUNS).sum()))
+    return Figures(stored, live, compaction, scan, found == expected)
+
+
+def _bytes_in(objects: ObjectStore) -> int:
+    version = MetaStore(objects, "reader", lambda: 0).latest()
+    return sum(sst.size for level in version.levels for sst in level)
+
+
+def show_figures(found: Figures) -> str:
+    """The figures beside their budget."""
+    lines = [f"{found.stored:,} bytes in {RUNS} runs, {found.live:,} after compaction; budget {BUDGET_BYTES / 1e6:,.0f} MB of RssAnon each"]
+    for name, watched, size in (("compaction", found.compaction, found.stored), ("full scan", found.scan, found.live)):
+        rate = size / watched.seconds / 1e6
+        lines.append(f"  {name:<10} {watched.peak / 1e6:>6,.0f} MB, {watched.seconds:>5,.0f} s, {rate:,.0f} MB/s read")
+    lines.append("  the scan found each key once, with its newest row" if found.right else "  THE SCAN FOUND OTHER ROWS")
+    return "\n".join([*lines, "  within budget" if found.within_budget else "  MISSED"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description="Private memory of a compaction and of a full scan.")
+    parser.add_argument("--gb", type=float, default=1.0, help="of live state (default 1)")
+    parser.add_argument("--scratch", type=Path, help="where the store goes; a temporary folder unless named")
+    parser.add_argument("--scan", metavar="URI", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.scan:
+        print(*scan_state(chosen.scan))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="tussock-memory-", dir=chosen.scratch) as folder:
+        found = measure(Path(folder), chosen.gb, lambda line: print(line, flush=True))
+    print(show_figures(found))
+    return 0 if found.within_budget else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
