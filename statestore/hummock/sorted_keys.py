@@ -91,55 +91,60 @@ class Probes:
 class SortedKeys:
     """Ascending stored keys that many probes are searched in; repeats allowed."""
 
-    __slots__ = ("_fixed", "_packing", "array", "width")
+    __slots__ = ("_count", "_fixed", "_packing", "array", "width")
 
     def __init__(self, array: pa.Array) -> None:
         self.array = array
+        self._count = len(array)
         self.width = max_width(array)
         self._fixed = fixed_keys(array, self.width) if self.width <= NARROW else None
         self._packing: _Packing | None = None
 
     def __len__(self) -> int:
-        return len(self.array)
+        return self._count
 
     def left(self, probes: Probes, part: slice) -> Positions:
         """How many stored keys are less than each probe of `part`. Requires: probes are whole keys, or prefixes of ones."""
         if self._fixed is None:
             return left_positions(self.array, probes.array[part])
-        searched = probes.fixed(self.width)[part]
-        if probes.ascending and len(searched) > len(self):
-            # a stored key is less than every probe after those that it is not below
-            ends = np.searchsorted(searched, self._fixed, "right")
-            return np.repeat(np.arange(len(self) + 1), np.diff(ends, prepend=0, append=len(searched)))
-        return np.searchsorted(self._fixed, searched).astype(np.int64, copy=False)
+        return self._left(self._fixed, probes.fixed(self.width)[part], probes.ascending)
 
     def find(self, probes: Probes, part: slice) -> tuple[Positions, npt.NDArray[np.bool_]]:
         """The first place of each probe of `part`, and whether it is there at all. Requires: probes are whole keys.
 
         Cheaper than `left` among many keys: they are searched as integers, made of just the bytes in which they differ.
         """
-        if self._fixed is None or len(self) < _WORTH_PACKING or len(probes.array[part]) < _FEW:
-            positions = self.left(probes, part)
-        else:
-            if self._packing is None:
-                self._packing = _Packing.of(self._fixed)
-            if self._packing.values is None:
-                positions = self.left(probes, part)
-            else:
-                # a probe that differs in the other bytes may land anywhere: it is no stored key, and `equal` says so
-                positions = np.searchsorted(self._packing.values, self._packing.pack(probes.fixed(self.width)[part]))
-        return positions, self.equal(positions, probes, part)
-
-    def equal(self, positions: Positions, probes: Probes, part: slice) -> npt.NDArray[np.bool_]:
-        """Whether the stored key at each position is the probe; a position past the end is not. Requires: probes are whole keys."""
-        inside = np.minimum(positions, len(self.array) - 1)
         if self._fixed is None:
-            same = pc.equal(self.array.take(pa.array(inside)).cast(pa.binary()), probes.array[part].cast(pa.binary()))
-            equal = same.to_numpy(zero_copy_only=False)
+            positions = left_positions(self.array, probes.array[part])
+            return positions, self._equal_wide(positions, probes.array[part])
+        searched = probes.fixed(self.width)[part]
+        packed = self._packed(self._fixed) if self._count >= _WORTH_PACKING and len(searched) >= _FEW else None
+        if packed is None or packed.values is None:
+            positions = self._left(self._fixed, searched, probes.ascending)
         else:
-            equal = self._fixed[inside] == probes.fixed(self.width)[part]
-        answer: npt.NDArray[np.bool_] = equal & (positions < len(self.array))
-        return answer
+            # a probe that differs in the other bytes may land anywhere: it is no stored key, and the comparison says so
+            positions = packed.values.searchsorted(packed.pack(searched))
+        # past the end: the last key is less, so it is another
+        equal: npt.NDArray[np.bool_] = self._fixed[np.minimum(positions, self._count - 1)] == searched
+        return positions, equal
+
+    def _left(self, fixed: Fixed, searched: Fixed, ascending: bool) -> Positions:
+        if ascending and len(searched) > self._count:
+            # a stored key is less than every probe after those that it is not below
+            ends = searched.searchsorted(fixed, "right")
+            return np.repeat(np.arange(self._count + 1), np.diff(ends, prepend=0, append=len(searched)))
+        positions: Positions = fixed.searchsorted(searched)
+        return positions
+
+    def _packed(self, fixed: Fixed) -> "_Packing":
+        if self._packing is None:
+            self._packing = _Packing.of(fixed)
+        return self._packing
+
+    def _equal_wide(self, positions: Positions, probes: pa.Array) -> npt.NDArray[np.bool_]:
+        there = self.array.take(pa.array(np.minimum(positions, self._count - 1))).cast(pa.binary())
+        equal: npt.NDArray[np.bool_] = pc.equal(there, probes.cast(pa.binary())).to_numpy(zero_copy_only=False)
+        return equal
 
     def take(self, rows: Positions) -> "SortedKeys":
         """The keys at `rows`, which ascend."""
@@ -165,7 +170,7 @@ class _Packing:
             return _Packing((), None)
         padded = fixed.astype(f"S{-(-fixed.itemsize // 8) * 8}", copy=False)
         words = padded.view("<u8").reshape(len(fixed), -1)
-        differing = np.bitwise_or.reduce(words ^ words[0], axis=0).astype("<u8").view(np.uint8)
+        differing = np.array([np.bitwise_or.reduce(word ^ word[0]) for word in words.T], "<u8").view(np.uint8)
         columns = tuple(np.flatnonzero(differing).tolist())
         found = _Packing(columns, None)
         return found if len(columns) > 8 else _Packing(columns, found.pack(fixed))

@@ -26,6 +26,8 @@ from statestore.hummock.version import SectionRef, require_readable, sections_at
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
 
+_WORTH_TAKING = 64  # rows of one piece of blocks that are taken from it at once; fewer are taken with those of all others in the end
+
 
 @dataclass(slots=True)
 class _Candidates:
@@ -115,9 +117,12 @@ class HummockStore:
                     if unit.puts is not None:
                         live = unit.puts[at]
                         at, there = at[live], there[live]
+                    batch = unit.columns
+                    if len(at) >= _WORTH_TAKING:
+                        batch, at = batch.take(pa.array(at)), np.arange(len(at))
                     row[there] = base + at
-                    tables.append(pa.Table.from_batches([unit.columns]))
-                    base += len(unit)
+                    tables.append(pa.Table.from_batches([batch]))
+                    base += batch.num_rows
         aligned = np.empty_like(row)
         aligned[order] = row
         found = aligned >= 0
@@ -202,20 +207,19 @@ class HummockStore:
         found = []
         for ranged, low, high in zip(sections, lows.tolist(), highs.tolist(), strict=True):
             if low < high:
-                blocks = ranged.section.reader.last_keys.left(probes, slice(low, high))
-                found.append(_Candidates(ranged.section, np.arange(low, high), blocks))
-        partitions = [part.blocks // part.section.per_partition for part in found]
-        arenas = self.source.filters([(part.section, _unique(numbers)) for part, numbers in zip(found, partitions, strict=True)])
+                found.append((ranged.section, slice(low, high), _partition_ends(ranged.section).left(probes, slice(low, high))))
+        arenas = self.source.filters([(section, _unique(partitions)) for section, _, partitions in found])
         hashes = hash_keys(probes.array)
         kept = []
-        for part, numbers, arena in zip(found, partitions, arenas, strict=True):
-            reader = part.section.reader
-            if arena is None or isinstance(reader, BufferedIndex):
-                kept.append(part)
-                continue
-            maybe = probe_filter(arena.data, reader.filter_starts[numbers], 8 * reader.filter_lengths[numbers], hashes[part.keys])
-            if maybe.any():
-                kept.append(part.only(maybe))
+        for (section, part, partitions), arena in zip(found, arenas, strict=True):
+            reader, keys = section.reader, np.arange(part.start, part.stop)
+            if arena is not None and not isinstance(reader, BufferedIndex):
+                maybe = probe_filter(arena.data, reader.filter_starts[partitions], 8 * reader.filter_lengths[partitions], hashes[part])
+                if not maybe.all():
+                    keys = keys[maybe]
+            if len(keys):  # which block is asked for those only that passed: an absent key costs its filter and no more
+                passed = Probes(probes.array.take(pa.array(keys)), ascending=True)
+                kept.append(_Candidates(section, keys, reader.last_keys.left(passed, slice(None))))
         return kept
 
     def _rows(
@@ -253,6 +257,13 @@ class _Ranged:
     def newest(self) -> int:
         """The epoch of its newest row, or a later one."""
         return self.ref.sst.max_epoch if self.ref is not None else self.section.epoch  # type: ignore[union-attr]
+
+
+def _partition_ends(section: Section) -> SortedKeys:
+    """The last key of each filter partition of a section."""
+    blocks = len(section.reader)
+    ends = np.minimum(np.arange(section.per_partition, blocks + section.per_partition, section.per_partition), blocks)
+    return section.reader.last_keys.take(ends - 1)
 
 
 def _runs(sections: "Sequence[_Ranged]") -> "Iterator[list[_Ranged]]":
