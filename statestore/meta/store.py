@@ -107,13 +107,18 @@ class MetaStore:
         return self._put_barrier(self._attempt(version, plan, above=prev_epoch, attempt=0))
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
-        """The barrier that would follow `version`, not in force and written nowhere: in a train of epochs `version` counts some that are
-        still in flight. It may be run at once; it is to be put in force once its prev epoch is committed, before it is sealed. If that epoch
-        never is, the draft is nothing, and what was uploaded for it is vacuum's."""
+        """The barrier that would follow `version`, not in force and written nowhere.
+
+        In a train of epochs `version` counts some that are still in flight. The draft may be run at once; it is to be put in force once
+        its prev epoch is committed, before it is sealed. If that epoch never is, the draft is nothing, and what it uploaded is vacuum's.
+        """
         return self._attempt(version, plan, above=version.epoch, attempt=0)
 
     def put_in_force(self, barrier: Barrier) -> None:
-        """Put a drafted barrier in force. Raises LostRaceError when its prev epoch is not the committed one, or another barrier stands there."""
+        """Put a drafted barrier in force.
+
+        Raises LostRaceError when its prev epoch is not the committed one, or another barrier stands there.
+        """
         what = f"the drafted barrier {barrier.epoch}"
         self._base_of(barrier.prev_epoch, what)
         found = self._put_barrier(barrier)
