@@ -1,16 +1,23 @@
 """A compaction broken at each of its requests in turn: it fails clearly or succeeds, no row changes, and the next one ends it."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from jobs.compaction import compact, compact_round, run_here
+from jobs.compaction import Beat, Merged, compact, compact_round, run_here
 from statestore.errors import DamagedError, RetryableError
+from statestore.hummock.compaction import MergePiece
 from statestore.hummock.compaction_picker import CompactionOptions
 from statestore.hummock.vacuum import vacuum
+from statestore.meta.compaction import LEASE_MS
+from statestore.meta.delta import CompactionsRenewed
+from statestore.meta.settings import initial_version
 from statestore.meta.store import MetaStore
+from statestore.meta.version_log import VersionLog
 from tests.faults import Fault, FaultyObjectStore, Killed
-from tests.jobs.test_compaction import SMALL, living_store
+from tests.jobs.test_compaction import SMALL
 from tests.memory_store import MemoryObjectStore
-from tests.statestore.hummock.living_store import LivingStore, named_by
+from tests.statestore.hummock.living_store import LivingStore, living_store, named_by
 
 HOURS_MS = 3 * 60 * 60 * 1000
 
@@ -22,9 +29,17 @@ def a_store() -> LivingStore:
 
 
 def compact_all(store: LivingStore, objects: FaultyObjectStore, options: CompactionOptions = SMALL) -> None:
-    """One task over everything, by a process of its own."""
+    """One task over everything, by a process of its own, which is slow: its lease is renewed all the time."""
     meta = MetaStore(objects, "compactor", store.clock)
-    for done in compact_round(meta, options, run_here(objects), full=True):
+
+    def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
+        def slow() -> None:
+            store.clock.now_ms += LEASE_MS // 2
+            beat()
+
+        return run_here(objects)(pieces, slow)
+
+    for done in compact_round(meta, options, run, full=True):
         if done.error is not None:
             raise done.error
 
@@ -32,6 +47,8 @@ def compact_all(store: LivingStore, objects: FaultyObjectStore, options: Compact
 def count_calls() -> int:
     objects = FaultyObjectStore((store := a_store()).objects)
     compact_all(store, objects)
+    log = VersionLog(store.objects, "reader", lambda: initial_version(store.meta.settings))
+    assert any(isinstance(delta.change, CompactionsRenewed) for delta in log.deltas(1, log.latest().id))
     return len(objects.calls)
 
 

@@ -216,6 +216,8 @@ class StoreMachine(RuleBasedStateMachine):
             StoreMachine.counts["kept as they are"] += len(compactor.plan.kept)
         elif len(compactor.made) < len(plan.pieces):
             compactor.made.append(run_piece(self.objects, plan.pieces[len(compactor.made)]))
+            if rng.random() < 0.5:
+                (compactor.task,) = meta.renew_compactions([task]) or (task,)  # it may have been closed: its commit will say so
         else:
             compactor.task, compactor.plan, compactor.made, made = None, None, [], compactor.made
             try:
