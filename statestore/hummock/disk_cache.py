@@ -22,6 +22,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,11 +109,12 @@ class DiskCache:
         self._file: CacheFile | None = None
         self._off = self._read_only = False
 
-    def read(self, of: CachedObject, pieces: Positions, starts: Positions, ends: Positions) -> list[bytes | None]:
+    def read(self, of: CachedObject, pieces: Positions, starts: Positions, ends: Positions, use: bool = True) -> list[bytes | None]:
         """Bytes starts[i] … ends[i] - 1 of each piece, counted from the piece's begin; None where they are not here.
 
         Args:
             pieces: numbers, each once.
+            use: whether this counts as a use of them.
         """
         if (file := self._opened()) is None:
             self.counts.misses += len(pieces)
@@ -125,7 +127,8 @@ class DiskCache:
         ways = same.argmax(axis=1)
         slots = (sets.astype(np.int64) * WAYS + ways)[here].tolist()
         for slot in slots if len(slots) > 1 else ():  # a disk works on all of them at once
-            os.posix_fadvise(file.handle, file.piece_offset(slot), PIECE_BYTES, os.POSIX_FADV_WILLNEED)
+            with suppress(OSError):
+                os.posix_fadvise(file.handle, file.piece_offset(slot), PIECE_BYTES, os.POSIX_FADV_WILLNEED)
         found: list[bytes | None] = [None] * len(pieces)
         sums = rows[here, ways[here], 2].tolist()
         room = memoryview(bytearray(PIECE_BYTES))
@@ -136,7 +139,8 @@ class DiskCache:
             elif np.array_equal(file.index[slot // WAYS, slot % WAYS, :3], rows[place, ways[place], :3]):
                 self.counts.damaged += 1  # and not written over meanwhile
                 self._free(file, slot)
-        self._touch(file, slots, rows[here])
+        if use:
+            self._touch(file, slots, rows[here])
         hits = len(pieces) - found.count(None)
         self.counts.hits += hits
         self.counts.misses += len(pieces) - hits

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from statestore.hummock.errors import UnorderedRowsError, WrongRowsError, show_key
 from statestore.hummock.merge import merge_tables, one_array
+from statestore.hummock.range_reader import keep_uploaded
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sorted_keys import NARROW, Fixed, fixed_keys, max_width
 from statestore.hummock.sst_format import KEY, OP, block_schema
@@ -58,6 +59,7 @@ def batch_ingest(
     for parts in cut_sections(sections, target_bytes):
         sst = build_sst(parts, prefix)
         objects.put(sst.info.name, sst.data)
+        keep_uploaded(objects, sst.info, sst.data)
         infos.append(sst.info)
     return infos
 

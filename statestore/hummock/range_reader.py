@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from statestore.hummock.cache_file import PIECE_BYTES
-from statestore.hummock.disk_cache import CachedObject, DiskCache
+from statestore.hummock.disk_cache import CachedObject, DiskCache, disk_cache_for
 from statestore.hummock.errors import DamagedSstError, MissingSstError
 from statestore.hummock.sorted_keys import Positions
 from statestore.meta.version import SstInfo
@@ -20,6 +20,7 @@ from statestore.objectstore.base import ObjectNotFoundError, ObjectStore, ShortR
 Range = tuple[int, int]  # offset, length
 
 FILL_PIECES = 4  # pieces that are fetched together
+WHOLE_BYTES = 16 << 20  # up to this size an uploaded SST is kept whole
 _THREADS = 8  # objects fetched at once; ranges of one object are the object store's own business
 
 
@@ -34,7 +35,7 @@ class RangeReader:
 
         Args:
             wanted: SSTs, each once, and ranges of them.
-            keep: whether what the disk cache lacks is put there.
+            keep: whether what the disk cache lacks is put there, and what it has counts as used.
 
         Raises:
             MissingSstError: the bucket has no such object.
@@ -64,7 +65,7 @@ class RangeReader:
         if (spans[:, 1] <= 0).any() or begins.min() < 0 or ends.max() > sst.size:  # an index that cannot be right: the bucket says why
             return self._get_ranges(sst, ranges)
         pieces, lows, highs = _pieces_of(begins, ends)
-        held = dict(zip(pieces.tolist(), zip(lows.tolist(), self.disk.read(of, pieces, lows, highs), strict=True), strict=True))
+        held = dict(zip(pieces.tolist(), zip(lows.tolist(), self.disk.read(of, pieces, lows, highs, use=keep), strict=True), strict=True))
         missing = np.array([piece for piece, (_, data) in held.items() if data is None], np.int64)
         if not len(missing):
             return [_assembled(held, *part) for part in ranges]
@@ -81,13 +82,10 @@ class RangeReader:
     def _filled(self, sst: SstInfo, of: CachedObject, ranges: Sequence[Range], held: "_Held", missing: Positions) -> list[bytes]:
         """The ranges, what is missing fetched with its neighbours and put on the disk."""
         assert self.disk is not None
-        groups = np.unique(missing // FILL_PIECES)
-        firsts = groups[np.append(True, np.diff(groups) > 1)] * FILL_PIECES
-        stops = np.minimum((groups[np.append(np.diff(groups) > 1, True)] + 1) * FILL_PIECES, of.pieces)
-        wanted = [
-            (first * PIECE_BYTES, min(stop * PIECE_BYTES, of.size) - first * PIECE_BYTES)
-            for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True)
-        ]
+        firsts = np.unique(missing // FILL_PIECES) * FILL_PIECES
+        stops = np.minimum((firsts + FILL_PIECES) * PIECE_BYTES, of.size)
+        # Side by side and not as one, so that the object store can divide what is long among its connections.
+        wanted = list(zip((firsts * PIECE_BYTES).tolist(), (stops - firsts * PIECE_BYTES).tolist(), strict=True))
         try:
             fetched = self.objects.get_ranges(sst.name, wanted)
         except ShortReadError:
@@ -111,6 +109,14 @@ class RangeReader:
         except ShortReadError as error:
             place = f"bytes {error.offset} to {error.offset + error.length}"
             raise DamagedSstError(sst.name, place, f"{error.found} bytes", f"{error.length} bytes") from error
+
+
+def keep_uploaded(objects: ObjectStore, sst: SstInfo, data: bytes) -> None:
+    """Put what this host has just uploaded into its disk cache: the next epoch reads it. Of a large SST only the footer, which every
+    reader needs; a first load must not push everything else out."""
+    if (disk := disk_cache_for(objects)) is not None:
+        first = 0 if sst.size <= WHOLE_BYTES else (sst.size - sst.footer_size) // PIECE_BYTES
+        disk.write(CachedObject.of(objects.uri, sst.name, sst.size), first, memoryview(data)[first * PIECE_BYTES :])
 
 
 #: Per piece the bytes of it that are at hand, and where in the piece they begin.

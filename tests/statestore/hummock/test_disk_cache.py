@@ -19,13 +19,18 @@ import pyarrow as pa
 import pytest
 
 from statestore.hummock import disk_cache as disk_cache_module
+from statestore.hummock import range_reader
+from statestore.hummock.cache import BlockCache
 from statestore.hummock.cache_file import MIN_BYTES, PIECE_BYTES, WAYS, open_cache_file
 from statestore.hummock.disk_cache import CachedObject, DiskCache, DiskCacheSettings, disk_cache_for
 from statestore.hummock.errors import DamagedSstError, MissingSstError
 from statestore.hummock.sorted_keys import Positions
+from statestore.hummock.store import HummockStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.local import LocalObjectStore
+from statestore.objectstore.open import open_object_store
 from tests.memory_store import MemoryObjectStore
+from tests.s3_servers import BUCKET
 from tests.statestore.hummock.remote_store import TABLE, RemoteStore, flipped, key_of, make_store, reader, wrong_rows
 
 ROWS = 40_000
@@ -144,6 +149,51 @@ def test_any_part_of_any_piece_is_read_back(tmp_path: Path) -> None:
         assert found == [data[s + low : s + high] for s, low, high in zip(starts, lows.tolist(), highs.tolist(), strict=True)]
 
 
+def test_a_scan_is_no_use_of_what_it_finds(tmp_path: Path) -> None:
+    disk = DiskCache(tmp_path, MIN_BYTES)
+    objects = [CachedObject.of("s3://b", str(number), 100) for number in range(WAYS + 1)]
+    for of in objects[:WAYS]:
+        disk.write(of, 0, bytes(100))
+    assert disk.read(objects[0], np.array([0]), np.array([0]), np.array([100]), use=False) == [bytes(100)]
+    disk.write(objects[WAYS], 0, bytes(100))
+    assert one(disk, objects[0]) is None
+
+
+def test_a_store_in_s3_is_read_and_written_through_the_hosts_cache(
+    moto_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the faces that everybody uses, with a process's settings: an epoch's SSTs are here before anybody reads them."""
+    monkeypatch.setattr(disk_cache_module, "process_settings", lambda: DiskCacheSettings("auto", 64 << 20, tmp_path))
+    disk_cache_module.process_disk_cache.cache_clear()
+    try:
+        objects = open_object_store(f"s3://{BUCKET}/disk-cache?endpoint={moto_endpoint}&path_style=true")
+        version = make_store(objects, 3000)
+        assert [wrong_rows(HummockStore(objects, version, BlockCache()), range(3000)) for _ in range(2)] == [[], []]
+        counts = disk_cache_module.process_disk_cache().counts
+        assert (counts.misses, counts.damaged) == (0, 0)
+        cache_path(tmp_path).unlink()
+        assert wrong_rows(HummockStore(objects, version, BlockCache()), range(3000)) == []
+        assert counts.misses > 0
+    finally:
+        disk_cache_module.process_disk_cache.cache_clear()
+
+
+def test_of_a_large_upload_only_the_footer_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = DiskCache(tmp_path, 64 << 20)
+    monkeypatch.setattr(range_reader, "disk_cache_for", lambda objects: disk)
+    monkeypatch.setattr(range_reader, "WHOLE_BYTES", 1 << 20)
+    remote = RemoteStore(MemoryObjectStore())
+    version = make_store(remote, ROWS, target_bytes=64 << 20)
+    (sst,) = version.levels[0]
+    assert sst.size > 1 << 20
+    assert disk.counts.writes <= sst.footer_size // PIECE_BYTES + 2
+    store = reader(remote, version, disk)
+    store.source.stored.open(version.levels[0])
+    assert remote.taken() == 0
+    assert wrong_rows(store, ALL[:1000]) == []
+    assert remote.taken() > 0
+
+
 # --- damage ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +208,7 @@ def test_every_byte_of_the_file_flipped_in_turn_gives_right_rows_and_is_healed(t
         remote.taken()
         for place in range(size):
             file = open_cache_file(tmp_path, None)
-            slot = int(np.flatnonzero(file.index[0, :, 0] == of.high)[-1])
+            (slot,) = np.flatnonzero((file.index[0, :, 0] == of.high) & (file.index[0, :, 1] == of.low)).tolist()
             at = {"header": 0, "entry": file.entry_offset(slot), "piece": file.piece_offset(slot)}[part] + place
             os.pwrite(file.handle, flipped(os.pread(file.handle, 1, at), 0), at)
             assert wrong_rows(reader(remote, version, DiskCache(tmp_path, MIN_BYTES)), range(20)) == [], (part, place)
