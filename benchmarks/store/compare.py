@@ -32,6 +32,7 @@ class Found:
 
     engine: str
     seconds: dict[str, tuple[float, ...]]
+    cpu_seconds: dict[str, tuple[float, ...]]
     facts: dict[str, dict[str, float]]
 
     def series(self, name: str) -> Series:
@@ -81,18 +82,24 @@ def _measure(
 ) -> dict[str, Found]:
     """Run parts on engines (by the folder of their state) in turns."""
     seconds: dict[str, dict[str, list[float]]] = {engine: defaultdict(list) for engine in engines}
+    cpu_seconds: dict[str, dict[str, list[float]]] = {engine: defaultdict(list) for engine in engines}
     facts: dict[str, dict[str, dict[str, float]]] = {engine: {} for engine in engines}
     for part in parts:
         for _ in range(runs):
             for engine, state in engines.items():
                 answer = _run(_task(folder, load, engine, state, part))
                 facts[engine][part] = answer.facts
-                for name, values in answer.seconds.items():
-                    seconds[engine][f"{part} {name}"] += values
+                for kept, measured in ((seconds, answer.seconds), (cpu_seconds, answer.cpu_seconds)):
+                    for name, values in measured.items():
+                        kept[engine][f"{part} {name}"] += values
         for engine in engines:
             shown = ", ".join(f"{k} {statistics.median(v):.3f} s" for k, v in seconds[engine].items() if k.startswith(f"{part} "))
             progress(f"{engine}, {load.size.rows:,} rows: {shown}")
-    return {engine: Found(engine, {k: tuple(v) for k, v in seconds[engine].items()}, facts[engine]) for engine in engines}
+    return {engine: Found(engine, _tuples(seconds[engine]), _tuples(cpu_seconds[engine]), facts[engine]) for engine in engines}
+
+
+def _tuples(series: dict[str, list[float]]) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(values) for name, values in series.items()}
 
 
 def _against_rocksdb(size: Size, found: dict[str, Found], parts: Sequence[str]) -> list[Comparison]:
@@ -127,15 +134,19 @@ def _against(size: Size, ours: Found, theirs: Found, parts: Sequence[str], budge
         "compact": {"compact compaction": f"compaction of 4 overlapping epochs of {size.batch // 2:,} rows into one run"},
     }
     return [
-        Comparison(what, ours.series(name), theirs.series(name), (budgets or {}).get(name), _facts(part, ours, theirs))
+        Comparison(what, ours.series(name), theirs.series(name), (budgets or {}).get(name), _facts(part, name, ours, theirs))
         for part in PARTS
         if part in parts
         for name, what in lines[part].items()
     ]
 
 
-def _facts(part: str, ours: Found, theirs: Found) -> dict[str, object]:
-    return {f"{side.engine}, {name}": value for side in (ours, theirs) for name, value in side.facts[part].items()}
+def _facts(part: str, name: str, ours: Found, theirs: Found) -> dict[str, object]:
+    facts: dict[str, object] = {}
+    for side in (ours, theirs):
+        facts[f"{side.engine}, CPU s"] = statistics.median(side.cpu_seconds[name])
+        facts |= {f"{side.engine}, {fact}": value for fact, value in side.facts[part].items()}
+    return facts
 
 
 def _build_figures(size: Size, built: dict[str, PartResult]) -> list[Figure]:

@@ -8,6 +8,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from benchmarks.store.engine import Engine, decoded_values, encoded_values, storage_keys, stored_bytes
 from benchmarks.store.requests import measure_block_reads, measure_requests
-from benchmarks.store.task import PartResult, Task, decode_task, timed
+from benchmarks.store.task import PartResult, Stopwatch, Task, decode_task
 from benchmarks.store.workload import Workload, values_of
 
 MEMORY_LIMIT = 6 << 30  # bytes of data of a process, whichever the engine
@@ -60,34 +61,36 @@ def _build(task: Task, load: Workload) -> PartResult:
     shutil.rmtree(task.state, ignore_errors=True)
     engine = make_engine(task.engine, task.state)
     engine.open()
-    ingests = [timed(lambda batch=batch: engine.ingest(batch))[0] for batch in load.batches()]  # type: ignore[misc]
-    compaction, _ = timed(engine.compact)
+    watch = Stopwatch()
+    for batch in load.batches():
+        watch.measure("ingest", partial(engine.ingest, batch))
+    watch.measure("compaction", engine.compact)
     size = _size_of(engine, task.state)
     engine.close()
-    return PartResult({"ingest": ingests, "compaction": [compaction]}, {"bytes": size})
+    return watch.result({"bytes": size})
 
 
 def _ingest(task: Task, load: Workload) -> PartResult:
     """One batch into an empty store, `repeats` times; before that a small one elsewhere, so that imports and first calls are over."""
-    seconds = []
+    watch = Stopwatch()
     for number in range(task.repeats + 1):
         folder = task.state.with_name(f"{task.state.name}-ingest")
         shutil.rmtree(folder, ignore_errors=True)
         engine = make_engine(task.engine, folder)
         engine.open()
         batch = load.rows.slice(max(0, number - 1) * load.size.batch % load.size.rows, load.size.batch if number else 1000)
-        seconds.append(timed(lambda engine=engine, batch=batch: engine.ingest(batch))[0])  # type: ignore[misc]
+        watch.measure("ingest" if number else "first", partial(engine.ingest, batch))
         if number == 1:
             _require_rows(load, batch.select(["g", "i"]), *engine.multi_get(batch.select(["g", "i"])))
         engine.close()
         shutil.rmtree(folder)
-    return PartResult({"ingest": seconds[1:]})
+    return watch.result()
 
 
 def _compact(task: Task, load: Workload) -> PartResult:
     """Four overlapping batches into one sorted run, each key's newest row in it."""
     folder = task.state.with_name(f"{task.state.name}-compact")
-    seconds, facts = [], {}
+    watch, facts = Stopwatch(), {}
     updates = load.updates()
     for _ in range(task.repeats):
         shutil.rmtree(folder, ignore_errors=True)
@@ -96,7 +99,7 @@ def _compact(task: Task, load: Workload) -> PartResult:
         for batch in updates:
             engine.ingest(batch)
         before = _size_of(engine, folder)
-        seconds.append(timed(engine.compact)[0])
+        watch.measure("compaction", engine.compact)
         rows = sum(table.num_rows for table in engine.scan())
         distinct = pa.concat_tables(updates).group_by(["g", "i"]).aggregate([]).num_rows
         if rows != distinct:
@@ -104,7 +107,7 @@ def _compact(task: Task, load: Workload) -> PartResult:
         facts = {"bytes in": before, "bytes out": _size_of(engine, folder), "rows in": sum(batch.num_rows for batch in updates)}
         engine.close()
     shutil.rmtree(folder)
-    return PartResult({"compaction": seconds}, facts)
+    return watch.result(facts)
 
 
 def _cold_present(task: Task, load: Workload) -> PartResult:
@@ -125,27 +128,26 @@ def _cold(task: Task, load: Workload, which: str) -> PartResult:
         engine.open()
         return engine.multi_get(keys)
 
-    seconds, answer = timed(first)
-    _require_rows(load, keys, *answer)
+    watch = Stopwatch()
+    _require_rows(load, keys, *watch.measure(which, first))
     engine.close()
-    return PartResult({which: [seconds]})
+    return watch.result()
 
 
 def _warm(task: Task, load: Workload) -> PartResult:
     """multi_get of the same keys again and again, present and absent in turns."""
     engine = make_engine(task.engine, task.state)
     engine.open()
-    seconds: dict[str, list[float]] = {"present": [], "absent": []}
+    watch = Stopwatch()
     for number in range(task.repeats + 1):
-        for which in seconds:
+        for which in ("present", "absent"):
             keys = _keys(load, which)
-            took, answer = timed(lambda keys=keys: engine.multi_get(keys))  # type: ignore[misc]
             if number:
-                seconds[which].append(took)
+                watch.measure(which, partial(engine.multi_get, keys))
             else:
-                _require_rows(load, keys, *answer)
+                _require_rows(load, keys, *engine.multi_get(keys))
     engine.close()
-    return PartResult(seconds)
+    return watch.result()
 
 
 def _prefixes(task: Task, load: Workload) -> PartResult:
@@ -153,24 +155,22 @@ def _prefixes(task: Task, load: Workload) -> PartResult:
     engine = make_engine(task.engine, task.state)
     engine.open()
     groups = load.prefixes["g"].combine_chunks()
-    seconds = []
-    for number in range(task.repeats + 1):
-        took, (index, rows) = timed(lambda: engine.scan_prefixes(groups))
-        if number == 0:
-            counts = np.bincount(np.asarray(index), minlength=len(groups))
-            if counts.tolist() != load.prefixes["rows"].to_pylist():
-                raise WrongAnswerError(f"{task.engine}: prefix scans found {len(index)} rows, not those that were written")
-        else:
-            seconds.append(took)
+    index, rows = engine.scan_prefixes(groups)
+    counts = np.bincount(np.asarray(index), minlength=len(groups))
+    if counts.tolist() != load.prefixes["rows"].to_pylist():
+        raise WrongAnswerError(f"{task.engine}: prefix scans found {len(index)} rows, not those that were written")
+    watch = Stopwatch()
+    for _ in range(task.repeats):
+        watch.measure("prefixes", partial(engine.scan_prefixes, groups))
     engine.close()
-    return PartResult({"prefixes": seconds}, {"rows": rows.num_rows})
+    return watch.result({"rows": rows.num_rows})
 
 
 def _scan(task: Task, load: Workload) -> PartResult:
     """Every row as Arrow, a batch at a time; files are in the page cache as far as they fit."""
     engine = make_engine(task.engine, task.state)
     engine.open()
-    seconds = []
+    watch = Stopwatch()
 
     def run() -> tuple[int, float]:
         rows, total = 0, 0.0
@@ -180,13 +180,12 @@ def _scan(task: Task, load: Workload) -> PartResult:
         return rows, total
 
     for _ in range(task.repeats):
-        took, found = timed(run)
-        seconds.append(took)
+        found = watch.measure("scan", run)
     expected = load.size.rows, pc.sum(load.rows["total"]).as_py()
     if found[0] != expected[0] or abs(found[1] - expected[1]) > 1e-6 * expected[1]:
         raise WrongAnswerError(f"{task.engine}: a full scan found {found} rows and their total, expected {expected}")
     engine.close()
-    return PartResult({"scan": seconds})
+    return watch.result()
 
 
 def forget_files(folder: Path) -> None:

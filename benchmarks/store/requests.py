@@ -1,11 +1,12 @@
 """What reads and writes cost over S3: requests, bytes and seconds with injected latency. No peer: they cannot be slowed the same way."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from benchmarks.report import Figure
 from benchmarks.store.latency import LatencyObjectStore, RequestCounts
-from benchmarks.store.task import PartResult, Task, timed
+from benchmarks.store.task import PartResult, Stopwatch, Task
 from benchmarks.store.tussock import Tussock
 from benchmarks.store.workload import Workload
 from statestore.hummock.shared_buffer import BufferedSource, Section
@@ -22,22 +23,23 @@ def measure_requests(task: Task, load: Workload) -> PartResult:
 
     Returns: seconds by what was done; facts `<what>: requests` and `<what>: bytes`.
     """
-    seconds: dict[str, list[float]] = {}
+    watch = Stopwatch()
     facts: dict[str, float] = {}
     slow = LatencyObjectStore(LocalObjectStore(task.state), LATENCY_MS, MBPS)
     engine = Tussock(task.state, slow)
     engine.open()
     few = load.present.slice(0, 1000)
     groups = load.prefixes["g"].combine_chunks().slice(0, 100)
-    for what, work in {
+    reads: dict[str, Callable[[], object]] = {
         f"multi_get of {few.num_rows:,} keys": lambda: engine.multi_get(few),
         f"multi_get of {load.present.num_rows:,} keys": lambda: engine.multi_get(load.present),
         f"multi_get of {load.absent.num_rows:,} absent keys": lambda: engine.multi_get(load.absent),
         f"scan of {len(groups)} prefixes": lambda: engine.scan_prefixes(groups),
-    }.items():
+    }
+    for what, work in reads.items():
         engine.reopen()
         before = slow.counts.copy()
-        seconds[what] = [timed(work)[0]]
+        watch.measure(what, work)
         _count(facts, what, slow, before)
     folder = task.state.with_name(f"{task.state.name}-requests")
     shutil.rmtree(folder, ignore_errors=True)
@@ -49,10 +51,10 @@ def measure_requests(task: Task, load: Workload) -> PartResult:
         batch = load.rows.slice(load.size.rows - rows, rows)
         before = slow.counts.copy()
         what = f"ingest and commit of {rows:,} rows"
-        seconds[what] = [timed(lambda batch=batch: engine.ingest(batch))[0]]  # type: ignore[misc]
+        watch.measure(what, partial(engine.ingest, batch))
         _count(facts, what, slow, before)
     shutil.rmtree(folder)
-    return PartResult(seconds, facts)
+    return watch.result(facts)
 
 
 def measure_block_reads(task: Task, load: Workload) -> PartResult:

@@ -29,6 +29,7 @@ class PartResult(msgspec.Struct, frozen=True):
 
     seconds: dict[str, list[float]]
     facts: dict[str, float] = {}
+    cpu_seconds: dict[str, list[float]] = {}  # as `seconds`, of all threads: a busy machine changes these less
 
 
 def encode_task(task: Task) -> str:
@@ -41,12 +42,25 @@ def decode_task(text: str) -> Task:
     return msgspec.json.decode(text, type=Task, dec_hook=lambda kind, value: kind(value))
 
 
-def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of `work`, and its answer. Without garbage collections, as timeit: they cost peers the most, which make many objects."""
-    gc.disable()
-    try:
-        began = time.perf_counter()
-        answer = work()
-        return time.perf_counter() - began, answer
-    finally:
-        gc.enable()
+class Stopwatch:
+    """Measures calls by series. Without garbage collections, as timeit: they cost peers the most, which make many objects."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+        self.cpu_seconds: dict[str, list[float]] = {}
+
+    def measure(self, series: str, work: Callable[[], T]) -> T:
+        """The answer of `work`; what it took is added to the series."""
+        gc.disable()
+        try:
+            began, cpu = time.perf_counter(), time.process_time()
+            answer = work()
+            self.seconds.setdefault(series, []).append(time.perf_counter() - began)
+            self.cpu_seconds.setdefault(series, []).append(time.process_time() - cpu)
+            return answer
+        finally:
+            gc.enable()
+
+    def result(self, facts: dict[str, float] | None = None) -> PartResult:
+        """All that was measured."""
+        return PartResult(self.seconds, facts or {}, self.cpu_seconds)
