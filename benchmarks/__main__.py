@@ -1,8 +1,9 @@
 """`python -m benchmarks`: run the benchmarks, print a table, write JSON to benchmarks/results/.
 
-    python -m benchmarks                         both, at the design's sizes
+    python -m benchmarks                         all, at the design's sizes
     python -m benchmarks group-by --bids 1000000 --runs 1
     python -m benchmarks small-epoch --rows 100000 1000000
+    python -m benchmarks train
 
 Without Spark, and on their own: `python -m benchmarks.store` (against RocksDB and SlateDB) and `python -m benchmarks.amplification`.
 """
@@ -19,7 +20,8 @@ RESULTS = Path(__file__).parent / "results"
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Against Structured Streaming, and against recomputing.")
-    parser.add_argument("which", nargs="?", choices=["all", "group-by", "small-epoch"], default="all", help="which benchmark (all)")
+    choices = ["all", "group-by", "small-epoch", "train"]
+    parser.add_argument("which", nargs="?", choices=choices, default="all", help="which benchmark (all)")
     parser.add_argument("--bids", type=int, default=10_000_000, help="group-by: events in all")
     parser.add_argument("--epochs", type=int, default=8, help="group-by: files, and so epochs")
     parser.add_argument("--auctions", type=int, default=500_000, help="group-by: groups")
@@ -28,6 +30,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--changed", type=int, default=1_000, help="small-epoch: rows an epoch changes")
     parser.add_argument("--small-epochs", type=int, default=9, help="small-epoch: epochs; the first two are not counted")
     parser.add_argument("--recomputes", type=int, default=3, help="small-epoch: runs of the other side")
+    parser.add_argument("--train-epochs", type=int, default=20, help="train: epochs of a run")
     parser.add_argument("--scratch", type=Path, help="where input, stores and checkpoints go; kept if named, else a temporary folder")
     parser.add_argument("--driver-memory", default="3g", help="of the one Spark session that both sides share")
     parser.add_argument("--out", type=Path, help="the JSON file; benchmarks/results/<time>.json unless named")
@@ -37,21 +40,26 @@ def main(arguments: list[str]) -> int:
     from benchmarks.group_by import GroupBy, compare_group_by
     from benchmarks.report import table_of, write_json
     from benchmarks.small_epoch import SmallEpoch, compare_small_epoch
+    from benchmarks.store import latency
+    from benchmarks.train import TrainBenchmark, compare_trains
     from jobs.spark import build_spark
 
     compared = []
     with tempfile.TemporaryDirectory(prefix="tussock-bench-") as temporary:
         scratch = options.scratch or Path(temporary)
+        latency.register()  # before the JVM starts: Spark's workers inherit it
         settings = {"spark.driver.memory": options.driver_memory, "spark.local.dir": str(scratch / "spark")}
         spark = build_spark("tussock-benchmarks", settings=settings)
         spark.sparkContext.setLogLevel("ERROR")
         try:
-            if options.which != "small-epoch":
+            if options.which in ("all", "group-by"):
                 size = GroupBy(options.bids, options.epochs, options.auctions, options.runs)
                 compared += compare_group_by(spark, scratch, size, _progress)
-            if options.which != "group-by":
+            if options.which in ("all", "small-epoch"):
                 small = SmallEpoch(tuple(options.rows), options.changed, options.small_epochs, options.recomputes)
                 compared += compare_small_epoch(spark, scratch, small, _progress)
+            if options.which in ("all", "train"):
+                compared += compare_trains(spark, scratch, TrainBenchmark(options.train_epochs, options.runs), _progress)
         finally:
             spark.stop()
     out = options.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
