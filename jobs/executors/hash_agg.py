@@ -62,11 +62,10 @@ class HashAggExecutor:
         if chunk.num_rows == 0 and node.keys:
             return empty_chunk(node.types)
         keys, change = group_partials(self._layout, chunk, len(node.keys)) if node.partial else group_rows(self._layout, chunk, node.keys)
-        groups = pa.table(keys, names=[f"c{i}" for i in range(len(keys))]) if keys else no_columns(1)
-        located = self._values.locate(groups)  # from here on all is in the state's order, and so is the view's change
+        located = self._values.locate(_groups(keys))  # from here on all is in the state's order, and so is the view's change
         keys = [located.take(key) for key in keys]
-        groups = pa.table(keys, names=groups.column_names) if keys else groups
         change = [[located.take(column) for column in state] for state in change]
+        groups = _groups(keys)
         found = self._values.get_located(located)
         before = self._layout.split(found.rows.columns[len(keys) :])
         after = self._advance(chunk, groups, before, change)
@@ -106,3 +105,6 @@ class HashAggExecutor:
         return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
 
 
+def _groups(keys: Sequence[pa.Array]) -> pa.Table:
+    """The groups' keys as a table; the one group without keys as a row without columns."""
+    return pa.table(keys, names=[f"c{i}" for i in range(len(keys))]) if keys else no_columns(1)
