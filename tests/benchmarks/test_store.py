@@ -15,7 +15,7 @@ from benchmarks.store.workload import Size, Workload, make_workload
 
 pytest.importorskip("rocksdict")
 pytest.importorskip("slatedb")
-_SIZE = Size(rows=20_000, batch=5_000, keys=500, prefixes=20)
+_SIZE = Size(rows=10_000, batch=2_500, keys=500, prefixes=20)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,9 @@ def test_what_a_peer_stores_comes_back_as_it_was(load: Workload) -> None:
 
 @pytest.mark.parametrize("engine", ["tussock", "rocksdb", "rocksdb-file", "slatedb"])
 def test_every_part_runs_and_every_answer_is_right(engine: str, load: Workload, tmp_path: Path) -> None:
-    parts = [part for part in PARTS if engine == "tussock" or part not in ("block-reads", "requests")]
+    parts = list(PARTS) if engine == "tussock" else [part for part in PARTS if part not in ("block-reads", "requests")]
+    if engine == "rocksdb-file":  # only another way to write
+        parts = ["ingest"]
     for part in parts:
         task = Task(engine, part, load.folder, tmp_path / "state", _SIZE, 1)
         assert decode_task(encode_task(task)) == task
