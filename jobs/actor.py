@@ -50,7 +50,7 @@ from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.shared_buffer import Load, SharedBuffer
 from statestore.hummock.store import HummockStore
-from statestore.meta.version import HummockVersion
+from statestore.meta.version import HummockVersion, SstInfo
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
 from statestore.table.state_table import StateTable
@@ -67,6 +67,7 @@ class EpochTask:
     epoch: int
     units: tuple[int, ...]  # vnode -> parallel unit
     target_bytes: int  # of an SST
+    travelling_bytes: int | None = None  # of sealed MemTables that a unit hands on; what is more is uploaded here. None: all of it
     in_flight: tuple[int, ...] = ()  # epochs that `version` counts and that are not all in its SSTs: their sealed MemTables come as cells
 
     @property
@@ -116,7 +117,7 @@ def level_function(task: "Callable[[], EpochTask]", level: int) -> Callable[[Ite
         known = task()
         inboxes: dict[int, dict[tuple[int, int], list[bytes]]] = {}
         kept = _addresses_read(known, level)
-        passing = _addresses_passing(known.schedule, level)
+        passing = _addresses_passing(known, level)
         for batch in batches:
             slots, fragments, inputs = (batch.column(i).to_numpy() for i in range(3))
             addresses = list(zip(fragments.tolist(), inputs.tolist(), strict=True))  # cells are few and large
@@ -146,10 +147,12 @@ def _addresses_read(task: EpochTask, level: int) -> frozenset[tuple[int, int]]:
     return frozenset(read | leaves | buffered)
 
 
-def _addresses_passing(schedule: Schedule, level: int) -> frozenset[tuple[int, int]]:
+def _addresses_passing(task: EpochTask, level: int) -> frozenset[tuple[int, int]]:
+    schedule = task.schedule
     deeper = {(s.id, x.index) for s in schedule.fragments() for x in s.exchanges if s.level < level < x.last_level}
     later = {(s.id, n) for s in schedule.fragments() if s.level > level for n in _LEAF_INPUTS}
-    return frozenset(deeper | later)
+    tables = {t for deeper_level in range(level + 1, len(schedule.levels)) for t in tables_read(schedule, deeper_level)}
+    return frozenset(deeper | later | {(BUFFERED - n, table) for table in tables for n in range(len(task.in_flight))})
 
 
 @dataclass(slots=True)
@@ -170,6 +173,7 @@ class _Unit:
     inbox: dict[tuple[int, int], list[bytes]]
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
+    travelling: int = 0  # bytes of sealed MemTables handed on so far, at this level
 
     def __post_init__(self) -> None:
         version = _version(self.task.version)
@@ -309,10 +313,13 @@ class _Unit:
 
     def _flush(self, table_id: int, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
         """Hand a sealed MemTable to the shared buffer. Whole SSTs of it are uploaded here; only the rest travels."""
-        whole = (sealed.rows.nbytes // self.task.target_bytes) if self.task.target_bytes else 0
+        size = sealed.rows.nbytes
+        whole = (size // self.task.target_bytes) if self.task.target_bytes else 0
         rest = sealed.rows
-        if whole:
-            rows = sealed.rows.num_rows * whole * self.task.target_bytes // sealed.rows.nbytes
+        rows = sealed.rows.num_rows * whole * self.task.target_bytes // max(1, size)
+        if self.task.travelling_bytes is not None and self.travelling + size > self.task.travelling_bytes:
+            rows = sealed.rows.num_rows  # more than was thought when the epoch was planned
+        if rows:
             infos = batch_ingest(
                 _objects(self.task.store_uri),
                 [SealedBatch(table_id, sealed.rows.slice(0, rows))],
@@ -323,6 +330,7 @@ class _Unit:
             yield cells(self.slot, SST, 0, [msgspec.json.encode(infos)])
             rest = sealed.rows.slice(rows)
         if rest.num_rows:
+            self.travelling += rest.nbytes
             yield cells(self.slot, FLUSH, table_id, encode(rest))
 
 
@@ -336,19 +344,26 @@ def flush_function(task: "Callable[[], EpochTask]") -> Callable[[Iterator[pa.Rec
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = task()
-        batches_of: list[SealedBatch] = []
+        sealed: list[pa.RecordBatch] = []
         for batch in batches:
-            fragments = batch.column(1).to_numpy()
-            others = np.flatnonzero(fragments != FLUSH)
-            if len(others):
-                yield batch.take(pa.array(others))
-            for i in np.flatnonzero(fragments == FLUSH).tolist():
-                rows = decode([batch.column(3)[i].as_buffer()])
-                assert rows is not None
-                batches_of.append(SealedBatch(batch.column(2)[i].as_py(), rows))
-        if batches_of:
+            is_sealed = batch.column(1).to_numpy() == FLUSH
+            if not is_sealed.all():
+                yield batch.filter(pa.array(~is_sealed))
+            if is_sealed.any():
+                sealed.append(batch.filter(pa.array(is_sealed)))
+        if sealed:
             with carried_by_spark("flush"):
-                infos = batch_ingest(_objects(known.store_uri), batches_of, known.epoch, known.data_prefix, known.target_bytes)
+                infos = flush_cells(_objects(known.store_uri), known, sealed)
             yield cells(0, SST, 0, [msgspec.json.encode(infos)])
 
     return run
+
+
+def flush_cells(objects: ObjectStore, task: EpochTask, sealed: Sequence[pa.RecordBatch]) -> list[SstInfo]:
+    """Merge sealed MemTables, as cells, into SSTs and upload them."""
+    batches = []
+    for batch in sealed:
+        for i, table_id in enumerate(batch.column(2).to_pylist()):
+            if (rows := decode([batch.column(3)[i].as_buffer()])) is not None:
+                batches.append(SealedBatch(table_id, rows))
+    return batch_ingest(objects, batches, task.epoch, task.data_prefix, task.target_bytes)

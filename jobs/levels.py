@@ -1,17 +1,18 @@
 """The levels of one epoch as Spark runs them: cells through an exchange into actors, level after level, then the flush."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from jobs.actor import Entry, EpochTask, FragmentReport, flush_function, level_function, tables_read
+from jobs.actor import Entry, EpochTask, FragmentReport, flush_cells, flush_function, level_function, tables_read
 from jobs.barrier import Base, replay
 from jobs.exchange import (
     BACKFILL,
@@ -38,54 +39,70 @@ from jobs.sources.parquet import Split, splits
 from jobs.sources.spark_reader import read_files, translate_read_error
 from jobs.sources.taken import taken_files, taken_rows
 from jobs.spark import epoch_session
-from jobs.sql.statements import CreateSource
+from jobs.sql.statements import CreateSource, Insert
 from statestore.errors import InputError
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.barrier import Barrier, PinnedFile
 from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
 from statestore.meta.version import SstInfo
+from statestore.objectstore.base import ObjectStore
 
 TARGET_SST_BYTES = 64 << 20
 SPLIT_BYTES = 64 << 20
+SMALL_EPOCH_BYTES = 64 << 20  # of sealed MemTables that the driver takes from all units together
+SMALL_INPUT_BYTES, SMALL_INPUT_ROWS = 8 << 20, 200_000  # of files, of inserts: an epoch that takes in no more is likely to seal little
 MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCells:
-    """The sealed MemTables of an epoch in flight, kept by Spark in its executors' memory and on their local disks."""
+    """The sealed MemTables of an epoch in flight: those of a small epoch with the driver, else with Spark, in its executors' memory and on
+    their local disks."""
 
     epoch: int
-    cells: DataFrame
+    cells: pa.Table | DataFrame
     tables: frozenset[int]
-    nbytes: int
 
     def release(self) -> None:
         """Let Spark forget them."""
-        self.cells._jdf.queryExecution().analyzed().rdd().unpersist(False)
+        if isinstance(self.cells, DataFrame):
+            self.cells._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """An epoch's levels, planned and not yet run: `cells` is what comes out of the last one."""
+    """An epoch's levels, planned and not yet run: `cells` is what comes out of the last one.
 
+    Where little is expected to be sealed, the driver merges and uploads it: one exchange less. Actors upload themselves what is more.
+    """
+
+    objects: ObjectStore
     task: "Broadcast[EpochTask]"
+    small: bool
     cells: DataFrame
     read: Sequence[tuple[CreateSource, Sequence[PinnedFile]]]  # by Spark's own reader
 
     def finish(self) -> tuple[list[FragmentReport], list[SstInfo]]:
-        """Run the levels and the flush in one job. Raises InputError branches."""
+        """Run levels and flush. Raises InputError branches."""
+        if self.small:
+            reports, uploaded, held = self.hold()
+            return reports, [*uploaded, *self.flush(held)]
         with self._told():
             return read_answers(self._flushed(self.cells).toArrow())
 
     def hold(self) -> tuple[list[FragmentReport], list[SstInfo], HeldCells]:
         """Run the levels alone and keep what they sealed: reports, SSTs that were uploaded where they were sealed, and the rest."""
+        epoch = self.task.value.epoch
         with self._told():
-            kept = self.cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
-            data = F.when(F.col("fragment") != FLUSH, F.col("chunk")).alias("chunk")
-            found = kept.select("fragment", "input", F.length("chunk").alias("bytes"), data).toArrow()
-        sealed = found.filter(pa.compute.equal(found["fragment"], FLUSH))
-        held = HeldCells(self.task.value.epoch, kept, frozenset(sealed["input"].to_pylist()), sum(sealed["bytes"].to_pylist()))
+            if self.small:
+                found = self.cells.toArrow()
+                held = HeldCells(epoch, found.filter(pc.equal(found["fragment"], FLUSH)), _tables(found))
+            else:
+                kept = self.cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+                data = F.when(F.col("fragment") != FLUSH, F.col("chunk")).alias("chunk")
+                found = kept.select("fragment", "input", data).toArrow()
+                held = HeldCells(epoch, kept, _tables(found))
         try:
             return *read_answers(found), held
         except BaseException:
@@ -96,8 +113,11 @@ class Levels:
         """Merge what was held into SSTs and upload them."""
         if not held.tables:
             return []
-        with self._told():
-            return read_answers(self._flushed(held.cells.filter(F.col("fragment") == FLUSH)).toArrow())[1]
+        if isinstance(held.cells, DataFrame):
+            with self._told():
+                return read_answers(self._flushed(held.cells.filter(F.col("fragment") == FLUSH)).toArrow())[1]
+        task = self.task.value
+        return flush_cells(self.objects, task, held.cells.to_batches())
 
     def close(self) -> None:
         """Let Spark forget the task. No part of the epoch can be computed again afterwards."""
@@ -119,6 +139,11 @@ class Levels:
             raise next((e for source, files in self.read if (e := translate_read_error(err, files, source)) is not None), err) from err
 
 
+def _tables(found: pa.Table) -> frozenset[int]:
+    """Of which tables there are sealed MemTables among the cells."""
+    return frozenset(found.filter(pc.equal(found["fragment"], FLUSH))["input"].to_pylist())
+
+
 def plan_levels(
     spark: SparkSession, meta: MetaStore, base: Base, barrier: Barrier, catalog: Catalog, plan: Schedule, held: Sequence[HeldCells] = ()
 ) -> Levels | None:
@@ -134,6 +159,7 @@ def plan_levels(
     if not first and not rows:
         return None
     version = base.version
+    small = _is_small(barrier, leaf.changes)
     task = EpochTask(
         meta.objects.uri,
         msgspec.json.encode(version),
@@ -141,26 +167,44 @@ def plan_levels(
         barrier.epoch,
         version.mapping.units,
         TARGET_SST_BYTES,
+        SMALL_EPOCH_BYTES // len(set(version.mapping.units)) if small else None,
         tuple(h.epoch for h in held),
     )
     known = spark.sparkContext.broadcast(task)
     units = max(version.mapping.units) + 1
-    frame = spark.createDataFrame(pa.Table.from_batches(first, CELL_SCHEMA), CELL_DDL)
+    read = frozenset[int]().union(*(tables_read(plan, level) for level in range(len(plan.levels))))
+    cells_of_driver = pa.concat_tables([pa.Table.from_batches(first, CELL_SCHEMA), *_buffered_here(held, read)])
+    frame = spark.createDataFrame(cells_of_driver, CELL_DDL)
     for more in rows:
         frame = frame.unionByName(more)
     for level in range(len(plan.levels)):
         for more in _buffered(held, tables_read(plan, level)):
             frame = frame.unionByName(more)
         frame = frame.repartitionById(units, F.col("slot")).mapInArrow(level_function(lambda: known.value, level), CELL_DDL)
-    return Levels(known, frame, tuple(leaf.read))
+    return Levels(meta.objects, known, small, frame, tuple(leaf.read))
+
+
+def _is_small(barrier: Barrier, changes: Mapping[int, Sequence[Entry]]) -> bool:
+    """Whether the epoch is likely to seal little: it takes in little and creates nothing."""
+    files = sum(f.size for pinned in barrier.splits.values() for f in pinned)
+    rows = sum(e.statement.rows for entries in changes.values() for e in entries if isinstance(e.statement, Insert))
+    return barrier.catalog is None and files <= SMALL_INPUT_BYTES and rows <= SMALL_INPUT_ROWS
 
 
 def _buffered(held: Sequence[HeldCells], tables: frozenset[int]) -> Iterator[DataFrame]:
-    """What epochs in flight sealed of some tables, as cells for the level that reads them; a unit gets its own back."""
+    """What epochs in flight sealed of some tables and Spark holds, as cells for the level that reads them; a unit gets its own back."""
     for number, one in enumerate(held):
-        if wanted := sorted(one.tables & tables):
+        if isinstance(one.cells, DataFrame) and (wanted := sorted(one.tables & tables)):
             mine = one.cells.filter((F.col("fragment") == FLUSH) & F.col("input").isin(wanted))
             yield mine.withColumn("fragment", F.lit(BUFFERED - number))
+
+
+def _buffered_here(held: Sequence[HeldCells], tables: frozenset[int]) -> Iterator[pa.Table]:
+    """What the driver itself holds, likewise."""
+    for number, one in enumerate(held):
+        if isinstance(one.cells, pa.Table) and (wanted := sorted(one.tables & tables)):
+            mine = one.cells.filter(pc.is_in(one.cells["input"], pa.array(wanted, pa.int32())))
+            yield mine.set_column(1, "fragment", pa.array([BUFFERED - number] * mine.num_rows, pa.int32())).cast(CELL_SCHEMA)
 
 
 def read_answers(collected: pa.Table) -> tuple[list[FragmentReport], list[SstInfo]]:
@@ -189,10 +233,11 @@ class LeafCells:
     catalog: Catalog
     plan: Schedule
     read: list[tuple[CreateSource, Sequence[PinnedFile]]] = field(default_factory=list)  # by Spark's reader
+    changes: Mapping[int, Sequence[Entry]] = field(default_factory=dict)  # of tables, by relation id; known once `batches` has run
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         units = sorted(set(self.base.version.mapping.units))
-        changes = self._changes()
+        self.changes = changes = self._changes()
         for scheduled in self.plan.fragments():
             if scheduled.must_run:
                 alone = scheduled.fragment is not None and scheduled.fragment.singleton

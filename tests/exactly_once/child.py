@@ -7,6 +7,7 @@ from unittest.mock import patch
 from jobs import epoch, levels
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
+from tests.exactly_once.daemon import watch_uploads
 from tests.exactly_once.faults import DRIVER_PID, PointedStore
 from tests.exactly_once.workload import CLOCK_MS, TARGET_SST_BYTES
 
@@ -18,5 +19,6 @@ def open_meta(store: str) -> MetaStore:
 
 if __name__ == "__main__":
     os.environ[DRIVER_PID] = str(os.getpid())
+    watch_uploads()  # small epochs are flushed by the driver
     with patch.object(epoch, "open_meta", open_meta), patch.object(levels, "TARGET_SST_BYTES", TARGET_SST_BYTES):
         sys.exit(epoch.main(sys.argv[1:]))
