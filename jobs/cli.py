@@ -22,6 +22,7 @@ from jobs.session import Session
 from jobs.sources.listing import absolute_path
 from jobs.spark import debugging, spark_session
 from jobs.summary import EpochSummary, show_summary
+from jobs.train import DEPTH
 from jobs.upkeep import run_pin_add, run_pin_list, run_pin_remove, run_scrub
 from jobs.vacuum import run_vacuum
 from statestore.errors import InputError, MustStopError, TussockError
@@ -146,11 +147,12 @@ def _epoch(chosen: argparse.Namespace) -> None:
     meta = _meta(chosen)
     interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
     max_bytes = MAX_EPOCH_BYTES if pipeline is None else pipeline.epoch.max_bytes
+    in_flight = DEPTH if pipeline is None else pipeline.epoch.in_flight
     done: list[EpochSummary] = []
     if inject(meta, interval, max_bytes) is not None:  # nothing to do should not cost a JVM
         _say("starting Spark")
         with spark_session("tussock epoch", pipeline.spark if pipeline is not None else {}) as spark:
-            done = advance(spark, meta, interval, max_bytes, progress=_say)
+            done = advance(spark, meta, interval, max_bytes, progress=_say, in_flight=in_flight)
     for summary in done:
         print(show_summary(summary))
     version = meta.latest()

@@ -127,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _ = meta.settings
         spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)
         try:
-            done = advance(spark, meta, interval, pipeline.epoch.max_bytes, progress=lambda line: print(line, flush=True))
+            settings = pipeline.epoch
+            done = advance(spark, meta, interval, settings.max_bytes, progress=_say, in_flight=settings.in_flight)
         finally:
             spark.stop()
         for summary in done:
@@ -141,6 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {err}", *getattr(err, "__notes__", ()), sep="\n  ", file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def interval_of(start: str, end: str, time_zone: str) -> Interval:

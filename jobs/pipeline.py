@@ -19,6 +19,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     units = 2                                          # parallel units: actors of a fragment
     vnodes = 256                                       # power of two, fixed when the store is made
     max_bytes = 268_435_456                            # most source bytes an epoch takes in
+    in_flight = 3                                      # epochs of a backlog under way at once; 1: each is committed before the next begins
 
     [spark]                                            # optional: settings of the jobs, as text
     "spark.driver.memory" = "1g"
@@ -95,11 +96,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class EpochSettings:
-    """How an epoch is cut: parallel units, vnodes of the store, most source bytes an epoch takes in."""
+    """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, and how many are under way at once."""
 
     units: int = 2
     vnodes: int = 256
     max_bytes: int = 256 * 1024 * 1024
+    in_flight: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _epoch_of(table: "_Table") -> EpochSettings:
         units=table.take("units", _whole(1, 32768), defaults.units),
         vnodes=table.take("vnodes", _whole(1, 32768), defaults.vnodes),
         max_bytes=table.take("max_bytes", _whole(1, 2**63 - 1), defaults.max_bytes),
+        in_flight=table.take("in_flight", _whole(1, 64), defaults.in_flight),
     )
     if settings.vnodes & (settings.vnodes - 1):
         raise table.error("vnodes", str(settings.vnodes), "a power of two")

@@ -45,6 +45,7 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
         units = 4
         vnodes = 512
         max_bytes = 1_000
+        in_flight = 1
         [spark]
         "spark.driver.memory" = "1g"
         [upkeep]
@@ -61,7 +62,7 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert pipeline.schedule.start == datetime(2012, 12, 31, 23, tzinfo=UTC)  # a date begins in the pipeline's zone
     assert pipeline.schedule.end == datetime(2013, 1, 3, 12, tzinfo=UTC)
     assert (pipeline.schedule.cron, pipeline.schedule.catchup) == ("15 2 * * *", True)
-    assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes) == (4, 512, 1000)
+    assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes, pipeline.epoch.in_flight) == (4, 512, 1000, 1)
     assert pipeline.spark == {"spark.driver.memory": "1g"}
     assert pipeline.upkeep == UpkeepSettings("30 4 * * *", Retention(keep_epochs=10, keep_ms=36 * 3_600_000))
     assert pipeline.quality is not None
