@@ -60,7 +60,7 @@ def figures_of(figures: Iterable[Figure]) -> str:
     lines = []
     for f in figures:
         budget = "" if f.at_least is None else f">= {f.at_least:g} {f.unit}"
-        lines.append(f"{f.what:82}{f.value:>14,.2f} {f.unit:6}{budget:>14} {f.verdict}".rstrip())
+        lines.append(f"{f.what:82}{f.value:>14,.2f} {f.unit:8}{budget:>14} {f.verdict}".rstrip())
     return "\n".join(lines)
 
 

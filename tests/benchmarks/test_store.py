@@ -1,5 +1,7 @@
 """The store's benchmark itself: every part runs on every engine at a toy size, and tells a wrong answer from a right one."""
 
+import itertools
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from benchmarks.report import Comparison, Series
+from benchmarks.report import Comparison, Series, figures_of, table_of, write_json
+from benchmarks.store import compare
 from benchmarks.store.engine import aligned_values, as_matrix, decoded_values, encoded_values, storage_keys
 from benchmarks.store.parts import PARTS, WrongAnswerError, run_part
 from benchmarks.store.task import Task, decode_task, encode_task
@@ -62,6 +65,25 @@ def test_every_part_runs_and_every_answer_is_right(engine: str, load: Workload, 
             assert found.facts["bytes"] > 0
         if part == "block-reads":
             assert 0.98 < found.facts["share"] <= 1  # 500 keys; about 2 false positives
+
+
+def test_the_comparison_has_a_line_for_each_series_and_json_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "_run", run_part)  # in this process: starting one for each part takes a minute
+    size = Size(rows=20_000, batch=5_000, keys=500, prefixes=20)
+    compared, figures = compare.compare_stores(tmp_path / "scratch", size, 1, ("ingest", "warm", "compact"), lambda _: None)
+    assert [(c.ours.name, c.theirs.name, c.budget) for c in compared if c.what.startswith("batch_ingest of 5,000")] in (
+        [("tussock", f"rocksdb, {a}", 3.0), ("tussock", f"rocksdb, {b}", None)]
+        for a, b in itertools.permutations(["WriteBatch and flush", "sorted SstFileWriter and ingest"])
+    )
+    assert sum(c.theirs.name == "slatedb" for c in compared) == 4
+    assert len(compared) == 5 + 1 + 4
+    assert any(f.what == "absent keys answered without reading a block" and 98 < f.value <= 100 for f in figures)
+    assert any("ingest and commit of 5,000 rows, 30 ms, 100 MB/s: 9 requests" in f.what for f in figures)
+    write_json(tmp_path / "out.json", compared, {}, figures)
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert [len(written[key]) for key in ("comparisons", "figures")] == [len(compared), len(figures)]
+    assert all(c.what in table_of(compared) for c in compared)
+    assert len(figures_of(figures).splitlines()) == len(figures)
 
 
 @pytest.mark.parametrize(
