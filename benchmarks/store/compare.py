@@ -109,11 +109,17 @@ def _against_rocksdb(size: Size, found: dict[str, Found], parts: Sequence[str]) 
     budgets = {"ingest ingest": 3.0, "warm present": 3.0, "scan scan": 2.0}
     compared = _against(size, ours, theirs, parts, budgets)
     if "ingest" in parts:  # the budget holds for the faster way to write
-        ways = sorted(
-            (Series(f"rocksdb, {way}", found[engine].seconds["ingest ingest"]) for engine, way in _WAYS.items()), key=lambda way: way.median
-        )
-        what = compared[0].what
-        compared[:1] = [Comparison(what, compared[0].ours, way, 3.0 if way is ways[0] else None) for way in ways]
+        ways = sorted((found[engine] for engine in _WAYS), key=lambda way: way.series("ingest ingest").median)
+        compared[:1] = [
+            Comparison(
+                compared[0].what,
+                compared[0].ours,
+                Series(f"rocksdb, {_WAYS[way.engine]}", way.seconds["ingest ingest"]),
+                3.0 if way is ways[0] else None,
+                _facts("ingest", "ingest ingest", ours, way),
+            )
+            for way in ways
+        ]
     if "warm" in parts:
         absent, present = ours.seconds["warm absent"], ours.seconds["warm present"]
         what = f"multi_get, warm, {size}: absent keys beside present ones"
