@@ -50,9 +50,11 @@ from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.shared_buffer import Load, SharedBuffer
 from statestore.hummock.store import HummockStore
+from statestore.meta.catalog import TableSchema
 from statestore.meta.version import HummockVersion, SstInfo
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
+from statestore.table.row_cache import RowsOf, process_row_cache
 from statestore.table.state_table import StateTable
 from statestore.table.storage_table import StorageTable
 
@@ -173,9 +175,11 @@ class _Unit:
     inbox: dict[tuple[int, int], list[bytes]]
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
+    vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
     travelling: int = 0  # bytes of sealed MemTables handed on so far, at this level
 
     def __post_init__(self) -> None:
+        self.vnodes = [int(v) for v in np.flatnonzero(np.asarray(self.task.units) == self.slot)]
         version = _version(self.task.version)
         self.store = HummockStore(_objects(self.task.store_uri), version, process_cache(), buffer=self._shared_buffer())
 
@@ -200,6 +204,8 @@ class _Unit:
         elif (computed := self._compute(scheduled, tables)) is not None:
             output, rows_in = computed
         else:
+            for table in tables.values():
+                table.seal()  # nothing was written: what is remembered of it holds for this epoch too
             return
         self.outputs[scheduled.id] = output
         for table_id, table in tables.items():
@@ -227,7 +233,7 @@ class _Unit:
             states = [tables[t] for t in operator.tables]
             node = operator.node
             if isinstance(node, nodes.TableReplay):
-                replay = TableReplay(node, states[0], process_kernel(), self._vnodes(), len(self.task.units))
+                replay = TableReplay(node, states[0], process_kernel(), self.vnodes, len(self.task.units))
                 decoded = [e for chunk in entries for e in _entries.decode(chunk)]
                 results.append(replay.apply([e.statement for e in decoded], self._payload, [e.position for e in decoded]))
                 continue
@@ -285,19 +291,16 @@ class _Unit:
         old = read(BACKFILL, BACKFILL_ROWS)
         return _Output(delta, pa.concat_tables([old, delta])), delta.num_rows + old.num_rows
 
-    def _snapshot(self, schema: object) -> Iterator[pa.Table]:
+    def _snapshot(self, schema: TableSchema) -> Iterator[pa.Table]:
         version = _version(self.task.version)
-        stored = StorageTable(schema, self.store, version.epoch, len(self.task.units))  # type: ignore[arg-type]
-        for rows in stored.scan(vnodes=self._vnodes()):
+        stored = StorageTable(schema, self.store, version.epoch, len(self.task.units))
+        for rows in stored.scan(vnodes=self.vnodes):
             yield make_chunk(rows.columns, pa.array(np.ones(rows.num_rows, np.int64)))
 
     def _payload(self, name: str) -> pa.Table:
         return pa.ipc.open_stream(_objects(self.task.store_uri).get(name)).read_all()
 
     # --- state -------------------------------------------------------------------------------------------------------------------
-
-    def _vnodes(self) -> Sequence[int]:
-        return [int(v) for v in np.flatnonzero(np.asarray(self.task.units) == self.slot)]
 
     def _shared_buffer(self) -> SharedBuffer:
         """What epochs in flight sealed on this unit."""
@@ -308,8 +311,10 @@ class _Unit:
                 runs.setdefault(table, []).extend((epoch, partial(_sealed_batch, table, chunk)) for chunk in chunks)
         return SharedBuffer(runs)
 
-    def _state_table(self, schema: object) -> StateTable:
-        return StateTable(schema, self.store, _version(self.task.version).epoch, len(self.task.units))  # type: ignore[arg-type]
+    def _state_table(self, schema: TableSchema) -> StateTable:
+        base = _version(self.task.version).epoch
+        remembered = process_row_cache().open(RowsOf(self.task.store_uri, schema.table_id, self.slot), self.vnodes, base, self.task.epoch)
+        return StateTable(schema, self.store, base, len(self.task.units), remembered)
 
     def _flush(self, table_id: int, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
         """Hand a sealed MemTable to the shared buffer. Whole SSTs of it are uploaded here; only the rest travels."""

@@ -51,6 +51,7 @@ class MetaStore:
         self._versions = VersionLog(objects, writer, lambda: initial_version(self.settings))
         self._log = StatementLog(objects, writer)
         self._pin_numbers = count()
+        self._last_draft = 0
 
     @staticmethod
     def init(objects: ObjectStore, *, vnode_count: int = 256, units: int = 2, time_zone: str = "UTC") -> StoreSettings:
@@ -112,7 +113,9 @@ class MetaStore:
         In a train of epochs `version` counts some that are still in flight. The draft may be run at once; it is to be put in force once
         its prev epoch is committed, before it is sealed. If that epoch never is, the draft is nothing, and what it uploaded is vacuum's.
         """
-        return self._attempt(version, plan, above=version.epoch, attempt=0)
+        drafted = self._attempt(version, plan, above=max(version.epoch, self._last_draft), attempt=0)
+        self._last_draft = drafted.epoch  # workers remember what they ran by its epoch: no two drafts of a process share one
+        return drafted
 
     def put_in_force(self, barrier: Barrier) -> None:
         """Put a drafted barrier in force.

@@ -37,6 +37,7 @@ class UnkindShuffle:
     def __init__(self, seed: int, target_sst_bytes: int = 4096) -> None:
         self.random = random.Random(seed)
         self.target_sst_bytes = target_sst_bytes
+        self.travelling_bytes = None if seed % 2 else 3_000  # else units upload most of what they seal
         self.moved = 0  # cells that went from one unit to another
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
@@ -63,6 +64,7 @@ class UnkindShuffle:
             barrier.epoch,
             base.version.mapping.units,
             self.target_sst_bytes,
+            self.travelling_bytes,
             tuple(one.epoch for one in held),
         )
         assert not leaf.frames(), "only Spark reads these files"
