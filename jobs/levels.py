@@ -1,6 +1,6 @@
 """The levels of one epoch as Spark runs them: cells through an exchange into actors, level after level, then the flush."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -87,7 +87,7 @@ class Levels:
         """Run levels and flush. Raises InputError branches."""
         if self.small:
             reports, uploaded, held = self.hold()
-            return reports, [*uploaded, *self.flush(held)]
+            return reports, in_order([*uploaded, *self.flush(held)])
         with self._told():
             return read_answers(self._flushed(self.cells).toArrow())
 
@@ -215,8 +215,13 @@ def read_answers(collected: pa.Table) -> tuple[list[FragmentReport], list[SstInf
     if failures := by_kind.get(FAILURE):
         raise first_failure(failures)
     reports = [msgspec.json.decode(chunk, type=FragmentReport) for chunk in by_kind.get(REPORT, [])]
-    found = {i.name: i for chunk in by_kind.get(SST, []) for i in msgspec.json.decode(chunk, type=list[SstInfo])}
-    return reports, [found[name] for name in sorted(found)]
+    return reports, in_order([i for chunk in by_kind.get(SST, []) for i in msgspec.json.decode(chunk, type=list[SstInfo])])
+
+
+def in_order(ssts: Iterable[SstInfo]) -> list[SstInfo]:
+    """SSTs of an epoch, each once, in the one order in which every run of it names them."""
+    found = {sst.name: sst for sst in ssts}
+    return [found[name] for name in sorted(found)]
 
 
 # --- what level 0 starts from ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from jobs.actor import FragmentReport
 from jobs.barrier import MAX_EPOCH_BYTES, Base, draft, inject
-from jobs.levels import HeldCells, Levels, plan_levels, taken_batches, told_by_name
+from jobs.levels import HeldCells, Levels, in_order, plan_levels, taken_batches, told_by_name
 from jobs.plan.schedule import Schedule, schedule
 from jobs.sources.listing import Interval
 from jobs.summary import EpochSummary, Progress, Timed, row_counts, summary_of
@@ -201,8 +201,7 @@ class Train:
         with Timed(seconds, "commit"):
             if drafted:
                 meta.put_in_force(barrier)
-            ssts = {sst.name: sst for sst in (*uploaded, *flushed)}
-            sealed = meta.seal(manifest_of(barrier, meta.writer, tuple(ssts[name] for name in sorted(ssts)), reported))
+            sealed = meta.seal(manifest_of(barrier, meta.writer, tuple(in_order([*uploaded, *flushed])), reported))
             committed, mine = meta.commit_epoch(sealed)
             if not mine:
                 raise LostRaceError(f"epoch {barrier.epoch}", "another run of the same barrier committed it first, with the same rows")
