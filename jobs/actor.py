@@ -120,17 +120,23 @@ def level_function(task: "Callable[[], EpochTask]", level: int) -> Callable[[Ite
         inboxes: dict[int, dict[tuple[int, int], list[bytes]]] = {}
         kept = _addresses_read(known, level)
         passing = _addresses_passing(known, level)
+        sealed: dict[int, list[tuple[int, bytes]]] = {}  # slot -> what its levels sealed, as it came: (table id, chunk)
+        flushes = level == len(known.schedule.levels) - 1 and known.travelling_bytes is None
         for batch in batches:
             slots, fragments, inputs = (batch.column(i).to_numpy() for i in range(3))
             addresses = list(zip(fragments.tolist(), inputs.tolist(), strict=True))  # cells are few and large
-            through = [i for i, (f, n) in enumerate(addresses) if BUFFERED < f < 0 or (f, n) in passing]
+            through = [i for i, (f, n) in enumerate(addresses) if (BUFFERED < f < 0 and not (flushes and f == FLUSH)) or (f, n) in passing]
             if through:
                 yield batch.take(pa.array(through, pa.int64()))
             for i, address in enumerate(addresses):
                 if address in kept:
                     inboxes.setdefault(int(slots[i]), {}).setdefault(address, []).append(batch.column(3)[i].as_py())
-        for slot in sorted(inboxes):
-            yield from _Unit(known, level, slot, inboxes[slot]).run()
+                elif flushes and address[0] == FLUSH:
+                    sealed.setdefault(int(slots[i]), []).append((address[1], batch.column(3)[i].as_py()))
+        for slot in sorted(inboxes.keys() | sealed.keys()):
+            unit = _Unit(known, level, slot, inboxes.get(slot, {}), [] if flushes else None)
+            yield from unit.run()
+            yield from unit.flush(sealed.get(slot, []))
 
     return run
 
@@ -173,6 +179,7 @@ class _Unit:
     level: int
     slot: int
     inbox: dict[tuple[int, int], list[bytes]]
+    share: list[SealedBatch] | None = None  # what this level sealed, where the unit may upload it with what the levels before sealed
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
@@ -208,9 +215,9 @@ class _Unit:
                 table.seal()  # nothing was written: what is remembered of it holds for this epoch too
             return
         self.outputs[scheduled.id] = output
-        for table_id, table in tables.items():
+        for table in tables.values():
             if (sealed := table.seal()) is not None:
-                yield from self._flush(table_id, sealed)
+                yield from self._seal(sealed)
         for exchange in scheduled.exchanges:
             chunk = select(self._of(output, exchange.full), exchange.columns)
             for unit, piece in dispatch(chunk, exchange.keys, np.asarray(self.task.units)):
@@ -316,8 +323,37 @@ class _Unit:
         remembered = process_row_cache().open(RowsOf(self.task.store_uri, schema.table_id, self.slot), self.vnodes, base, self.task.epoch)
         return StateTable(schema, self.store, base, len(self.task.units), remembered)
 
-    def _flush(self, table_id: int, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
+    def flush(self, arrived: Sequence[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+        """After the last level: upload what all levels sealed on this unit, or hand it to the flush exchange.
+
+        The exchange merges what many units sealed into few SSTs, on one core. Where an SST a unit is no more than ceil(bytes / target) + 1,
+        every unit uploads its own, side by side, and nothing travels.
+        """
+        if self.share is None or not (self.share or arrived):
+            return
+        size = sum(batch.rows.nbytes for batch in self.share) + sum(len(chunk) for _, chunk in arrived)
+        units = len(set(self.task.units))
+        if units <= -(-size * units // self.task.target_bytes) + 1:
+            batches = [*self.share, *(b for table_id, chunk in arrived if (b := _sealed_batch(table_id, chunk)) is not None)]
+            with carried_by_spark("flush"):
+                yield self._uploaded(batches)
+            return
+        for table_id, chunk in arrived:
+            yield cells(self.slot, FLUSH, table_id, [chunk])
+        own, self.share = self.share, None
+        for sealed in own:
+            yield from self._seal(sealed)
+
+    def _uploaded(self, batches: Sequence[SealedBatch]) -> pa.RecordBatch:
+        task = self.task
+        infos = batch_ingest(_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.target_bytes)
+        return cells(self.slot, SST, 0, [msgspec.json.encode(infos)])
+
+    def _seal(self, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
         """Hand a sealed MemTable to the shared buffer. Whole SSTs of it are uploaded here; only the rest travels."""
+        if self.share is not None:
+            self.share.append(sealed)
+            return
         size = sealed.rows.nbytes
         whole = (size // self.task.target_bytes) if self.task.target_bytes else 0
         rest = sealed.rows
@@ -325,18 +361,11 @@ class _Unit:
         if self.task.travelling_bytes is not None and self.travelling + size > self.task.travelling_bytes:
             rows = sealed.rows.num_rows  # more than was thought when the epoch was planned
         if rows:
-            infos = batch_ingest(
-                _objects(self.task.store_uri),
-                [SealedBatch(table_id, sealed.rows.slice(0, rows))],
-                self.task.epoch,
-                self.task.data_prefix,
-                self.task.target_bytes,
-            )
-            yield cells(self.slot, SST, 0, [msgspec.json.encode(infos)])
+            yield self._uploaded([SealedBatch(sealed.table_id, sealed.rows.slice(0, rows))])
             rest = sealed.rows.slice(rows)
         if rest.num_rows:
             self.travelling += rest.nbytes
-            yield cells(self.slot, FLUSH, table_id, encode(rest))
+            yield cells(self.slot, FLUSH, sealed.table_id, encode(rest))
 
 
 def _sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:
