@@ -277,5 +277,5 @@ class Train:
 
 
 def _pinned(meta: MetaStore, epoch: int) -> _Stand:
-    pin = meta.pin(epoch)
+    pin = meta.pin(epoch, onward=True)  # it reads SSTs of epochs in flight, which compaction may take out as soon as they are committed
     return _Stand(meta.pinned_version(pin), pin)

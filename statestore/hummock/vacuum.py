@@ -8,6 +8,7 @@ may be killed anywhere, run twice at once, or work from a version that is no lon
 
 What readers may still fetch though the newest version does not name it:
     the SSTs of a version that a pin names (the newest version is looked up before pins are listed; see meta/pin.py);
+    all of epochs after the one that a train of epochs has pinned: it reads them from before they are committed until it moves on;
     what compactions took out since the committed epoch, while a barrier stands on that epoch: its run reads some version in between.
 """
 
@@ -76,7 +77,7 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = lambd
     for count, found in enumerate(meta.objects.list(DATA), 1):
         if count % 100_000 == 0:
             progress(f"{count:,} objects looked at, {len(garbage):,} to go")
-        reason = None if found.name in names else _why_gone(version, found.name)
+        reason = None if found.name in names else _why_gone(version, found.name, in_use.onward)
         if reason:
             garbage.append(Garbage(found.name, found.size, reason))
             continue
@@ -98,28 +99,30 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = lambd
 class _InUse:
     ssts: list[set[str]]
     versions: frozenset[int]  # that pins name
+    onward: int | None  # objects of later epochs than this stay
 
 
 def _in_use(meta: MetaStore, version: HummockVersion) -> _InUse:
     """Names that readers may fetch. Requires: `version` was looked up before."""
-    pinned = frozenset(pin.version for pin in meta.pins())
+    pins = meta.pins()
+    pinned = frozenset(pin.version for pin in pins)
     ssts = [_named_by(version), *(_named_by(meta.version(i)) for i in sorted(pinned) if i != version.id)]
     # A barrier injected after this look is run on a version that is looked up later still, so on none that names what is gone.
     if version.retired and meta.barrier_after(version.epoch) is not None:
         ssts.append(set(version.retired))
-    return _InUse(ssts, pinned)
+    return _InUse(ssts, pinned, min((pin.epoch for pin in pins if pin.onward), default=None))
 
 
 def _named_by(version: HummockVersion) -> set[str]:
     return {sst.name for level in version.levels for sst in level}
 
 
-def _why_gone(version: HummockVersion, name: str) -> str | None:
+def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | None:
     """Why nobody can commit an object any more that `version` does not name; None: somebody may, or it is not ours to judge."""
     if (origin := origin_of(name)) is None:
         return None
     if origin.kind == "epoch":
-        behind = origin.number <= version.epoch
+        behind = origin.number <= version.epoch and (onward is None or origin.number <= onward)
         return f"of epoch {origin.number}, behind the committed one, and in no version that is read" if behind else None
     # Ids are allotted in order by the log: one that this version has not allotted is of a task opened since.
     if origin.number >= version.next_task_id or any(task.id == origin.number for task in version.tasks):

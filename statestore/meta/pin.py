@@ -26,6 +26,7 @@ class Pin(msgspec.Struct, frozen=True):
     version: int  # id of the version whose SSTs stay; read the epoch there
     expires_ms: int  # Unix ms from which on the one who raises the floor may remove it
     renewal: int = 0
+    onward: bool = False  # objects of epochs after `epoch` stay as well, in a version or not: a train reads them before they are committed
 
     @property
     def name(self) -> str:

@@ -265,14 +265,17 @@ class MetaStore:
         version = self.latest()
         return version, readable_epochs(version, self.pinned_epochs())
 
-    def pin(self, epoch: int, lease_ms: int = LEASE_MS) -> Pin:
+    def pin(self, epoch: int, lease_ms: int = LEASE_MS, onward: bool = False) -> Pin:
         """Keep `epoch` readable, on `pinned_version`, until `unpin`, or until the lease is over and somebody raises the floor.
+
+        Args:
+            onward: keep what later epochs upload, too, also when compaction has taken it out of every version.
 
         Raises EpochNotCommittedError, EpochExpiredError. Cost: three requests, two more for each compaction that is committed meanwhile.
         """
         version = self.latest()
         check_readable(version, epoch)
-        pin = Pin(epoch, f"{self.writer}/{next(self._pin_numbers)}", version.id, self._clock_ms() + lease_ms)
+        pin = Pin(epoch, f"{self.writer}/{next(self._pin_numbers)}", version.id, self._clock_ms() + lease_ms, onward=onward)
         while True:
             write_pin(self.objects, pin)
             newest = self.latest()

@@ -283,6 +283,22 @@ def test_what_is_read_within_a_block_stays_until_the_block_ends() -> None:
     assert store.data() == named_by(store.meta.latest())
 
 
+def test_what_epochs_after_the_pin_of_a_train_uploaded_stays_though_compaction_took_it_out() -> None:
+    store = LivingStore()
+    train = store.open("train")
+    pin = train.pin(store.run({1: 1}), onward=True)
+    for i in range(4):
+        store.run({i: i})
+    uploaded = named_by(store.meta.latest())
+    store.compact()
+    assert not uploaded & named_by(store.meta.latest())
+    clean(store)
+    assert uploaded <= store.data()
+    train.unpin(pin)
+    clean(store)
+    assert store.data() == named_by(store.meta.latest())
+
+
 def test_a_lease_ends_only_when_the_floor_is_raised_and_a_renewed_one_does_not() -> None:
     store = LivingStore()
     epochs = [store.run({i: i}) for i in range(3)]
