@@ -80,7 +80,7 @@ class _InFlight:
 
 
 class Train:
-    """See the module. Use as a context: leaving it waits for the commits under way, and after an error lets go of what has none yet.
+    """See the module. Use as a context: leaving it waits for the commits of what has run, also after an error in a later epoch.
 
     Not safe for threads. Everything it raises, `run`, `next_barrier` and `drain` raise: errors of the epoch at hand or of one before it.
     """
@@ -111,7 +111,7 @@ class Train:
             if error is None:
                 self.drain()
         finally:
-            self._committing.shutdown(cancel_futures=True)
+            self._committing.shutdown()
             while self._in_flight:
                 self._in_flight.popleft().release()
             if self._stand is not None and self._stand.pin is not None:
@@ -134,7 +134,7 @@ class Train:
             it can be abandoned or run again. LostRaceError when another driver was first; this and all that was in flight is discarded.
         """
         self._collect()
-        while self._pending() >= self.depth:
+        while self.pending() >= self.depth:
             self._wait()
         drafted = self._stand is not None
         stand = self._secured(barrier)
@@ -162,7 +162,7 @@ class Train:
 
     def drain(self) -> None:
         """Wait until nothing is in flight. Raises what a checkpoint raised."""
-        while self._pending():
+        while self.pending():
             self._wait()
 
     # --- levels ------------------------------------------------------------------------------------------------------------------
@@ -255,7 +255,8 @@ class Train:
 
     # --- waiting -----------------------------------------------------------------------------------------------------------------
 
-    def _pending(self) -> int:
+    def pending(self) -> int:
+        """Epochs whose checkpoint is under way."""
         return sum(not one.checkpoint.done() for one in self._in_flight)
 
     def _wait(self) -> None:
