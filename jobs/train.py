@@ -144,7 +144,7 @@ class Train:
             catalog = base.version.catalog if barrier.catalog is None else barrier.catalog
             plan = schedule(catalog, barrier.epoch)
             held = [one.held for one in self._above(stand) if one.held is not None]
-        self.progress(f"epoch {barrier.epoch}: {sum(len(level) for level in plan.levels)} fragments in {len(plan.levels)} levels")
+        self.progress(f"epoch {barrier.epoch}: running {sum(len(level) for level in plan.levels)} fragments in {len(plan.levels)} levels")
         with Timed(seconds, "run"):
             try:
                 reports, uploaded, levels, cells = self._levels(base, barrier, catalog, plan, held)
@@ -202,6 +202,7 @@ class Train:
             if drafted:
                 meta.put_in_force(barrier)
             sealed = meta.seal(manifest_of(barrier, meta.writer, tuple(in_order([*uploaded, *flushed])), reported))
+            self.progress(f"epoch {barrier.epoch}: sealed")
             committed, mine = meta.commit_epoch(sealed)
             if not mine:
                 raise LostRaceError(f"epoch {barrier.epoch}", "another run of the same barrier committed it first, with the same rows")
