@@ -12,7 +12,7 @@ from tests.exactly_once.local_engine import UnkindShuffle
 from tests.truth.compare import assert_same_answer
 
 KEYS = 40
-EPOCHS = 12
+EPOCHS = 8
 
 
 @pytest.mark.spark

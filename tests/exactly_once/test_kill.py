@@ -24,11 +24,13 @@ KILLED_AT = (
 )
 TRAIN = (  # later epochs of the train: with one before it in flight, with one after it, and where the train moves on
     ("before put_if_absent meta/barrier", 1),
-    ("after put_if_absent meta/barrier", 2),
     ("flush ends", 3),
+    ("after put_if_absent meta/version", 1),
+)
+DEEP_TRAIN = (
+    ("after put_if_absent meta/barrier", 2),
     ("after put_if_absent meta/manifest", 1),
     ("before put_if_absent meta/version", 2),
-    ("after put_if_absent meta/version", 1),
 )
 DEEP = (
     *(f"level {level} ends" for level in range(workload.LEVELS)),
@@ -69,7 +71,7 @@ def test_a_killed_epoch_started_again_ends_as_if_undisturbed(
 
 @pytest.mark.kill
 @pytest.mark.spark
-@pytest.mark.parametrize(("point", "skip"), TRAIN)
+@pytest.mark.parametrize(("point", "skip"), [*TRAIN, *(pytest.param(*p, marks=pytest.mark.deep) for p in DEEP_TRAIN)])
 def test_a_train_killed_and_started_again_ends_as_if_its_epochs_had_run_one_by_one(
     point: str, skip: int, case: Case, store: Path, spark: SparkSession, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
