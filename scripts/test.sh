@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests but the deep ones: those that need no JVM beside the one Spark run, then those that start and kill processes of their own.
+# All tests but the deep ones: one Spark run; beside it those that need no JVM, then those that start and kill processes of their own.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,10 +23,16 @@ finish() { # name, exit code
     [ "$2" = 0 ] || failed=1
 }
 
-run unit -n 2 -m "not (deep or spark or airflow or kill or cluster)" & unit=$!
+beside() { # beside the one Spark run: first what needs no JVM, then what starts and kills processes of its own
+    run unit -n 2 -m "not (deep or spark or airflow or kill or cluster)"; echo $? > "$logs/unit.code"
+    run processes -m "(kill or cluster) and not deep"; echo $? > "$logs/processes.code"
+}
+
+beside & others=$!
 run spark -m "(spark or airflow) and not (deep or kill or cluster)"; finish spark $?
-wait $unit; finish unit $?
-run processes -m "(kill or cluster) and not deep"; finish processes $?
+wait $others
+finish unit "$(cat "$logs/unit.code")"
+finish processes "$(cat "$logs/processes.code")"
 
 printf '\n'
 [ $failed = 0 ] && echo "all suites passed" || echo "a suite failed; see above"
