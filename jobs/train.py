@@ -164,6 +164,7 @@ class Train:
         """Wait until nothing is in flight. Raises what a checkpoint raised."""
         while self.pending():
             self._wait()
+        self._collect()  # the last one may have ended before anybody waited for it
 
     # --- levels ------------------------------------------------------------------------------------------------------------------
 

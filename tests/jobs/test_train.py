@@ -1,5 +1,6 @@
 """What a train does when something stops it: epochs before the failing one stand, and what comes after was never there."""
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,6 +90,17 @@ def test_a_train_that_another_driver_overtakes_says_that_it_lost_and_counts_noth
     assert session.meta.pins() == ()
     advance(spark, session.meta, max_epoch_bytes=1)
     assert _counted(session) == 5
+
+
+def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(session: Session, spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path / "bids", 1)
+    with Train(spark, session.meta) as train:
+        barrier = train.next_barrier(max_epoch_bytes=1)
+        assert barrier is not None
+        train.run(barrier)
+        while train.pending():
+            time.sleep(0.01)
+    assert [summary.epoch for summary in train.done] == [barrier.epoch]
 
 
 def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(session: Session, spark: SparkSession, tmp_path: Path) -> None:
