@@ -71,6 +71,10 @@ class _InFlight:
     checkpoint: "Future[_Committed]"
     collected: bool = False
 
+    def uncollected_stand(self) -> _Stand | None:
+        """A stand that its checkpoint pinned and the train, ended by an error, never moved to. Requires: the checkpoint is over."""
+        return None if self.collected or self.checkpoint.exception() is not None else self.checkpoint.result().stand
+
     def release(self) -> None:
         """Let Spark forget what it holds."""
         if self.held is not None:
@@ -112,10 +116,12 @@ class Train:
                 self.drain()
         finally:
             self._committing.shutdown()
+            stands = [self._stand, *(one.uncollected_stand() for one in self._in_flight)]
             while self._in_flight:
                 self._in_flight.popleft().release()
-            if self._stand is not None and self._stand.pin is not None:
-                self.meta.unpin(self._stand.pin)
+            for pin in (stand.pin for stand in stands if stand is not None):
+                if pin is not None:
+                    self.meta.unpin(pin)
 
     def next_barrier(
         self, interval: Interval | None = None, max_epoch_bytes: int = MAX_EPOCH_BYTES, run: Mapping[str, str] | None = None
@@ -125,7 +131,7 @@ class Train:
         self._collect()
         if self._stand is None:
             return inject(self.meta, interval, max_epoch_bytes, run)
-        return draft(self.meta, self._base(self._stand), interval, max_epoch_bytes, run)
+        return draft(self.meta, self._base(self._pinned_stand(self._stand)), interval, max_epoch_bytes, run)
 
     def run(self, barrier: Barrier) -> None:
         """Run an epoch's levels, and let its checkpoint follow. Waits where `depth` epochs are in flight.
@@ -221,9 +227,16 @@ class Train:
             if version.epoch != barrier.prev_epoch:
                 raise LostRaceError(f"epoch {barrier.epoch}", f"epoch {version.epoch} is committed after {barrier.prev_epoch} already")
             self._stand = _Stand(version, None)
-        elif self._stand.pin is None:  # what the first barrier kept may go as soon as it is committed
-            self._move_to(_pinned(self.meta, self.done[-1].epoch if self.done else self._stand.version.epoch))
-        return self._stand
+            return self._stand
+        return self._pinned_stand(self._stand)
+
+    def _pinned_stand(self, stand: _Stand) -> _Stand:
+        """Where the train stands, kept by a pin of its own: what the first barrier kept may go as soon as it is committed."""
+        if stand.pin is None:
+            self._move_to(_pinned(self.meta, self.done[-1].epoch if self.done else stand.version.epoch))
+            assert self._stand is not None
+            return self._stand
+        return stand
 
     def _above(self, stand: _Stand) -> list[_InFlight]:
         """Epochs that the version stood on does not hold, oldest first."""

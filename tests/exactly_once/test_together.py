@@ -87,7 +87,8 @@ def test_a_train_two_compactors_and_a_vacuum_at_once(seconds: int, spark: SparkS
         _compare(session, spark, data, history)
         version = session.meta.latest()
         assert version.next_task_id > 1, "nothing was compacted meanwhile"
-        assert (tmp_path / "2.log").read_text().strip() != "0 objects removed", "nothing was vacuumed meanwhile"
+        removed = [int(line.split()[0]) for line in (tmp_path / "2.log").read_text().splitlines() if line.endswith("objects removed")]
+        assert sum(removed) > 0, "nothing was vacuumed meanwhile"
         session.meta.publish(version.epoch)
         for task in version.tasks:  # of the compactors that were killed
             session.meta.close_compaction(task.id, "its compactor was killed by the test")

@@ -103,6 +103,27 @@ def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(session
     assert [summary.epoch for summary in train.done] == [barrier.epoch]
 
 
+def test_a_train_that_ends_by_an_error_of_spark_s_commits_what_has_run_and_leaves_no_pin(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in range(1, 3):
+        _write(tmp_path / "bids", number)
+    broken = RuntimeError("Spark is gone")
+
+    def ride() -> None:
+        with Train(spark, session.meta, keep=0) as train:  # every checkpoint pins a version to move on to
+            for _ in range(2):
+                barrier = train.next_barrier(max_epoch_bytes=1)
+                assert barrier is not None
+                train.run(barrier)
+            raise broken
+
+    with pytest.raises(RuntimeError, match="Spark is gone"):
+        ride()
+    assert _counted(session) == 3
+    assert session.meta.pins() == ()
+
+
 def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(session: Session, spark: SparkSession, tmp_path: Path) -> None:
     for number in range(1, 6):
         _write(tmp_path / "bids", number)
