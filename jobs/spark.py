@@ -19,11 +19,12 @@ REQUIRED: Mapping[str, str] = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",  # cells are large: few a batch
 }
 
-#: How the flush exchange is packed: by bytes, into as few tasks as may be.
-FLUSH: Mapping[str, str] = {
+#: What an epoch's own jobs want, and no other query of the application should get.
+EPOCH: Mapping[str, str] = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",  # cells are large: few a batch
+    # How the flush exchange is packed: by bytes, into as few tasks as may be.
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
@@ -99,6 +100,6 @@ def _quiet() -> Mapping[str, str]:
 def epoch_session(spark: SparkSession) -> SparkSession:
     """A session beside the user's own, on the same Spark application, with what an epoch needs; cheap, and nothing of theirs changes."""
     session = spark.newSession()
-    for name, value in {**REQUIRED, **FLUSH}.items():
+    for name, value in {**REQUIRED, **EPOCH}.items():
         session.conf.set(name, value)
     return session

@@ -148,6 +148,10 @@ def test_a_query_may_be_anything_that_spark_runs(story: Story, session: Session,
     assert session.query(sql).to_pylist() == judge(spark, story, 4).sql(sql).toArrow().to_pylist()
 
 
+def test_an_answer_does_not_come_in_the_small_batches_that_cells_travel_in(session: Session) -> None:
+    assert session.query("SELECT id FROM range(0, 1000, 1, 1)")["id"].num_chunks == 1
+
+
 def test_an_alias_may_have_the_name_of_a_source(session: Session) -> None:
     rows = session.query("SELECT total AS sales, notes FROM (SELECT total, sales AS notes FROM by_shop) ORDER BY sales")
     assert rows.column_names == ["sales", "notes"]
