@@ -2,7 +2,7 @@
 
     python -m benchmarks                         all, at the design's sizes
     python -m benchmarks group-by --bids 1000000 --runs 1
-    python -m benchmarks small-epoch --rows 100000 1000000
+    python -m benchmarks small-epoch --rows 1000000 100000000 --store-folder /var/tmp/tussock
     python -m benchmarks train
 
 Without Spark, and on their own: `python -m benchmarks.store` (against RocksDB and SlateDB) and `python -m benchmarks.amplification`.
@@ -28,7 +28,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=3, help="group-by: runs of each side")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="small-epoch: sizes of the table")
     parser.add_argument("--changed", type=int, default=1_000, help="small-epoch: rows an epoch changes")
-    parser.add_argument("--small-epochs", type=int, default=9, help="small-epoch: epochs; the first two are not counted")
+    parser.add_argument("--small-epochs", type=int, default=9, help="small-epoch: epochs of each size that count")
+    kept = "small-epoch: where stores are kept for other runs (100 M rows: 5 GB, a quarter of an hour to make); in scratch unless named"
+    parser.add_argument("--store-folder", type=Path, help=kept)
     parser.add_argument("--recomputes", type=int, default=3, help="small-epoch: runs of the other side")
     parser.add_argument("--train-epochs", type=int, default=20, help="train: epochs of a run")
     parser.add_argument("--scratch", type=Path, help="where input, stores and checkpoints go; kept if named, else a temporary folder")
@@ -38,13 +40,14 @@ def main(arguments: list[str]) -> int:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from benchmarks.group_by import GroupBy, compare_group_by
-    from benchmarks.report import table_of, write_json
+    from benchmarks.report import Comparison, Figure, figures_of, table_of, write_json
     from benchmarks.small_epoch import SmallEpoch, compare_small_epoch
     from benchmarks.store import latency
     from benchmarks.train import TrainBenchmark, compare_trains
     from jobs.spark import build_spark
 
-    compared = []
+    compared: list[Comparison] = []
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="tussock-bench-") as temporary:
         scratch = options.scratch or Path(temporary)
         latency.register()  # before the JVM starts: Spark's workers inherit it
@@ -56,15 +59,19 @@ def main(arguments: list[str]) -> int:
                 size = GroupBy(options.bids, options.epochs, options.auctions, options.runs)
                 compared += compare_group_by(spark, scratch, size, _progress)
             if options.which in ("all", "small-epoch"):
-                small = SmallEpoch(tuple(options.rows), options.changed, options.small_epochs, options.recomputes)
-                compared += compare_small_epoch(spark, scratch, small, _progress)
+                small = SmallEpoch(tuple(options.rows), options.changed, options.small_epochs, recomputes=options.recomputes)
+                stores = options.store_folder or scratch / "small-stores"
+                made = compare_small_epoch(spark, scratch, stores, small, _progress)
+                compared, figures = [*compared, *made[0]], [*figures, *made[1]]
             if options.which in ("all", "train"):
                 compared += compare_trains(spark, scratch, TrainBenchmark(options.train_epochs, options.runs), _progress)
         finally:
             spark.stop()
     out = options.out or RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
-    write_json(out, compared, {k: v for k, v in vars(options).items() if k not in ("scratch", "out")})
+    write_json(out, compared, {k: v for k, v in vars(options).items() if k not in ("scratch", "out", "store_folder")}, figures)
     print(table_of(compared))
+    if figures:
+        print(figures_of(figures))
     print(f"written to {out}")
     return 0
 

@@ -49,19 +49,25 @@ class Figure:
     unit: str
     at_least: float | None = None  # budget
     facts: Mapping[str, object] = field(default_factory=dict)
+    at_most: float | None = None  # budget of what should be small
+
+    @property
+    def budget(self) -> str:
+        bounds = ((">=", self.at_least), ("<=", self.at_most))
+        return " ".join(f"{sign} {bound:g} {self.unit}".rstrip() for sign, bound in bounds if bound is not None)
 
     @property
     def verdict(self) -> str:
-        return "" if self.at_least is None else "ok" if self.value >= self.at_least else "MISSED"
+        if self.at_least is None and self.at_most is None:
+            return ""
+        above = self.at_least is None or self.value >= self.at_least
+        below = self.at_most is None or self.value <= self.at_most
+        return "ok" if above and below else "MISSED"
 
 
 def figures_of(figures: Iterable[Figure]) -> str:
     """The figures as a text table, a line each."""
-    lines = []
-    for f in figures:
-        budget = "" if f.at_least is None else f">= {f.at_least:g} {f.unit}"
-        lines.append(f"{f.what:82}{f.value:>14,.2f} {f.unit:8}{budget:>14} {f.verdict}".rstrip())
-    return "\n".join(lines)
+    return "\n".join(f"{f.what:82}{f.value:>14,.2f} {f.unit:8}{f.budget:>14} {f.verdict}".rstrip() for f in figures)
 
 
 def table_of(comparisons: Iterable[Comparison]) -> str:
@@ -96,7 +102,15 @@ def write_json(path: Path, comparisons: Iterable[Comparison], settings: Mapping[
             for c in comparisons
         ],
         "figures": [
-            {"what": f.what, "value": f.value, "unit": f.unit, "at_least": f.at_least, "verdict": f.verdict, "facts": dict(f.facts)}
+            {
+                "what": f.what,
+                "value": f.value,
+                "unit": f.unit,
+                "at_least": f.at_least,
+                "at_most": f.at_most,
+                "verdict": f.verdict,
+                "facts": dict(f.facts),
+            }
             for f in figures
         ],
     }

@@ -1,21 +1,26 @@
-"""Benchmark (b): an epoch of a thousand changed rows, three levels deep, against recomputing the same views with Spark."""
+"""Benchmark (b): an epoch of a thousand changed rows, three levels deep: how little it depends on what is stored, and how it does against
+recomputing the same views with Spark.
 
-import shutil
+Each size is a store of its own (bid_store.py), loaded and compacted before, and tidied between the epochs as upkeep would; that is not in
+the figures. Epochs of all sizes take turns, so what else the machine does is in all of them; CPU seconds of the driver, its JVM and Spark's
+workers are told beside seconds on the clock.
+"""
+
+import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from benchmarks.report import Comparison, Series
-from jobs.session import Session
+from benchmarks.bid_store import BY_AUCTION, BY_CLASS, BidSizes, BidStore
+from benchmarks.cpu import tree_cpu_seconds
+from benchmarks.report import Comparison, Figure, Series
 
-LOAD_ROWS = 500_000  # rows an INSERT brings; a log entry is one object
-BY_AUCTION = "SELECT auction, count(*) AS bids, sum(price) AS total, max(price) AS best FROM bids GROUP BY auction"
-BY_CLASS = "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"
+EPOCH_BUDGET_S = 1.0
+GROWTH_BUDGET = 1.3
+RECOMPUTED_ROWS = 10_000_000  # larger tables are not recomputed: it would take minutes to say what is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,90 +29,133 @@ class SmallEpoch:
 
     rows: tuple[int, ...] = (1_000_000, 10_000_000)
     changed: int = 1_000
-    epochs: int = 9
+    epochs: int = 9  # measured, of each size
+    warm_up: int = 4  # epochs before: JIT compilers, and caches that a steady pipeline has warm
     recomputes: int = 3
-    rows_per_auction: int = 20
 
 
-def compare_small_epoch(spark: SparkSession, scratch: Path, size: SmallEpoch, progress: Callable[[str], None]) -> list[Comparison]:
-    """For each table size: load, run small epochs in turns with recomputing, check the deepest view.
+@dataclass(slots=True)
+class _Measured:
+    """The epochs of one size."""
 
-    Returns: per size the epoch against the recompute; then the largest size's epoch against the smallest's, whose budget says that the
-    larger may take 1.3 times as long at most.
+    store: BidStore
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    parts: dict[str, list[float]] = field(default_factory=dict)  # of `seconds`
+    runs: list[int] = field(default_factory=list)  # of L0 that an epoch found
+
+    @property
+    def series(self) -> Series:
+        return Series(f"tussock, {self.store.sizes.rows:,} rows of state", tuple(self.seconds))
+
+    @property
+    def facts(self) -> dict[str, object]:
+        return {
+            "rows": self.store.sizes.rows,
+            "stored bytes": self.store.stored_bytes,
+            "cpu seconds": self.cpu,
+            "L0 runs found": self.runs,
+            **{f"{part}, median s": statistics.median(seconds) for part, seconds in self.parts.items()},
+        }
+
+
+def compare_small_epoch(
+    spark: SparkSession, scratch: Path, stores: Path, size: SmallEpoch, progress: Callable[[str], None]
+) -> tuple[list[Comparison], list[Figure]]:
+    """Measure epochs of each table size in turns, then recomputing, then check the deepest view of each.
+
+    Args:
+        scratch: for what is recomputed.
+        stores: folder of the stores; those that are there and whole are used again.
+
+    Returns: per size that is recomputed the epoch against it; the largest size's epoch against the smallest's, on the clock and in CPU
+        seconds; the epochs' medians, with the design's budget for the largest.
+    Raises: UnusableStoreError where a view is not what Spark computes.
     """
-    compared, epochs = [], []
-    for rows in size.rows:
-        ours, theirs = _measure(spark, scratch, size, rows, progress)
-        epochs.append(ours)
-        compared.append(Comparison(f"small epoch: {size.changed:,} changed rows of {rows:,}, 3 levels, against recomputing", ours, theirs))
-    if len(epochs) > 1:
-        smallest, largest = epochs[0], epochs[-1]
-        compared.append(Comparison("small epoch: growth with the state", largest, smallest, 1 / 1.3))
-    return compared
+    measured: list[_Measured] = []
+    try:
+        measured.extend(_Measured(BidStore(spark, stores, BidSizes(rows, size.changed), progress)) for rows in sorted(size.rows))
+        for epoch in range(-size.warm_up, size.epochs):
+            for one in measured:
+                _run(one, epoch >= 0)
+        for one in measured:
+            progress(f"small epoch: {_told(one)}")
+        compared = [_recomputed(spark, scratch, size, one, progress) for one in measured if one.store.sizes.rows <= RECOMPUTED_ROWS]
+        for one in measured:
+            progress(f"small epoch: {one.store.sizes.rows:,} rows: {one.store.check()} rows of the deepest view are as Spark computes them")
+        return [*compared, *_growth(measured)], _figures(measured)
+    finally:
+        for one in measured:
+            one.store.close()
 
 
-def _measure(spark: SparkSession, scratch: Path, size: SmallEpoch, rows: int, progress: Callable[[str], None]) -> tuple[Series, Series]:
-    store = scratch / f"small-store-{rows}"
-    shutil.rmtree(store, ignore_errors=True)
-    auctions = rows // size.rows_per_auction
-    session = Session(str(store), spark)
-    session.execute("CREATE TABLE bids (bid bigint, auction bigint, price bigint, PRIMARY KEY (bid))")
-    session.execute(f"CREATE MATERIALIZED VIEW by_auction AS {BY_AUCTION}")
-    session.execute(f"CREATE MATERIALIZED VIEW by_class AS {BY_CLASS}")
+def _run(one: _Measured, counts: bool) -> None:
+    """One epoch on the clock; upkeep after it is not."""
+    one.store.write_change()
+    runs = one.store.l0_runs
+    cpu, began = tree_cpu_seconds(), time.perf_counter()
+    summary = one.store.flush()
+    seconds = time.perf_counter() - began
+    cpu = tree_cpu_seconds() - cpu
+    if counts:
+        one.seconds.append(seconds)
+        one.cpu.append(cpu)
+        one.runs.append(runs)
+        for part, taken in summary.seconds.items():
+            one.parts.setdefault(part, []).append(taken)
+    one.store.tidy()
+
+
+def _told(one: _Measured) -> str:
+    parts = ", ".join(f"{part} {statistics.median(seconds):.3f}" for part, seconds in one.parts.items())
+    median, cpu = statistics.median(one.seconds), statistics.median(one.cpu)
+    held = f"{one.store.sizes.rows:,} rows, {one.store.stored_bytes / 1e6:,.0f} MB"
+    return f"{held}: median epoch {median:.3f} s ({parts}), {cpu:.3f} s of CPU"
+
+
+def _growth(measured: Sequence[_Measured]) -> list[Comparison]:
+    """The largest size against the smallest."""
+    if len(measured) < 2:
+        return []
+    small, large = measured[0], measured[-1]
+    sizes = f"{large.store.sizes.rows:,} rows of state against {small.store.sizes.rows:,}"
+    more, less = (Series(f"cpu, {one.store.sizes.rows:,} rows of state", tuple(one.cpu)) for one in (large, small))
+    return [
+        Comparison(f"small epoch: {sizes}", large.series, small.series, 1 / GROWTH_BUDGET, {"large": large.facts, "small": small.facts}),
+        Comparison(f"small epoch: {sizes}, CPU seconds", more, less, 1 / GROWTH_BUDGET),
+    ]
+
+
+def _figures(measured: Sequence[_Measured]) -> list[Figure]:
+    last = measured[-1]
+    return [
+        Figure(
+            f"an epoch of {one.store.sizes.changed:,} changed rows, 3 levels, {one.store.sizes.rows:,} rows of state",
+            one.series.median,
+            "s",
+            facts=one.facts,
+            at_most=EPOCH_BUDGET_S if one is last else None,
+        )
+        for one in measured
+    ]
+
+
+def _recomputed(spark: SparkSession, scratch: Path, size: SmallEpoch, one: _Measured, progress: Callable[[str], None]) -> Comparison:
+    """The epochs against both views from all rows: what a pipeline without increments does each time."""
+    rows = one.store.sizes.rows
+    folder = scratch / f"small-bids-{rows}"
+    one.store.expected_bids().write.mode("overwrite").option("compression", "zstd").parquet(str(folder))
+    seconds = [_recompute(spark, scratch, folder) for _ in range(1 + size.recomputes)][1:]  # the first warms up
+    progress(f"small epoch: {rows:,} rows: recomputing {', '.join(f'{s:.2f}' for s in seconds)} s")
+    what = f"small epoch: {size.changed:,} changed rows of {rows:,}, 3 levels, against recomputing"
+    return Comparison(what, one.series, Series(f"recompute from {rows:,} rows", tuple(seconds)), facts=one.facts)
+
+
+def _recompute(spark: SparkSession, scratch: Path, folder: Path) -> float:
+    """Both views, written as Parquet."""
     began = time.perf_counter()
-    for first in range(0, rows, LOAD_ROWS):
-        end = min(rows, first + LOAD_ROWS)
-        session.execute(f"INSERT INTO bids SELECT id, (id * 7919) % {auctions}, (id * 31) % 100000 FROM range({first}, {end})")
-        session.flush()
-    progress(f"small epoch: {rows:,} rows loaded in {time.perf_counter() - began:.1f} s")
-
-    ours, theirs, parts = [], [], {}
-    for epoch in range(size.epochs):
-        # Keys spread over the whole table; the first two epochs warm up what a steady pipeline has warm.
-        step = rows // size.changed
-        session.execute(f"INSERT INTO bids SELECT id * {step} + {epoch}, (id * 104729) % {auctions}, id FROM range({size.changed})")
-        began = time.perf_counter()
-        summary = session.flush()
-        seconds = time.perf_counter() - began
-        if epoch >= 2:
-            ours.append(seconds)
-            parts = dict(summary.seconds)
-        if epoch == 2:
-            _export(session, scratch / f"small-bids-{rows}", rows)
-            _recompute(spark, scratch, rows)  # its warm-up
-        if 2 <= epoch < 2 + size.recomputes:
-            theirs.append(_recompute(spark, scratch, rows))
-    progress(f"small epoch: {rows:,} rows, last epoch: {', '.join(f'{k} {v:.3f}' for k, v in parts.items())}")
-    _require_equal(spark, session)
-    session.close()
-    return Series(f"tussock, {rows:,} rows of state", tuple(ours)), Series(f"recompute from {rows:,} rows", tuple(theirs))
-
-
-def _export(session: Session, folder: Path, rows: int) -> None:
-    """The table as Parquet, where a batch job would find it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    table = session.query("SELECT * FROM bids")
-    pieces = max(2, rows // 1_250_000)
-    per_file = -(-table.num_rows // pieces)
-    for i in range(pieces):
-        pq.write_table(table.slice(i * per_file, per_file), folder / f"{i}.parquet", compression="zstd")
-
-
-def _recompute(spark: SparkSession, scratch: Path, rows: int) -> float:
-    """Both views from all rows, written as Parquet: what a pipeline without increments does each time."""
-    began = time.perf_counter()
-    spark.read.parquet(str(scratch / f"small-bids-{rows}")).createOrReplaceTempView("bids")
+    spark.read.parquet(str(folder)).createOrReplaceTempView("bids")
     spark.sql(BY_AUCTION).write.mode("overwrite").parquet(str(scratch / "recomputed-by-auction"))
     spark.read.parquet(str(scratch / "recomputed-by-auction")).createOrReplaceTempView("by_auction")
     spark.sql(BY_CLASS).write.mode("overwrite").parquet(str(scratch / "recomputed-by-class"))
     return time.perf_counter() - began
-
-
-def _require_equal(spark: SparkSession, session: Session) -> None:
-    rows = session.query("SELECT * FROM bids")
-    found = session.query("SELECT * FROM by_class").sort_by("class")
-    spark.createDataFrame(rows).createOrReplaceTempView("bids")
-    spark.sql(BY_AUCTION).createOrReplaceTempView("by_auction")
-    expected: pa.Table = spark.sql(BY_CLASS).toArrow().sort_by("class")
-    if not found.cast(expected.schema).equals(expected):
-        raise RuntimeError(f"by_class has {found.num_rows} rows that are not the {expected.num_rows} that Spark computes")
