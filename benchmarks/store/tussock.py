@@ -13,7 +13,7 @@ from jobs.compaction import compact
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import probe_order
+from statestore.hummock.sorted_keys import probe_order, take_keys
 from statestore.hummock.store import HummockStore
 from statestore.meta.barrier import BarrierPlan
 from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
@@ -54,9 +54,9 @@ class Tussock:
         catalog = None if version.catalog.relations else _CATALOG
         barrier = self.meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog))
         keys = storage_keys(rows)
-        order = pa.array(probe_order(keys))
+        order = probe_order(keys)
         puts = pa.array(np.ones(rows.num_rows, np.uint8))
-        columns = [keys.take(order), puts, *(rows.column(name).take(order) for name in ("n", "total"))]
+        columns = [take_keys(keys, order), puts, *(rows.column(name).take(pa.array(order)) for name in ("n", "total"))]
         sealed = pa.table(columns, ["key", "op", "n", "total"])
         ssts = batch_ingest(self.objects, [SealedBatch(TABLE, sealed)], barrier.epoch, data_prefix(barrier.epoch), SST_BYTES)
         self.meta.commit_epoch(self.meta.seal(manifest_of(barrier, self.meta.writer, tuple(ssts))))

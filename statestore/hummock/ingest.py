@@ -10,13 +10,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore.hummock.errors import UnorderedRowsError, WrongRowsError, show_key
 from statestore.hummock.merge import merge_tables, one_array
 from statestore.hummock.range_reader import keep_uploaded
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import NARROW, Fixed, fixed_keys, max_width
+from statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, has_one_length, max_width
 from statestore.hummock.sst_format import KEY, OP, block_schema
 from statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
 from statestore.meta.version import SstInfo
@@ -151,34 +150,15 @@ def _merged(table_id: int, parts: list[pa.Table]) -> pa.Table:
 def _stamped(table_id: int, rows: pa.Table, epoch: int) -> pa.Table:
     """Rows with their epoch, their order checked, and keys of one length stored without offsets."""
     keys = one_array(rows.column(0))
-    width = max_width(keys)
-    fixed = fixed_keys(keys, width) if width <= NARROW else None
-    _require_ascending(table_id, keys, fixed)
-    if pa.types.is_binary(keys.type) and int(keys.nbytes) and _same_length(keys, width):
-        keys = _as_fixed_size(keys, width)
+    _require_ascending(table_id, keys)
+    if has_one_length(keys, width := max_width(keys)):
+        keys = as_fixed_size(keys, width)
     epochs = pa.array(np.full(rows.num_rows, epoch, np.uint64))
     return pa.table([keys, epochs, rows.column(1), *rows.columns[2:]], schema=block_schema(keys.type, pa.schema(list(rows.schema)[2:])))
 
 
-def _require_ascending(table_id: int, keys: pa.Array, fixed: Fixed | None) -> None:
-    if len(keys) < 2:
-        return
-    if fixed is not None:
-        wrong = np.flatnonzero(fixed[1:] <= fixed[:-1])
-    else:
-        wrong = np.flatnonzero(pc.less_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False))
-    if len(wrong):
-        row = int(wrong[0]) + 1
+def _require_ascending(table_id: int, keys: pa.Array) -> None:
+    above = above_previous(keys)
+    if not above.all():
+        row = int(np.argmin(above))
         raise UnorderedRowsError(table_id, row, show_key(keys[row - 1].as_py()), show_key(keys[row].as_py()))
-
-
-def _same_length(keys: pa.Array, width: int) -> bool:
-    offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, keys.offset * 4)
-    return int(offsets[-1]) - int(offsets[0]) == width * len(keys)
-
-
-def _as_fixed_size(keys: pa.Array, width: int) -> pa.Array:
-    """Binary keys that all have `width` bytes, without their offsets and without a copy."""
-    start = int(np.frombuffer(keys.buffers()[1], np.int32, 1, keys.offset * 4)[0])
-    return pa.Array.from_buffers(pa.binary(width), len(keys), [None, keys.buffers()[2].slice(start, width * len(keys))])
-

@@ -6,6 +6,7 @@ search and sort them. Keys wider than `NARROW` bytes go through Arrow's exact so
 for padding.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,11 @@ import pyarrow.compute as pc
 _WORTH_PACKING = 8192  # keys
 _FEW = 64  # probes that are searched sooner than packed
 NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
+_COMPARED = 16384  # keys compared with their neighbours at once: their words stay in the CPU's cache
 
 Fixed = npt.NDArray[Any]  # numpy `S{w}`: a type mypy can't spell
 Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 def max_width(keys: pa.Array) -> int:
@@ -109,7 +112,7 @@ class SortedKeys:
             return left_positions(self.array, probes.array[part])
         return self._left(self._fixed, probes.fixed(self.width)[part], probes.ascending)
 
-    def find(self, probes: Probes, part: slice) -> tuple[Positions, npt.NDArray[np.bool_]]:
+    def find(self, probes: Probes, part: slice) -> tuple[Positions, Mask]:
         """The first place of each probe of `part`, and whether it is there at all. Requires: probes are whole keys.
 
         Cheaper than `left` among many keys: they are searched as integers, made of just the bytes in which they differ.
@@ -125,7 +128,7 @@ class SortedKeys:
             # a probe that differs in the other bytes may land anywhere: it is no stored key, and the comparison says so
             positions = packed.values.searchsorted(packed.pack(searched))
         # past the end: the last key is less, so it is another
-        equal: npt.NDArray[np.bool_] = self._fixed[np.minimum(positions, self._count - 1)] == searched
+        equal: Mask = self._fixed[np.minimum(positions, self._count - 1)] == searched
         return positions, equal
 
     def _left(self, fixed: Fixed, searched: Fixed, ascending: bool) -> Positions:
@@ -141,9 +144,9 @@ class SortedKeys:
             self._packing = _Packing.of(fixed)
         return self._packing
 
-    def _equal_wide(self, positions: Positions, probes: pa.Array) -> npt.NDArray[np.bool_]:
+    def _equal_wide(self, positions: Positions, probes: pa.Array) -> Mask:
         there = self.array.take(pa.array(np.minimum(positions, self._count - 1))).cast(pa.binary())
-        equal: npt.NDArray[np.bool_] = pc.equal(there, probes.cast(pa.binary())).to_numpy(zero_copy_only=False)
+        equal: Mask = pc.equal(there, probes.cast(pa.binary())).to_numpy(zero_copy_only=False)
         return equal
 
     def take(self, rows: Positions) -> "SortedKeys":
@@ -189,9 +192,12 @@ def sort_order(keys: pa.Array) -> Positions:
     if (width := max_width(keys)) <= NARROW:
         fixed = fixed_keys(keys, width)
         packed = _Packing.of(fixed).values if len(fixed) >= _WORTH_PACKING else None
-        return np.argsort(fixed if packed is None else packed, kind="stable").astype(np.int64, copy=False)
-    order: Positions = pc.array_sort_indices(keys.cast(pa.binary())).to_numpy(zero_copy_only=False).astype(np.int64)
-    return order
+        order = _order_with_places(packed) if packed is not None else None
+        if order is None:
+            order = np.argsort(fixed if packed is None else packed, kind="stable").astype(np.int64, copy=False)
+        return order
+    wide: Positions = pc.array_sort_indices(keys.cast(pa.binary())).to_numpy(zero_copy_only=False).astype(np.int64)
+    return wide
 
 
 def probe_order(keys: pa.Array) -> Positions:
@@ -199,21 +205,98 @@ def probe_order(keys: pa.Array) -> Positions:
     if (width := max_width(keys)) <= NARROW and len(keys) >= _WORTH_PACKING:
         packed = _Packing.of(fixed_keys(keys, width)).values
         if packed is not None:
-            return np.argsort(packed).astype(np.int64, copy=False)
+            order = _order_with_places(packed)
+            return np.argsort(packed).astype(np.int64, copy=False) if order is None else order
     return sort_order(keys)
 
 
-def differs_from_previous(keys: pa.Array) -> npt.NDArray[np.bool_]:
-    """Per key of a sorted array, whether it is the first of its value."""
+def _order_with_places(values: npt.NDArray[np.uint64]) -> Positions | None:
+    """The stable ascending order of numbers, by sorting them with their places in the low bits: three times as fast as an argsort. None
+    where both do not fit into 64 bits."""
+    low, place_bits = values.min(), (len(values) - 1).bit_length()
+    if int(values.max() - low).bit_length() + place_bits > 64:
+        return None
+    keyed = values - low
+    keyed <<= np.uint64(place_bits)
+    keyed |= np.arange(len(values), dtype=np.uint64)
+    keyed.sort()
+    keyed &= np.uint64((1 << place_bits) - 1)
+    order: Positions = keyed.view(np.int64)
+    return order
+
+
+def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:
+    """The keys (binary or fixed_size_binary, no nulls) at `rows`, in their type; those of one length, as most tables' are, at a third of
+    what Arrow's own take costs."""
+    width = max_width(keys)
+    if not pa.types.is_binary(keys.type) or not has_one_length(keys, width):
+        return keys.take(pa.array(rows))
+    taken = as_fixed_size(keys, width).take(pa.array(rows))
+    ends = np.arange(len(rows) + 1, dtype=np.int32)
+    ends *= np.int32(width)
+    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), taken.buffers()[1]])
+
+
+def has_one_length(keys: pa.Array, width: int) -> bool:
+    """Whether there are keys, and each has `width` bytes, which is the longest one's length."""
+    if pa.types.is_fixed_size_binary(keys.type):
+        return True
+    offsets = _offsets(keys)
+    return len(keys) > 0 and int(offsets[-1]) - int(offsets[0]) == width * len(keys)
+
+
+def as_fixed_size(keys: pa.Array, width: int) -> pa.Array:
+    """Keys as fixed_size_binary, without offsets and without a copy. Requires: `has_one_length(keys, width)`."""
+    if pa.types.is_fixed_size_binary(keys.type):
+        return keys
+    start = int(_offsets(keys)[0])
+    return pa.Array.from_buffers(pa.binary(width), len(keys), [None, keys.buffers()[2].slice(start, width * len(keys))])
+
+
+def differs_from_previous(keys: pa.Array) -> Mask:
+    """Per key of a sorted array, whether it is the first of its value. Cost: about 2 ns a narrow key."""
     first = np.ones(len(keys), np.bool_)
     if len(keys) < 2:
         return first
     if (width := max_width(keys)) <= NARROW:
-        fixed = fixed_keys(keys, width)
-        np.not_equal(fixed[1:], fixed[:-1], out=first[1:])
+        for part, words in _neighbours(fixed_keys(keys, width)):
+            changed = words[0][1:] != words[0][:-1]
+            for word in words[1:]:
+                changed |= word[1:] != word[:-1]
+            first[1:][part] = changed
     else:
         first[1:] = pc.not_equal(keys[1:].cast(pa.binary()), keys[:-1].cast(pa.binary())).to_numpy(zero_copy_only=False)
     return first
+
+
+def above_previous(keys: pa.Array) -> Mask:
+    """Per key of any array, whether it is above the one before; true of the first."""
+    above = np.ones(len(keys), np.bool_)
+    if len(keys) < 2:
+        return above
+    if (width := max_width(keys)) <= NARROW:
+        for part, words in _neighbours(fixed_keys(keys, width)):
+            greater = words[-1][1:] > words[-1][:-1]
+            for word in words[-2::-1]:
+                greater = (word[1:] > word[:-1]) | (greater & (word[1:] == word[:-1]))
+            above[1:][part] = greater
+    else:
+        above[1:] = pc.greater(keys[1:].cast(pa.binary()), keys[:-1].cast(pa.binary())).to_numpy(zero_copy_only=False)
+    return above
+
+
+def _neighbours(fixed: Fixed) -> Iterator[tuple[slice, list[npt.NDArray[np.uint64]]]]:
+    """Padded keys to be compared with the ones before them, slice by slice, as numbers.
+
+    Yields: which pairs of neighbours, and the words, the most significant first, of all keys in them: one more than pairs. The last
+    word overlaps the one before unless the width is a multiple of 8, which changes neither equality nor order.
+    """
+    fixed = fixed if fixed.itemsize >= 8 else fixed.astype("S8")
+    width, count = fixed.itemsize, len(fixed)
+    views = [np.ndarray(count, ">u8", fixed, offset, (width,)) for offset in (*range(0, width - 8, 8), width - 8)]
+    for start in range(0, count - 1, _COMPARED):
+        stop = min(start + _COMPARED, count - 1)
+        yield slice(start, stop), [view[start : stop + 1].astype(np.uint64) for view in views]
 
 
 def successor(prefix: bytes) -> bytes | None:

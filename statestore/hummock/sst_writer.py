@@ -3,8 +3,9 @@
 Blocks are encoded once per section and only then cut into objects, so that objects have the size that was asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import crc32c
 import numpy as np
@@ -38,6 +39,8 @@ _BLOCK_BYTES = 256 << 10  # wide rows: fewer of them per block, so that one row 
 _MIN_ROWS = 16
 _WHOLE = 128 << 10  # an object this small is read whole when it is opened
 _FILTERS_WITH_FOOTER = 256 << 10  # filters this small are read together with the footer
+
+_BLOCKS_A_STREAM = BLOCKS_PER_PARTITION  # encoded into one buffer: one for all would be copied each time that it grows
 
 _WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)  # a block is too small to be worth a thread pool
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
@@ -116,34 +119,56 @@ def encode_blocks(table_id: int, rows: pa.Table, rows_per_block: int | None = No
     _require_columns(rows, f"rows to write to table {table_id}")
     schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
     batch = canonical_batch(rows, schema)
-    keys, count = batch.column(0), batch.num_rows
+    keys = batch.column(0)
     first = differs_from_previous(keys)
     starts = _block_starts(first, rows_per_block or rows_per_block_of(batch), cuts)
-    ends = np.append(starts[1:], count)
-    sink = pa.BufferOutputStream()
-    offsets = np.empty(len(starts) + 1, np.int64)
-    with pa.ipc.new_stream(sink, schema, options=_WRITE) as writer:
-        schema_size = -1
-        for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            if i == 0:
-                schema_size = offsets[0] = len(schema.serialize())
-            writer.write_batch(batch.slice(start, end - start))
-            offsets[i + 1] = sink.tell()
-    stream = memoryview(sink.getvalue())
-    epochs, ops = batch.column(1).to_numpy(), batch.column(2).to_numpy()
+    ends = np.append(starts[1:], batch.num_rows)
+    schema_message = schema.serialize().to_pybytes()
+    min_epochs, max_epochs = _extremes(batch.column(1).to_numpy(), starts)
+    puts = batch.column(2).to_numpy() == PUT
     return EncodedBlocks(
         table_id=table_id,
-        schema=bytes(stream[:schema_size]),
-        payloads=tuple(stream[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)),
+        schema=schema_message,
+        payloads=tuple(_messages(batch, len(schema_message), starts, ends)),
         first_keys=keys.take(pa.array(starts)).cast(pa.binary()),
         last_keys=keys.take(pa.array(ends - 1)).cast(pa.binary()),
         rows=ends - starts,
-        deletes=np.add.reduceat((ops == 0).astype(np.int64), starts),
-        live=np.add.reduceat((first & (ops == PUT)).astype(np.int64), starts),
-        min_epochs=np.minimum.reduceat(epochs, starts),
-        max_epochs=np.maximum.reduceat(epochs, starts),
+        deletes=(ends - starts) - _counts(puts, starts),
+        live=_counts(first & puts, starts),
+        min_epochs=min_epochs,
+        max_epochs=max_epochs,
         hashes=hash_keys(keys),
     )
+
+
+def _messages(batch: pa.RecordBatch, schema_size: int, starts: Ints, ends: Ints) -> Iterator[memoryview]:
+    """The record batch message of each block."""
+    for low in range(0, len(starts), _BLOCKS_A_STREAM):
+        part = slice(low, low + _BLOCKS_A_STREAM)
+        sink = pa.BufferOutputStream()
+        ends_at = [schema_size]
+        with pa.ipc.new_stream(sink, batch.schema, options=_WRITE) as writer:
+            for start, end in zip(starts[part].tolist(), ends[part].tolist(), strict=True):
+                writer.write_batch(batch.slice(start, end - start))
+                ends_at.append(sink.tell())
+        stream = memoryview(sink.getvalue())
+        yield from (stream[a:b] for a, b in pairwise(ends_at))
+
+
+def _extremes(epochs: npt.NDArray[np.uint64], starts: Ints) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """The least and the greatest epoch of each block; what a flush writes is all of one."""
+    if (low := epochs.min()) == epochs.max():
+        constant = np.full(len(starts), low)
+        return constant, constant
+    return np.minimum.reduceat(epochs, starts), np.maximum.reduceat(epochs, starts)
+
+
+def _counts(flags: npt.NDArray[np.bool_], starts: Ints) -> Ints:
+    """How many flags are set in each block."""
+    if flags.all():
+        return np.diff(starts, append=len(flags))
+    counts: Ints = np.add.reduceat(flags, starts, dtype=np.int64)
+    return counts
 
 
 def build_sst(sections: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
@@ -199,15 +224,28 @@ def canonical_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     everything = None
     for column, field in zip(rows.columns, schema, strict=True):
-        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], field.type)
+        array = column if isinstance(column, pa.Array) else _one_array(column, field.type)
         if array.null_count:
             if everything is None:
                 everything = pa.array(np.arange(rows.num_rows))
             array = array.take(everything)  # a gather writes zeros for nulls
         columns.append(array)
     return pa.record_batch(columns, schema=schema)
+
+
+def _one_array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """A column in one array whose buffers end where it ends: Arrow pads what it encodes with up to 63 bytes of what lies behind."""
+    if column.num_chunks == 1 and _ends_its_buffer(column.chunk(0)):
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+
+
+def _ends_its_buffer(array: pa.Array) -> bool:
+    """Whether an array of whole bytes of one width, without nulls, has nothing behind it. Of others it is not looked into: False."""
+    if array.null_count or not (pa.types.is_primitive(array.type) or pa.types.is_fixed_size_binary(array.type)):
+        return False
+    data = array.buffers()[1]
+    return data is not None and 8 * data.size == (array.offset + len(array)) * int(array.type.bit_width)
 
 
 def rows_per_block_of(batch: pa.RecordBatch) -> int:

@@ -8,6 +8,7 @@ import crc32c
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import xxhash
 
@@ -231,6 +232,33 @@ def test_the_versions_of_a_key_stay_in_one_block(objects: ObjectStore) -> None:
     assert (blocks.rows % 7 == 0).all()
     firsts, lasts = blocks.first_keys.to_pylist(), blocks.last_keys.to_pylist()
     assert all(last < first for last, first in zip(lasts[:-1], firsts[1:], strict=True))
+
+
+@pytest.mark.parametrize("kind", ["int64", "int8", "float64", "fixed", "date32", "bool", "decimal128(25, 2)", "string", "list"])
+def test_equal_rows_make_equal_blocks_whatever_buffers_they_are_slices_of(kind: str) -> None:
+    rng = np.random.default_rng(8)
+    types = {"fixed": pa.binary(5), "list": pa.list_(pa.int16()), "decimal128(25, 2)": pa.decimal128(25, 2)}
+    numbers = pa.array(rng.integers(0, 100, 4000), pa.int64())
+    made = {
+        "bool": lambda: pc.greater(numbers, 50),
+        "fixed": lambda: pc.cast(pc.utf8_lpad(numbers.cast(pa.string()), 5), pa.binary()).cast(pa.binary(5)),
+        "list": lambda: pa.array([[n] * (n % 3) for n in numbers.to_pylist()], types["list"]),
+        "date32": lambda: numbers.cast(pa.int32()).cast(pa.date32()),
+    }
+    column = made[kind]() if kind in made else numbers.cast(types.get(kind) or pa.type_for_alias(kind))
+    nulls = pa.array(rng.random(4000) < 0.1)
+    for values in (column, pc.if_else(nulls, None, column)):
+        keys = pa.array([storage_key(1, 0, b"%06d" % i) for i in range(4000)], pa.binary())
+        heads = [pa.array(np.full(4000, 3, np.uint64)), pa.array(np.ones(4000, np.uint8))]
+        for key in (keys, keys.cast(pa.binary(13))):
+            rows = pa.table([key, *heads, values], ["key", "epoch", "op", "v"])
+            for start, count in ((0, 1), (0, 1021), (3, 13), (1000, 2999), (1024, 1024), (2990, 1010)):
+                part = rows.slice(start, count)
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, part.schema) as writer:
+                    writer.write_table(part.take(pa.array(np.arange(count))))
+                alone = pa.ipc.open_stream(sink.getvalue()).read_all()
+                assert encode_blocks(1, part).payloads == encode_blocks(1, alone).payloads, (start, count)
 
 
 def test_a_sparse_read_fetches_single_blocks_and_a_dense_one_whole_partitions(objects: ObjectStore) -> None:
