@@ -29,6 +29,7 @@ _STATEMENTS = (
     f"CREATE MATERIALIZED VIEW by_auction AS {BY_AUCTION}",
     f"CREATE MATERIALIZED VIEW by_class AS {BY_CLASS}",
 )
+_STRIDE = 7_919  # a prime: between the first bids of one change and of the next
 _CHECKED_BIDS = 1_000_000  # about so many of the bids are aggregated by Spark where a view is checked
 
 
@@ -74,8 +75,9 @@ class BidSizes:
 class BidStore:
     """The store of one size, whole and compacted, and what it must hold.
 
-    Bid i is of auction i DIV 20 at first: an auction's bids come together, as they would. Change e gives every `step`-th bid, from the e-th
-    on, to an auction anywhere: so each of them takes a bid from one group and gives it to another, all over the state.
+    Bid i is of auction i DIV 20 at first: an auction's bids come together, as they would. A change gives every `step`-th bid, from another
+    one on each time, to an auction anywhere: so it takes a thousand bids from as many groups and gives them to others, all over the state,
+    and hardly ever to those of the change before.
     """
 
     def __init__(self, spark: SparkSession, folder: Path, sizes: BidSizes, progress: Callable[[str], None] = lambda _: None) -> None:
@@ -114,7 +116,8 @@ class BidStore:
         if (number := self.changes) >= self.sizes.step:
             room = f"fewer than {self.sizes.step}, so that no bid changes twice"
             raise UnusableStoreError(self.meta.objects.uri, f"{number} changes", room)
-        values = ", ".join((f"id * {self.sizes.step} + {number}", *self._changed("id", f"{number}L")))
+        bid = f"id * {self.sizes.step} + {number * _STRIDE % self.sizes.step}"
+        values = ", ".join((bid, *self._changed("id", f"{number}L")))
         self.session.execute(f"INSERT INTO bids SELECT {values} FROM range({self.sizes.changed})")
 
     def flush(self) -> EpochSummary:
@@ -130,7 +133,7 @@ class BidStore:
     def expected_bids(self) -> DataFrame:
         """What the table must hold after all changes, as Spark computes it from the numbers alone."""
         sizes = self.sizes
-        place, change = f"(id DIV {sizes.step})", f"(id % {sizes.step})"
+        place, change = f"(id DIV {sizes.step})", f"(id % {sizes.step} * {pow(_STRIDE, -1, sizes.step)} % {sizes.step})"
         changed = f"{place} < {sizes.changed} AND {change} < {self.changes}"
         pairs = zip(self._loaded(), self._changed(place, change), ("auction", "price"), strict=True)
         return self.spark.range(sizes.rows).selectExpr("id AS bid", *(f"if({changed}, {new}, {old}) AS {name}" for old, new, name in pairs))
@@ -166,10 +169,11 @@ class BidStore:
         return f"({place} * 104729 + {change} * 15485863) % {self.sizes.auctions}", f"({place} + {change} * 37) % 100000"
 
     def _load(self, progress: Callable[[str], None]) -> None:
-        """Bring in what is missing. Each piece is compacted before the next comes, as upkeep would."""
+        """Bring in what is missing, then compact once: its new keys cost filters only, however many runs there are, and merging what lies
+        below at every piece would write it many times over."""
         session, sizes = self.session, self.sizes
         session.flush()  # what was written and not taken in
-        if self.changes >= 0:
+        if self.changes > 0 or (self.changes == 0 and not self.l0_runs):
             return
         began = time.perf_counter()
         done = self.meta.log_end()
@@ -179,13 +183,11 @@ class BidStore:
             first, end = piece * sizes.load_rows, min(sizes.rows, (piece + 1) * sizes.load_rows)
             session.execute(f"INSERT INTO bids SELECT {', '.join(('id', *self._loaded()))} FROM range({first}, {end})")
             session.flush()
-            self._compact(full=end == sizes.rows)
             progress(f"{sizes.rows:,} bids: {end:,} are loaded, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB")
-
-    def _compact(self, full: bool) -> None:
         apply_retention(self.meta, Retention(1, 0))
-        compact_with_spark(self.spark, self.meta, full=full)
+        compact_with_spark(self.spark, self.meta, full=True)
         sweep(self.meta)
+        progress(f"{sizes.rows:,} bids: compacted, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB")
 
     def _require_whole(self) -> None:
         """Every SST is there, as long as it should be, and each bid once."""
