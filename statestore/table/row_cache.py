@@ -10,7 +10,8 @@ only where that run has grown as long, so keeping costs O(change), not O(cache).
 
 When entries count: a worker process is forked, reused and dies as Spark likes, and a unit moves between workers from job to job. So what is
 known of a unit is tagged with the epoch whose state it shows and with the unit's vnodes. An attempt that reads at epoch `base` uses it only
-if the tag is `base` and the vnodes are the same ones: then this very process ran the unit in the epoch directly before. All attempts at an
+if the tag is `base` and the vnodes are the same ones: then this process, or one beside it that shows what it knows (shared_runs.py), ran
+the unit in the epoch directly before. All attempts at an
 epoch compute the same rows, so it does not matter whose attempt was committed; an epoch that was superseded has another id, and its
 successor reads at that. Publishing replaces the tag and the runs in one assignment; an attempt that fails before leaves nothing.
 
@@ -27,15 +28,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, differs_from_previous, sort_order
+from statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, sort_order
+from statestore.table.known_run import KnownRun, Mask, Places, joined
 from statestore.table.mem_table import MemRun
 from statestore.table.schema import Found
+from statestore.table.shared_runs import SharedRuns, Sign
 from statestore.table.spare_memory import spare_memory
 
 DEFAULT_CAPACITY_BYTES = 256 << 20
 _KEPT = 7 / 8  # of the capacity, when something must go: so that making room is not every epoch's work
 
-Mask = npt.NDArray[np.bool_]
 Load = Callable[[pa.BinaryArray], Found]
 
 
@@ -46,6 +48,10 @@ class RowsOf:
     store: str  # the store's address
     table_id: int
     unit: int
+
+    def among(self, vnodes: bytes) -> str:
+        """What names these rows to other processes: the unit is known by its vnodes."""
+        return f"{self.store}\n{self.table_id}\n{vnodes.hex()}"
 
 
 @dataclass(slots=True)
@@ -58,70 +64,13 @@ class RowCacheCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownRun:
-    """What is known of some keys: their rows, or that they have none."""
-
-    keys: SortedKeys  # (n,) strictly ascending
-    live: Mask  # (n,) False: the key has no row
-    rows: pa.Table  # (n,) in one chunk; anything where there is no row
-    used: npt.NDArray[np.uint64]  # (n,) the last epoch that read or wrote the key; raised in place, as it changes no answer
-
-    def __len__(self) -> int:
-        return len(self.live)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return int(self.keys.array.nbytes + self.keys.nbytes + self.live.nbytes + self.rows.nbytes + self.used.nbytes)
-
-    def filter(self, kept: Mask) -> "KnownRun":
-        """Some of the keys."""
-        chosen = pa.array(kept)
-        rows = self.rows.filter(chosen).combine_chunks()
-        return KnownRun(SortedKeys(self.keys.array.filter(chosen)), self.live[kept], rows, self.used[kept])
-
-    def places_of(self, keys: pa.BinaryArray) -> "Places":
-        """Where `keys` are in this run. Cost: a binary search a key; cheapest where they ascend."""
-        return Places(keys, *self.keys.find(Probes(keys), slice(None)))
-
-    def under(self, newer: "KnownRun", places: "Places | None" = None) -> "KnownRun":
-        """Both runs as one; where both have a key, the newer one's word counts.
-
-        Args:
-            places: of the newer one's keys, if they are known.
-
-        Cost: a search of the newer one's keys, and copies. Where it brings no new key, the keys stay as they are.
-        """
-        found = self.places_of(newer.keys.array) if places is None else places
-        rows = pa.concat_tables([self.rows, newer.rows]).combine_chunks()
-        n = len(self)
-        order = np.arange(n)
-        order[found.at[found.hit]] = n + np.flatnonzero(found.hit)
-        keys = self.keys
-        if len(come := np.flatnonzero(~found.hit)):
-            before = self.keys.left(Probes(newer.keys.array.take(pa.array(come))), slice(None))
-            order = np.insert(order, before, n + come)
-            keys = SortedKeys(_concat([keys.array, newer.keys.array]).take(pa.array(order)))
-        live, used = np.concatenate([self.live, newer.live]), np.concatenate([self.used, newer.used])
-        return KnownRun(keys, live[order], rows.take(pa.array(order)), used[order])
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where keys are in a run."""
-
-    keys: pa.BinaryArray
-    at: Positions  # (keys,) meaningless where there is no hit
-    hit: Mask  # (keys,)
-
-
-@dataclass(frozen=True, slots=True)
 class _Known:
     """What is known of one unit's rows of one table."""
 
     vnodes: bytes
     epoch: int  # the runs show the table as of the end of this epoch
     runs: tuple[KnownRun, ...]  # newest first; what a newer one says of a key counts
+    sign: Sign | None = None  # where other processes see them
 
     @property
     def nbytes(self) -> int:
@@ -135,9 +84,17 @@ class _Known:
 class RowCache:
     """Rows known to one process, of all tables and units that it runs. Safe among threads."""
 
-    def __init__(self, capacity: int = DEFAULT_CAPACITY_BYTES, spare: Callable[[], int] | None = None) -> None:
-        """`capacity`: bytes at most. `spare`: how many bytes more this process may take now; below 0 it should give some back."""
+    def __init__(
+        self, capacity: int = DEFAULT_CAPACITY_BYTES, spare: Callable[[], int] | None = None, shared: SharedRuns | None = None
+    ) -> None:
+        """
+        Args:
+            capacity: bytes at most.
+            spare: how many bytes more this process may take now; below 0 it should give some back.
+            shared: where to show runs to the processes beside this one, and to find theirs.
+        """
         self.capacity = capacity
+        self._shared = shared
         self.counts = RowCacheCounts()
         self._spare = spare
         self._known: dict[RowsOf, _Known] = {}
@@ -162,10 +119,12 @@ class RowCache:
         """
         own = np.asarray(vnodes, np.int32).tobytes()
         with self._lock:
-            known = self._known.get(of)
-            counts = known is not None and known.epoch == base and known.vnodes == own
             self._bases[of.store] = max(base, self._bases.get(of.store, base))
-        return UnitRows(self, of, own, epoch, known.runs if known is not None and counts else ())
+            known = self._known.get(of)
+            if known is not None and known.epoch == base and known.vnodes == own:
+                return UnitRows(self, of, own, epoch, known.runs)
+            beside = () if self._shared is None else self._shared.look(of.among(own), base)
+        return UnitRows(self, of, own, epoch, beside)
 
     def release(self, target: int = 0) -> None:
         """Give memory back until at most `target` bytes are held, what was not used for the longest first."""
@@ -182,7 +141,10 @@ class RowCache:
         with self._lock:
             before = self._known.get(of)
             self._forget(of)
-            known = self._known[of] = _Known(vnodes, epoch, runs)
+            sign = None
+            if self._shared is not None:
+                runs, sign = self._shared.show(of.among(vnodes), epoch, runs)
+            known = self._known[of] = _Known(vnodes, epoch, runs, sign)
             self._bytes += known.nbytes
             if before is not None and before.runs[0] is runs[0]:  # an idle epoch: nothing is new but the tag
                 return
@@ -306,7 +268,7 @@ class UnitRows:
                 kept.append(MemRun(loaded.keys.filter(left), loaded.puts[np.asarray(left)], loaded.rows.filter(left)))
         if not kept:
             return None
-        keys = _concat([run.keys for run in kept])
+        keys = joined([run.keys for run in kept])
         order = sort_order(keys)
         in_order = keys.take(pa.array(order))
         if not (first := differs_from_previous(in_order)).all():
@@ -318,11 +280,7 @@ class UnitRows:
         return KnownRun(keys, live, rows.combine_chunks(), np.full(len(live), self.epoch, np.uint64))
 
 
-def _concat(arrays: Sequence[pa.Array]) -> pa.BinaryArray:
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays([array.cast(pa.binary()) for array in arrays])
-
-
 @functools.cache
 def process_row_cache() -> RowCache:
     """The cache of this process; it gives way where the host is short of memory."""
-    return RowCache(spare=spare_memory)
+    return RowCache(spare=spare_memory, shared=SharedRuns())

@@ -1,5 +1,6 @@
 """Rows remembered between epochs: whatever is evicted, moved, repeated, superseded or skipped, reads equal a plain dict's."""
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from statestore.table.row_cache import RowCache, RowsOf
+from statestore.table.shared_runs import SharedRuns
 from statestore.table.state_table import StateTable
 from statestore.vnode import vnodes_of
 from tests.statestore.table.stores import DictStore
@@ -59,13 +61,16 @@ def put_row(rng: random.Random, key: int) -> Row:
     return (key, rng.choice(("a", "", None, "longer")), rng.choice((0.5, None, -0.0)))
 
 
-def run_model(seed: int, capacity: int, spare: Callable[[], int] | None = None) -> tuple[int, int]:
+def run_model(seed: int, capacity: int, spare: Callable[[], int] | None = None, together: bool = False) -> tuple[int, int]:
     """40 epochs of three units; units move between workers, barriers are superseded, attempts fail, are repeated, and units stay idle.
+
+    Args:
+        together: workers show each other what they know.
 
     Returns: keys answered from memory, and keys asked of the store.
     """
     rng, store = random.Random(seed), CountingStore()
-    workers = [RowCache(capacity, spare) for _ in range(2)]
+    workers = [RowCache(capacity, spare, SharedRuns(lambda: [os.getpid()]) if together else None) for _ in range(2)]
     content: dict[int, Row] = {}
     units = [vnode % 3 for vnode in range(V)]
     vnode_of = dict(enumerate(vnodes_of([pa.array(range(60))], V).tolist()))
@@ -119,15 +124,22 @@ def test_reads_equal_a_dict_whatever_happens_to_units_workers_and_barriers(seed:
     assert hits > 500
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_reads_are_the_same_where_workers_show_each_other_what_they_know_and_more_is_known(seed: int) -> None:
+    alone, _ = run_model(seed, 1 << 20)
+    together, _ = run_model(seed, 1 << 20, together=True)
+    assert together > 1.1 * alone
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_reads_are_the_same_with_room_for_one_entry(seed: int) -> None:
-    hits, asked = run_model(seed, ONE_ENTRY)
+    hits, asked = run_model(seed, ONE_ENTRY, together=seed == 2)
     assert hits < asked / 10
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_reads_are_the_same_with_room_for_a_few_entries_of_several_units(seed: int) -> None:
-    hits, asked = run_model(seed, 2000)
+    hits, asked = run_model(seed, 2000, together=seed == 2)
     assert 0 < hits < asked
 
 
