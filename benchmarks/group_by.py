@@ -25,28 +25,28 @@ class GroupBy:
     epochs: int = 8
     auctions: int = 500_000
     runs: int = 3
+    warm_runs: int = 2  # whole ones, so that the JVM has compiled what both sides run again and again
 
 
 def compare_group_by(spark: SparkSession, scratch: Path, size: GroupBy, progress: Callable[[str], None]) -> list[Comparison]:
-    """Run both sides in turns, `size.runs` times each after a round of two epochs to warm up, and check the engine's view once.
+    """Run both sides in turns, `size.warm_runs` and then `size.runs` times each, and check the engine's view once.
 
     Returns: whole runs compared, and single epochs with micro-batches.
     """
-    warm = write_bids(scratch, 2 * size.bids // size.epochs, 2, size.auctions)[0].parent
     files = write_bids(scratch, size.bids, size.epochs, size.auctions)
     folder = files[0].parent
-    run_engine(spark, warm, scratch / "warm-store", 2)
-    run_streaming(spark, warm, _fresh(scratch / "warm-checkpoint"))
     ours, theirs, epochs, batches = [], [], [], []
-    for run in range(size.runs):
+    for run in range(-size.warm_runs, size.runs):
+        name = f"group-by run {run + 1}" if run >= 0 else "group-by, warming up"
         total, each, phases = run_engine(spark, folder, scratch / "store", size.epochs, check=run == 0)
-        ours.append(total)
-        epochs += each
-        progress(f"group-by run {run + 1}: engine {total:.1f} s, median epoch {statistics.median(each):.2f} s ({phases})")
-        total, each = run_streaming(spark, folder, _fresh(scratch / "checkpoint"))
-        theirs.append(total)
-        batches += each
-        progress(f"group-by run {run + 1}: streaming {total:.1f} s, median batch {statistics.median(each):.2f} s")
+        progress(f"{name}: engine {total:.1f} s, median epoch {statistics.median(each):.2f} s ({phases})")
+        other, batch = run_streaming(spark, folder, _fresh(scratch / "checkpoint"))
+        progress(f"{name}: streaming {other:.1f} s, median batch {statistics.median(batch):.2f} s")
+        if run >= 0:
+            ours.append(total)
+            epochs += each
+            theirs.append(other)
+            batches += batch
     per_epoch = size.bids // size.epochs
     facts = {"bids": size.bids, "epochs": size.epochs, "auctions": size.auctions, "bytes": sum(f.stat().st_size for f in files)}
     whole = f"group-by: {size.bids:,} bids in {size.epochs} epochs, {size.auctions:,} groups"
