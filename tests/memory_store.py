@@ -1,10 +1,13 @@
 """An object store in this process' memory: the contract of base.py at the speed of a dict, for tests of many thousand steps."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
+from typing import TypeVar
 
 from statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ShortReadError, checked_name
+
+T = TypeVar("T")
 
 _serial = count()  # caches tell stores apart by their address
 
@@ -54,3 +57,41 @@ class MemoryObjectStore:
         with self._lock:
             for name in names:
                 self.held.pop(checked_name(name), None)
+
+
+class Killed(Exception):
+    """The process died here."""
+
+
+class MortalObjectStore(MemoryObjectStore):
+    """Kills its caller at a request that changes something: before it happens, or after it has; a deletion also half way.
+
+    `fuse`: half as many such requests go well from now on, then one kills: before it happens if the number was even, after it has if
+    it was odd. None: nobody dies. Whoever is killed has burnt the fuse.
+    """
+
+    fuse: int | None = None
+
+    def put(self, name: str, data: bytes) -> None:
+        self._burn(lambda: super(MortalObjectStore, self).put(name, data))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._burn(lambda: super(MortalObjectStore, self).put_if_absent(name, data))
+
+    def delete(self, names: Iterable[str]) -> None:
+        names = list(names)
+        some = names[: len(names) // 2]
+        self._burn(lambda: super(MortalObjectStore, self).delete(names), lambda: super(MortalObjectStore, self).delete(some))
+
+    def _burn(self, act: Callable[[], T], half: Callable[[], None] = lambda: None) -> T:
+        if self.fuse is None:
+            return act()
+        if self.fuse > 1:
+            self.fuse -= 2
+            return act()
+        before, self.fuse = self.fuse == 0, None
+        if before:
+            half()
+        else:
+            act()
+        raise Killed

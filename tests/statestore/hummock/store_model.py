@@ -1,6 +1,7 @@
-"""What a store must answer, by a plain dict: key -> {epoch: row or None}. And small stores to compare it with."""
+"""What a store must answer, by plain dicts: key -> {epoch: row or None}, or all rows at an epoch. And small stores to compare with."""
 
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -36,6 +37,71 @@ def sealed(table_id: int, changes: dict[bytes, Row | None], schema: pa.Schema = 
     return SealedBatch(table_id, pa.table([pa.array(keys, pa.binary()), ops, *columns], names=["key", "op", *schema.names]))
 
 
+#: All rows of a store at one epoch: table -> key -> row, keys ascending.
+State = Mapping[int, Mapping[bytes, Row]]
+#: What an epoch changes: table -> key -> the new row, None where it is deleted.
+Changes = Mapping[int, Mapping[bytes, Row | None]]
+
+KINDS = ("iter", "multi_get", "scan_prefix")  # of reads
+
+
+def changed(state: State, changes: Changes) -> State:
+    """The rows after an epoch of these changes."""
+    after = dict(state)
+    for table, of in changes.items():
+        rows = {**after.get(table, {}), **of}
+        after[table] = {key: row for key in sorted(rows) if (row := rows[key]) is not None}
+    return after
+
+
+def assert_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], seed: int, kinds: Iterable[str] = KINDS) -> None:
+    """Reads of a table at an epoch, of each of these kinds, must give the rows that a state holds; `seed` draws keys, bounds and limits."""
+    rng = random.Random(seed)
+    for kind in kinds:
+        match kind:
+            case "iter":
+                _iter_agrees(store, epoch, table, rows, rng)
+            case "multi_get":
+                _multi_get_agrees(store, epoch, table, rows, rng)
+            case "scan_prefix":
+                _scan_prefix_agrees(store, epoch, table, rows, rng)
+
+
+def _iter_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random) -> None:
+    first, last = sorted(_some_keys(table, rows, rng, 2)) if rng.random() < 0.3 else (None, None)
+    found = [(row.pop("key"), row) for part in store.iter(table, first, last, epoch) for row in part.to_pylist()]
+    expected = [(key, row) for key, row in rows.items() if (first is None or key >= first) and (last is None or key < last)]
+    assert found == expected, f"iter of table {table} from {first!r} to {last!r} at {epoch}"
+
+
+def _multi_get_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random) -> None:
+    wanted = _some_keys(table, rows, rng, rng.choice([1, 5, 20]))
+    found, got = store.multi_get(table, pa.array(wanted, pa.binary()), epoch, schema=ROW_SCHEMA)
+    answers = [row if held else None for held, row in zip(found.to_pylist(), got.to_pylist(), strict=True)]
+    assert answers == [rows.get(key) for key in wanted], f"multi_get of {wanted} of table {table} at {epoch}"
+
+
+def _scan_prefix_agrees(store: HummockStore, epoch: int, table: int, rows: Mapping[bytes, Row], rng: random.Random) -> None:
+    prefixes = [key[: rng.choice([4, 6, 6, 7])] for key in _some_keys(table, rows, rng, rng.choice([1, 2, 4]))]
+    limit, reverse = rng.choice([None, 1, 3]), rng.random() < 0.5
+    index, keys, got = store.scan_prefix(table, pa.array(prefixes, pa.binary()), epoch, limit, reverse, schema=ROW_SCHEMA)
+    expected = []
+    for place, prefix in enumerate(prefixes):
+        under = [(place, key, row) for key, row in rows.items() if key.startswith(prefix)]
+        expected += (under[::-1] if reverse else under)[:limit]
+    asked = f"scan_prefix of {prefixes} of table {table} at {epoch}, limit {limit}, reverse {reverse}"
+    assert list(zip(index.to_pylist(), keys.to_pylist(), got.to_pylist(), strict=True)) == expected, asked
+
+
+def _some_keys(table: int, rows: Mapping[bytes, Row], rng: random.Random, count: int) -> list[bytes]:
+    """Keys that are there, keys that may have been, and keys that never were; repeats among them."""
+    there = list(rows)
+    return [
+        rng.choice(there) if there and rng.random() < 0.5 else storage_key(table, rng.randrange(9), b"%d" % rng.randrange(14))
+        for _ in range(count)
+    ]
+
+
 def empty_version() -> HummockVersion:
     """A version without rows that has committed nothing."""
     return HummockVersion(
@@ -60,7 +126,7 @@ class StoreModel:
 
     def store(self, cache: BlockCache | None = None) -> HummockStore:
         """A store on the newest epoch, those in flight counted."""
-        runs = {table: [(epoch, lambda batch=batch: batch) for epoch, batch in held] for table, held in self.in_flight.items()}  # type: ignore[misc]
+        runs = {table: [(epoch, lambda batch=batch: batch) for epoch, batch in held] for table, held in self.in_flight.items()}
         return HummockStore(self.objects, self.version, cache or BlockCache(), buffer=SharedBuffer(runs))
 
     def commit(

@@ -1,0 +1,50 @@
+"""A train of epochs as the model has it: epochs that have run and are not committed yet, and what the next one reads."""
+
+from dataclasses import dataclass, field
+
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.shared_buffer import Load, SharedBuffer
+from statestore.meta.barrier import Barrier
+from statestore.meta.delta import EpochCommitted, VersionDelta, apply
+from statestore.meta.pin import Pin
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion, SstInfo
+from tests.statestore.hummock.store_model import State
+
+
+@dataclass
+class Flight:
+    """An epoch of a train. Part of it was uploaded where it was sealed; the rest is in memory until it lands."""
+
+    barrier: Barrier
+    drafted: bool  # not in force yet
+    uploaded: list[SstInfo]
+    held: list[SealedBatch]
+    state: State
+    landed: bool = False
+
+
+@dataclass
+class Train:
+    """A process that starts epochs before those before them are committed. It stands on a version that it has pinned onward."""
+
+    meta: MetaStore
+    pin: Pin
+    stand: HummockVersion
+    flights: list[Flight] = field(default_factory=list)  # above the stand, oldest first
+
+    @property
+    def in_flight(self) -> list[Flight]:
+        """Those that are not committed."""
+        return [flight for flight in self.flights if not flight.landed]
+
+    def base(self) -> tuple[HummockVersion, SharedBuffer]:
+        """What its next epoch reads: the stand, as if the flights were committed, and what of them is in no SST of it."""
+        version, runs = self.stand, dict[int, list[tuple[int, Load]]]()
+        for flight in self.flights:
+            barrier = flight.barrier
+            change = EpochCommitted(barrier.prev_epoch, barrier.epoch, barrier.attempt, tuple(flight.uploaded), 0)
+            version = apply(version, VersionDelta(version.id + 1, self.meta.writer, change))
+            for batch in flight.held:
+                runs.setdefault(batch.table_id, []).append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]
+        return version, SharedBuffer(runs)
