@@ -50,7 +50,7 @@ class MemoryObjectStore:
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         with self._lock:
-            found = sorted((n, len(d)) for n, d in self.held.items() if n.startswith(prefix) and n > start_after)
+            found = [(name, len(self.held[name])) for name in sorted([n for n in self.held if n.startswith(prefix)]) if name > start_after]
         return iter([ObjectInfo(name, size, str(size)) for name, size in found])
 
     def delete(self, names: Iterable[str]) -> None:

@@ -172,8 +172,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _drop_table(self, rng: random.Random) -> None:
         table = rng.choice(TABLES)
-        if table in self.dropped or len(self.dropped) == len(TABLES) - 1:
+        if table in self.dropped or len(self.dropped) == len(TABLES) - 1 or rng.random() < 0.7:
             return
+        self._count("table dropped")
         catalog = self.driver.latest().catalog
 
         def gone(epoch: int) -> Catalog:
@@ -358,7 +359,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         for seed, epoch in enumerate(self._readable()):
-            for table in TABLES:
+            for table in self._tables(epoch):
                 self._check(epoch, table, seed, ("iter", *KINDS[1 + seed % 2 :][:1]))
         if self.train is not None:
             for seed in range(3):
@@ -424,11 +425,9 @@ class StoreMachine(RuleBasedStateMachine):
             epoch, self.objects.fuse = barrier.epoch, fuse
             ssts = self._ingest([sealed(table, dict(of)) for table, of in changes.items()], epoch)
             if amid is not None and self._others_at_work(amid):  # it reads the version that it began on: its barrier keeps that
-                table = amid.choice(TABLES)
-                if table not in self.dropped:
-                    store = HummockStore(self.objects, version, BlockCache(0))
-                    rows, kinds = self.states[version.epoch].get(table, {}), (amid.choice(KINDS),)
-                    assert_agrees(store, version.epoch, table, rows, amid.randrange(1 << 16), kinds)
+                store, table = HummockStore(self.objects, version, BlockCache(0)), amid.choice(self._tables(version.epoch))
+                rows, kinds = self.states[version.epoch].get(table, {}), (amid.choice(KINDS),)
+                assert_agrees(store, version.epoch, table, rows, amid.randrange(1 << 16), kinds)
             self.driver.commit_epoch(self.driver.seal(manifest_of(barrier, self.driver.writer, tuple(ssts))))
         except Killed:
             self._count("epoch killed")
@@ -451,6 +450,10 @@ class StoreMachine(RuleBasedStateMachine):
         version = self.driver.latest()
         return sorted({*(e for e in version.epochs if e >= version.min_readable_epoch), *(pin.epoch for pin in self.pins)})
 
+    def _tables(self, epoch: int) -> list[int]:
+        """Those that are there at an epoch."""
+        return [table for table in TABLES if table not in self.dropped or epoch < self.dropped[table]]
+
     def _read(self, rng: random.Random, kinds: Sequence[str] = ()) -> None:
         """Read somewhere, and compare; no kinds: one of them."""
         kinds = kinds or (rng.choice(KINDS),)
@@ -458,12 +461,11 @@ class StoreMachine(RuleBasedStateMachine):
         if self.train is not None and rng.random() < 0.5:
             self._read_in_flight(self.train, rng, kinds)
         else:
-            self._check(rng.choice(self._readable()), rng.choice(TABLES), rng.randrange(1 << 16), kinds)
+            epoch = rng.choice(self._readable())
+            self._check(epoch, rng.choice(self._tables(epoch)), rng.randrange(1 << 16), kinds)
 
     def _check(self, epoch: int, table: int, seed: int, kinds: Sequence[str]) -> None:
         """Reads of a table at a readable epoch, on the newest version and on those that pins of that epoch hold."""
-        if table in self.dropped and epoch >= self.dropped[table]:
-            return
         versions = [self.driver.latest(), *(self.driver.pinned_version(pin) for pin in self.pins if pin.epoch == epoch)]
         for version in versions:
             self._count("read at an epoch", len(kinds))
@@ -474,9 +476,8 @@ class StoreMachine(RuleBasedStateMachine):
         """Reads of a train: of an epoch that may not be committed, its rows merged over those of the SSTs below it."""
         version, buffer = train.base()
         states = {train.stand.epoch: self.states[train.stand.epoch], **{flight.barrier.epoch: flight.state for flight in train.flights}}
-        epoch, table = rng.choice(sorted(states)), rng.choice(TABLES)
-        if table in self.dropped and epoch >= self.dropped[table]:
-            return
+        epoch = rng.choice(sorted(states))
+        table = rng.choice(self._tables(epoch))
         self._count("read in flight", len(kinds))
         store = HummockStore(self.objects, version, self.cache, buffer=buffer)
         assert_agrees(store, epoch, table, states[epoch].get(table, {}), rng.randrange(1 << 16), kinds)
