@@ -1,22 +1,28 @@
 """The merge iterator: several sorted runs of one table as one stream in key order, newest first within a key.
 
-Runs are read in windows of blocks. Each step takes from every run the rows up to the least last key at hand, puts them together and
-sorts them stably, newest run first: numpy's stable sort recognises the sorted pieces and merges them. No step looks at single rows.
+Runs are read in windows of blocks, the next ones while those at hand are merged. Each step takes from every run the rows up to the least
+last key at hand, puts them together and sorts their keys stably, newest run first. Who asked then says by key, epoch and op which rows it
+wants, and only those are put in order. No step looks at single rows.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore.hummock.shared_buffer import BufferedSource, Section
-from statestore.hummock.sorted_keys import differs_from_previous, sort_order
-from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, KEY, block_schema
+from statestore.hummock.sorted_keys import Mask, differs_from_previous, sort_order, take_keys
+from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
 from statestore.hummock.sst_reader import Rows
 
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
+READ_AHEAD_THREADS = 4  # windows of so many runs come in at once
+
+#: Which rows are wanted, of a table that begins with key, epoch, op: in key order, newest first within a key, all rows of each key.
+Choose = Callable[[pa.Table], Mask]
 
 
 class RunCursor:
@@ -30,8 +36,12 @@ class RunCursor:
         last: bytes | None,
         columns: Sequence[str] | None = None,
         window: int = WINDOW_BLOCKS,
+        ahead: Executor | None = None,
     ) -> None:
+        """`ahead` reads the window after the one at hand in the meantime; None: it is read when it is needed."""
         self._source, self._first, self._last, self._columns, self._window = source, first, last, columns, window
+        self._ahead = ahead
+        self._coming: Future[Rows] | None = None  # the window that is read next
         self._todo = [(section, *_block_range(section, first, last)) for section in sections]
         self._todo = [(section, start, end) for section, start, end in self._todo if start < end]
         self.held: pa.Table | None = None  # rows read and not yet taken
@@ -53,16 +63,25 @@ class RunCursor:
 
     def read(self) -> None:
         """Read the next window into `held`, which becomes None if no row of it is in the range."""
-        section, start, end = self._todo[0]
-        stop = min(end, start + self._window)
+        rows = with_heads(self._coming.result() if self._coming is not None else self._scan(*self._window_at_hand()))
+        section, _, stop = self._window_at_hand()
+        _, _, end = self._todo[0]
         self._todo[:1] = [(section, stop, end)] if stop < end else []
-        rows = with_heads(self._source.scan(section, start, stop, self._columns))
+        self._coming = self._ahead.submit(self._scan, *self._window_at_hand()) if self._ahead is not None and self._todo else None
         key = rows.column(0)
         if self._first is not None and _binary(key[0]) < self._first:
             rows = rows.slice(_count_below(key, self._first))
         if self._last is not None and rows.num_rows and _binary(rows.column(0)[-1]) >= self._last:
             rows = rows.slice(0, _count_below(rows.column(0), self._last))
         self.held = rows if rows.num_rows else None
+
+    def _window_at_hand(self) -> tuple[Section, int, int]:
+        """The blocks to read next."""
+        section, start, end = self._todo[0]
+        return section, start, min(end, start + self._window)
+
+    def _scan(self, section: Section, start: int, stop: int) -> Rows:
+        return self._source.scan(section, start, stop, self._columns)
 
     def take_through(self, key: bytes) -> pa.Table | None:
         """Take the held rows up to and including `key`."""
@@ -76,14 +95,16 @@ class RunCursor:
         return taken if count else None
 
 
-def merge_runs(cursors: Sequence[RunCursor]) -> Iterator[pa.Table]:
-    """All rows of the runs, in key order, newest first within a key; all rows of a key are in one table.
+def merge_runs(cursors: Sequence[RunCursor], choose: Choose) -> Iterator[pa.Table]:
+    """The rows of the runs that are wanted, in key order, newest first within a key.
 
     Args:
         cursors: newest run first.
+        choose: called once per step, with all rows of each key in it.
 
     Yields:
-        Tables of key, epoch, op and the row's columns. Memory: one window a run whose keys overlap.
+        Tables of key, epoch, op and the row's columns; none is empty. Memory: one window a run whose keys overlap, another with
+        read-ahead, and two copies of what a step takes.
     """
     while True:
         _read_ahead(cursors)
@@ -92,26 +113,48 @@ def merge_runs(cursors: Sequence[RunCursor]) -> Iterator[pa.Table]:
             return
         frontier = min(cursor.last_key for cursor in held)
         taken = [rows for cursor in held if (rows := cursor.take_through(frontier)) is not None]
-        yield taken[0] if len(taken) == 1 else merge_tables(taken)
+        rows = _chosen(taken, choose)
+        if rows.num_rows:
+            yield rows
 
 
 def merge_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """Sorted tables, newest first, as one sorted table: stable, so of equal keys the newer table's rows come first."""
+    return _chosen(tables, lambda rows: np.ones(rows.num_rows, np.bool_))
+
+
+def _chosen(tables: Sequence[pa.Table], choose: Choose) -> pa.Table:
+    """Of sorted tables, newest first, the rows that are wanted, in order."""
+    if len(tables) == 1:
+        keep = choose(tables[0])
+        return tables[0] if keep.all() else tables[0].filter(pa.array(keep))
     kinds = {table.schema.field(0).type for table in tables}
     if len(kinds) > 1:
         tables = [table.set_column(0, pa.field(KEY, pa.binary(), nullable=False), table.column(0).cast(pa.binary())) for table in tables]
     merged = pa.concat_tables(tables).combine_chunks()
-    return merged.take(pa.array(sort_order(one_array(merged.column(0)))))
+    keys = one_array(merged.column(0))
+    order = sort_order(keys)
+    heads = merged.select(range(1, HEAD_COLUMNS)).take(pa.array(order)).add_column(0, merged.schema.field(0), take_keys(keys, order))
+    keep = choose(heads)
+    if not keep.all():
+        heads, order = heads.filter(pa.array(keep)), order[keep]
+    rows = merged.select(range(HEAD_COLUMNS, merged.num_columns)).take(pa.array(order))
+    return pa.table([*heads.columns, *rows.columns], schema=merged.schema)
 
 
-def visible(rows: pa.Table, epoch: int) -> pa.Table:
-    """Of rows as `merge_runs` yields them: per key the newest no newer than `epoch`, if it is a put."""
-    epochs = rows.column(1)
-    if pc.max(epochs).as_py() > epoch:
-        rows = rows.filter(pc.less_equal(epochs, pa.scalar(epoch, pa.uint64())))
-    keep = differs_from_previous(one_array(rows.column(0)))
-    keep &= rows.column(2).to_numpy() == 1
-    return rows if keep.all() else rows.filter(pa.array(keep))
+def visible_at(epoch: int) -> Choose:
+    """Chooses per key the newest row no newer than `epoch`, if it is a put."""
+
+    def choose(rows: pa.Table) -> Mask:
+        newest = differs_from_previous(one_array(rows.column(0)))
+        seen = rows.column(1).to_numpy() <= np.uint64(epoch)
+        if not seen.all():
+            newest[1:] |= ~seen[:-1]  # what lies above it is the same key's and too new, or the key before's
+            newest &= seen
+        chosen: Mask = newest & (rows.column(2).to_numpy() == PUT)
+        return chosen
+
+    return choose
 
 
 def with_heads(rows: Rows) -> pa.Table:
@@ -159,9 +202,8 @@ def _block_range(section: Section, first: bytes | None, last: bytes | None) -> t
 
 def _count_below(keys: pa.Array | pa.ChunkedArray, bound: bytes, inclusive: bool = False) -> int:
     """How many of the ascending keys are below (or at) the bound."""
-    compare = pc.less_equal if inclusive else pc.less
-    column = keys if pa.types.is_binary(keys.type) else keys.cast(pa.binary())
-    return int(pc.sum(compare(column, pa.scalar(bound, pa.binary()))).as_py() or 0)
+    search = bisect_right if inclusive else bisect_left
+    return search(range(len(keys)), bound, key=lambda place: _binary(keys[place]))
 
 
 def _binary(key: pa.Scalar) -> bytes:

@@ -6,6 +6,7 @@ fetches for the blocks that are left, then vectorised search. Keys that a sectio
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -17,7 +18,7 @@ from statestore.hummock.block_source import BlockSource, OpenSection
 from statestore.hummock.cache import BlockCache, process_cache
 from statestore.hummock.errors import WrongRowsError
 from statestore.hummock.filter import hash_keys, probe_filter
-from statestore.hummock.merge import RunCursor, merge_runs, one_array, visible
+from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, one_array, visible_at
 from statestore.hummock.prefix_scan import scan_prefixes
 from statestore.hummock.shared_buffer import BufferedIndex, BufferedSource, Section, SharedBuffer
 from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
@@ -172,16 +173,13 @@ class HummockStore:
         """Rows of first (inclusive) … last (exclusive; None: unbounded) in key order.
 
         Yields:
-            Tables of `key` (binary), then the row columns; none is empty. Memory: a window of blocks per run; nothing is cached.
+            Tables of `key` (binary), then the row columns; none is empty. Memory: two windows of blocks per run; nothing is cached.
         """
         require_readable(self.version, epoch, self.pinned)
-        cursors = [
-            RunCursor(self.source, [ranged.section for ranged in run], first, last, columns)
-            for run in _runs(self._sections(table_id, epoch, first, last))
-        ]
-        for merged in merge_runs(cursors):
-            rows = visible(merged, epoch)
-            if rows.num_rows:
+        runs = list(_runs(self._sections(table_id, epoch, first, last)))
+        with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:  # which has no thread as long as there is nothing to read ahead
+            cursors = [RunCursor(self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead) for run in runs]
+            for rows in merge_runs(cursors, visible_at(epoch)):
                 yield rows.remove_column(2).remove_column(1).set_column(0, KEY, rows.column(0).cast(pa.binary()))
 
     def _sections(self, table_id: int, epoch: int, first: bytes | None, last: bytes | None) -> "list[_Ranged]":
