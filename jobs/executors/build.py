@@ -1,6 +1,6 @@
 """From stream nodes to state tables and executors: the one place that knows which executor runs which node.
 
-SourceScan and TableReplay are leaves with inputs of their own kind; the actor runs them itself.
+Leaves have inputs of their own kind: TableReplay and the reading of sources are run by the actor itself.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def state_tables(node: nodes.Node) -> tuple[TableSchema, ...]:
             return top_n.state_tables(node)
         case nodes.Materialize():
             return materialize.state_tables(node)
-        case nodes.SourceScan() | nodes.Project() | nodes.Filter() | nodes.PartialAgg():
+        case nodes.Project() | nodes.Filter() | nodes.PartialAgg():
             return ()
 
 
@@ -56,5 +56,5 @@ def build(node: nodes.Node, tables: Sequence[StateTable], kernel: Kernel) -> Exe
             return TopNExecutor(node, tables[0])
         case nodes.Materialize():
             return MaterializeExecutor(node, tables[0])
-        case nodes.SourceScan() | nodes.TableReplay():
-            raise TypeError(f"{type(node).__name__} is a leaf: the actor reads it (jobs.actor)")
+        case nodes.TableReplay():
+            raise TypeError("TableReplay is a leaf: its input is the log, so the actor runs it (jobs.actor)")

@@ -6,14 +6,14 @@ Rows that go and rows that come are paired by key. Executors that work in key or
 which the table stores them: then they are paired by a search, and written without another sort. Otherwise keys are hashed (base.halves).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.chunk import WEIGHT, difference, empty_chunk, inserts, some_rows
+from jobs.chunk import WEIGHT, difference, empty_chunk, some_rows
 from jobs.executors.base import (
     NO_ROW,
     TWO_ROWS,
@@ -72,11 +72,6 @@ class MaterializeExecutor:
         self._table.delete_rows(gone)
         self._table.replace_located(changes.located, changes.come, np.zeros(len(idle_come), np.bool_), ~idle_come)
         return difference(some_rows(changes.gone, ~idle), some_rows(changes.come, ~idle_come))
-
-    def snapshot(self, vnodes: Sequence[int]) -> Iterator[pa.Table]:
-        """The view's rows on these vnodes as chunks of inserts, in key order."""
-        for rows in self._table.scan(vnodes):
-            yield inserts(rows)
 
     def _check(self, gone: pa.Table, come: pa.Table) -> None:
         """Where a row only comes, none may be; a row that only goes must be there as it is."""

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.chunk import difference, empty_chunk, inserts
+from jobs.chunk import difference, empty_chunk
 from jobs.kernels.errors import RowError, text_of
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
@@ -87,11 +87,6 @@ class TableReplay:
                 case Delete():
                     self._delete(entry, number, touched)
         return touched.net(self._table)
-
-    def snapshot(self) -> Iterator[pa.Table]:
-        """The table's rows on these vnodes as chunks of inserts, in key order; called before `apply` it is the epoch's start."""
-        for rows in self._table.scan(self._vnodes):
-            yield inserts(rows)
 
     def _insert(self, rows: pa.Table, touched: "_Touched") -> None:
         rows = self._own(_as_schema(rows, self._schema))

@@ -35,7 +35,6 @@ I64 = npt.NDArray[np.int64]
 State = list[pa.Array]
 
 _LONGEST_WIDE = 28  # digits: sums of 10**10 such decimals fit a decimal(38,0)
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
 @dataclass(frozen=True, slots=True)

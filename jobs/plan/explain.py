@@ -72,8 +72,6 @@ def _through(node: nodes.Node, given: Sequence[Labels], relation: Relation) -> L
             return (*(given[0][k] for k in passed), *("" for _ in calls))
         case nodes.Materialize(types=types) | nodes.TableReplay(types=types):
             return (*(c.name for c in relation.columns), *("" for _ in types[len(relation.columns) :]))
-        case nodes.SourceScan():
-            raise AssertionError("a source's leaf is no operator of a fragment")
 
 
 def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], labels: Mapping[int, Labels]) -> list[str]:
@@ -122,8 +120,6 @@ def _table(table: TableSchema) -> str:
 def show_node(node: nodes.Node) -> str:
     """One line for one operator; columns are numbers of its input."""
     match node:
-        case nodes.SourceScan(columns=columns):
-            return f"SourceScan [{_columns(columns)}]"
         case nodes.TableReplay(key=key):
             return f"TableReplay key=[{_columns(key)}]"
         case nodes.Project(exprs=exprs):

@@ -9,14 +9,6 @@ import msgspec
 from jobs.sql.logical import Expr
 
 
-class SourceScan(msgspec.Struct, frozen=True, tag=True):
-    """Reads pinned splits of a source; append-only. Output: the columns, then `_row_id` (bigint), the stream key."""
-
-    relation_id: int
-    columns: tuple[int, ...]
-    types: tuple[str, ...]
-
-
 class TableReplay(msgspec.Struct, frozen=True, tag=True):
     """Replays the pinned DML entries of one table on its rows; state: the table. Output: the table's changes, all columns."""
 
@@ -113,4 +105,4 @@ class Materialize(msgspec.Struct, frozen=True, tag=True):
     types: tuple[str, ...]
 
 
-Node = SourceScan | TableReplay | Project | Filter | HashJoin | PartialAgg | HashAgg | TopN | Materialize
+Node = TableReplay | Project | Filter | HashJoin | PartialAgg | HashAgg | TopN | Materialize

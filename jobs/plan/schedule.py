@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from jobs.plan.definition import SourceDefinition, definition_of
 from jobs.plan.fragments import FORWARD, ROW_ID, Fragment, Input, Operator
-from jobs.plan.nodes import HashAgg, SourceScan
+from jobs.plan.nodes import HashAgg
 from jobs.sql.statements import CreateSource
 from statestore.meta.catalog import Catalog, Relation, TableSchema
 
@@ -209,9 +209,3 @@ def _stored_table(relation: Relation) -> TableSchema:
 def _speaks_first(operators: Iterable[Operator]) -> bool:
     """A global aggregate has a row before anything came in."""
     return any(isinstance(o.node, HashAgg) and not o.node.keys for o in operators)
-
-
-def source_scan(source: Source) -> SourceScan:
-    """The leaf's node, for EXPLAIN."""
-    types = tuple(source.statement.fields[c].type for c in source.columns)
-    return SourceScan(source.relation_id, source.columns, (*types, "bigint"))

@@ -8,24 +8,23 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from jobs.chunk import inserts
 from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
-from jobs.executors.build import build
-from jobs.executors.materialize import MaterializeExecutor, _in_key_order
+from jobs.executors.materialize import _in_key_order
 from jobs.plan import nodes
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.local import LocalObjectStore
-from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, kernel, pairs_of
+from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
 
 TYPES = ("string", "double", "int")
 NODE = nodes.Materialize(1, (2, 0), (0,), TYPES)
 
 
 def _stored(bench: Bench, vnodes: Sequence[int] = range(VNODES)) -> Counter[Row]:
-    executor = build(bench.node, bench.tables(), kernel())
-    assert isinstance(executor, MaterializeExecutor)
+    (table,) = bench.tables()
     content: Counter[Row] = Counter()
-    for chunk in executor.snapshot(vnodes):
-        content = integrate(content, chunk)
+    for rows in table.scan(vnodes):
+        content = integrate(content, inserts(rows))
     return content
 
 

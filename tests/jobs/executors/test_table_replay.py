@@ -77,11 +77,11 @@ class Table:
             vnodes = [v for v in range(VNODES) if v % self.units == unit]
             state = StateTable(self.schema, store, self.version.epoch, VNODES)
             replay = TableReplay(self.node, state, self.kernel, vnodes, VNODES)
-            before = weighted(pa.concat_tables([*replay.snapshot(), replay.apply([], self.payloads.__getitem__)]))
+            before = [row for batch in state.scan(vnodes) for row in rows_in(batch)]
             chunk = replay.apply(entries, self.payloads.__getitem__)
             assert [f.type for f in chunk.schema] == [*(arrow_type(t) for t in self.node.types), pa.int64()]
             after = [row for batch in state.scan(vnodes) for row in rows_in(batch)]
-            assert applied([row for _, row in before], weighted(chunk)) == sorted(map(repr, after))
+            assert applied(before, weighted(chunk)) == sorted(map(repr, after))
             out += weighted(chunk)
             if (batch := state.seal()) is not None:
                 sealed.append(batch)
