@@ -13,12 +13,14 @@ from functools import lru_cache, partial
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 from jobs.chunk import empty_chunk, inserts, make_chunk
 from jobs.exchange import (
     BACKFILL,
     BACKFILL_ROWS,
     BUFFERED,
+    CELL_SCHEMA,
     ENTRIES,
     FAILURE,
     FLUSH,
@@ -71,6 +73,7 @@ class EpochTask:
     target_bytes: int  # of an SST
     travelling_bytes: int | None = None  # of sealed MemTables that a unit hands on; what is more is uploaded here. None: all of it
     in_flight: tuple[int, ...] = ()  # epochs that `version` counts and that are not all in its SSTs: their sealed MemTables come as cells
+    cells: bytes = b""  # those of the driver, as `cells_of` encodes them: what leaves start from, and what it holds of epochs in flight
 
     @property
     def data_prefix(self) -> str:
@@ -112,33 +115,67 @@ def _version(data: bytes) -> HummockVersion:
     return msgspec.json.decode(data, type=HummockVersion)
 
 
-def level_function(task: "Callable[[], EpochTask]", level: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that runs one level's actors over the cells of one or more units. `task` yields the broadcast value."""
+def partition_of_this_task() -> int:
+    """The number of the partition that this Spark task computes."""
+    context = TaskContext.get()
+    assert context is not None, "not in a Spark task"
+    return context.partitionId()
+
+
+def cells_of(batches: Sequence[pa.RecordBatch]) -> bytes:
+    """Cells of the driver, as they go out with the task. Small things, so that no exchange of their own need bring them to their units."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, CELL_SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def level_function(
+    task: "Callable[[], EpochTask]", level: int, slot: Callable[[], int] = partition_of_this_task
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that runs one level's actors on one unit: cells in, cells out.
+
+    Args:
+        task: yields the broadcast value.
+        slot: yields the unit. In Spark the exchange puts the cells of a slot into the partition of that number.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = task()
-        inboxes: dict[int, dict[tuple[int, int], list[bytes]]] = {}
-        kept = _addresses_read(known, level)
-        passing = _addresses_passing(known, level)
-        sealed: dict[int, list[tuple[int, bytes]]] = {}  # slot -> what its levels sealed, as it came: (table id, chunk)
-        flushes = level == len(known.schedule.levels) - 1 and known.travelling_bytes is None
-        for batch in batches:
-            slots, fragments, inputs = (batch.column(i).to_numpy() for i in range(3))
-            addresses = list(zip(fragments.tolist(), inputs.tolist(), strict=True))  # cells are few and large
-            through = [i for i, (f, n) in enumerate(addresses) if (BUFFERED < f < 0 and not (flushes and f == FLUSH)) or (f, n) in passing]
+        known, unit = task(), slot()
+        inbox: dict[tuple[int, int], list[bytes]] = {}
+        sealed: list[tuple[int, bytes]] = []  # what the levels before sealed, as it came: (table id, chunk)
+        kept, passing = _addresses_read(known, level), _addresses_passing(known, level)
+        last = level == len(known.schedule.levels) - 1
+        flushes = last and known.travelling_bytes is None
+        handed_on = (REPORT, FAILURE, SST) if flushes else (REPORT, FAILURE, SST, FLUSH)
+        for batch in (*_cells_of_driver(known, unit, kept, last), *batches):
+            addresses = list(zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True))  # cells are few and large
+            through = [i for i, (f, n) in enumerate(addresses) if f in handed_on or (f, n) in passing]
             if through:
                 yield batch.take(pa.array(through, pa.int64()))
             for i, address in enumerate(addresses):
                 if address in kept:
-                    inboxes.setdefault(int(slots[i]), {}).setdefault(address, []).append(batch.column(3)[i].as_py())
+                    inbox.setdefault(address, []).append(batch.column(3)[i].as_py())
                 elif flushes and address[0] == FLUSH:
-                    sealed.setdefault(int(slots[i]), []).append((address[1], batch.column(3)[i].as_py()))
-        for slot in sorted(inboxes.keys() | sealed.keys()):
-            unit = _Unit(known, level, slot, inboxes.get(slot, {}), [] if flushes else None)
-            yield from unit.run()
-            yield from unit.flush(sealed.get(slot, []))
+                    sealed.append((address[1], batch.column(3)[i].as_py()))
+        if inbox or sealed:
+            actors = _Unit(known, level, unit, inbox, [] if flushes else None)
+            yield from actors.run()
+            yield from actors.flush(sealed)
 
     return run
+
+
+def _cells_of_driver(task: EpochTask, unit: int, read: frozenset[tuple[int, int]], last: bool) -> Iterator[pa.RecordBatch]:
+    """The driver's cells for this unit that this level reads; with the last level also what the driver sealed."""
+    if not task.cells:
+        return
+    for batch in pa.ipc.open_stream(task.cells):
+        addresses = zip(*(batch.column(i).to_pylist() for i in range(3)), strict=True)
+        mine = [i for i, (s, f, n) in enumerate(addresses) if s == unit and ((f, n) in read or (last and f == FLUSH))]
+        yield batch.take(pa.array(mine, pa.int64()))
 
 
 def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
@@ -157,10 +194,7 @@ def _addresses_read(task: EpochTask, level: int) -> frozenset[tuple[int, int]]:
 
 def _addresses_passing(task: EpochTask, level: int) -> frozenset[tuple[int, int]]:
     schedule = task.schedule
-    deeper = {(s.id, x.index) for s in schedule.fragments() for x in s.exchanges if s.level < level < x.last_level}
-    later = {(s.id, n) for s in schedule.fragments() if s.level > level for n in _LEAF_INPUTS}
-    tables = {t for deeper_level in range(level + 1, len(schedule.levels)) for t in tables_read(schedule, deeper_level)}
-    return frozenset(deeper | later | {(BUFFERED - n, table) for table in tables for n in range(len(task.in_flight))})
+    return frozenset((s.id, x.index) for s in schedule.fragments() for x in s.exchanges if s.level < level < x.last_level)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 
 import msgspec
 import pyarrow as pa
@@ -12,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from jobs.actor import Entry, EpochTask, FragmentReport, flush_cells, flush_function, level_function, tables_read
+from jobs.actor import Entry, EpochTask, FragmentReport, cells_of, flush_cells, flush_function, level_function, tables_read
 from jobs.barrier import Base, replay
 from jobs.exchange import (
     BACKFILL,
@@ -23,6 +24,7 @@ from jobs.exchange import (
     ENTRIES,
     FAILURE,
     FLUSH,
+    NOTHING,
     REPORT,
     ROWS,
     SPLITS,
@@ -52,6 +54,7 @@ TARGET_SST_BYTES = 64 << 20
 SPLIT_BYTES = 64 << 20
 SMALL_EPOCH_BYTES = 64 << 20  # of sealed MemTables that the driver takes from all units together
 SMALL_INPUT_BYTES, SMALL_INPUT_ROWS = 8 << 20, 200_000  # of files, of inserts: an epoch that takes in no more is likely to seal little
+FLUSH_TASK_BYTES = 512 << 20  # that one task merges: few tasks make few SSTs
 MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
 
 
@@ -63,6 +66,7 @@ class HeldCells:
     epoch: int
     cells: pa.Table | DataFrame
     tables: frozenset[int]
+    nbytes: int
 
     def release(self) -> None:
         """Let Spark forget them."""
@@ -85,11 +89,11 @@ class Levels:
 
     def finish(self) -> tuple[list[FragmentReport], list[SstInfo]]:
         """Run levels and flush. Raises InputError branches."""
-        if self.small:
-            reports, uploaded, held = self.hold()
+        reports, uploaded, held = self.hold()
+        try:
             return reports, in_order([*uploaded, *self.flush(held)])
-        with self._told():
-            return read_answers(self._flushed(self.cells).toArrow())
+        finally:
+            held.release()
 
     def hold(self) -> tuple[list[FragmentReport], list[SstInfo], HeldCells]:
         """Run the levels alone and keep what they sealed: reports, SSTs that were uploaded where they were sealed, and the rest."""
@@ -97,12 +101,15 @@ class Levels:
         with self._told():
             if self.small:
                 found = self.cells.toArrow()
-                held = HeldCells(epoch, found.filter(pc.equal(found["fragment"], FLUSH)), _tables(found))
+                sealed = found.filter(pc.equal(found["fragment"], FLUSH))
+                held = HeldCells(epoch, sealed, _tables(found), sealed.nbytes)
             else:
                 kept = self.cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
-                data = F.when(F.col("fragment") != FLUSH, F.col("chunk")).alias("chunk")
-                found = kept.select("fragment", "input", data).toArrow()
-                held = HeldCells(epoch, kept, _tables(found))
+                is_sealed = F.col("fragment") == FLUSH
+                answer = F.when(~is_sealed, F.col("chunk")).alias("chunk")
+                size = F.when(is_sealed, F.octet_length("chunk")).alias("size")
+                found = kept.select("fragment", "input", answer, size).toArrow()
+                held = HeldCells(epoch, kept, _tables(found), pc.sum(found["size"]).as_py() or 0)
         try:
             return *read_answers(found), held
         except BaseException:
@@ -114,19 +121,15 @@ class Levels:
         if not held.tables:
             return []
         if isinstance(held.cells, DataFrame):
+            known, tasks = self.task, -(-held.nbytes // FLUSH_TASK_BYTES)
+            sealed = held.cells.filter(F.col("fragment") == FLUSH).repartition(tasks, "slot")
             with self._told():
-                return read_answers(self._flushed(held.cells.filter(F.col("fragment") == FLUSH)).toArrow())[1]
-        task = self.task.value
-        return flush_cells(self.objects, task, held.cells.to_batches())
+                return read_answers(sealed.mapInArrow(flush_function(lambda: known.value), CELL_DDL).toArrow())[1]
+        return flush_cells(self.objects, self.task.value, held.cells.to_batches())
 
     def close(self) -> None:
         """Let Spark forget the task. No part of the epoch can be computed again afterwards."""
         self.task.destroy()
-
-    def _flushed(self, frame: DataFrame) -> DataFrame:
-        known = self.task
-        flushed = frame.repartition(F.col("slot")).mapInArrow(flush_function(lambda: known.value), CELL_DDL)
-        return flushed.select("fragment", "chunk")
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -154,12 +157,13 @@ def plan_levels(
     """
     spark = epoch_session(spark)
     leaf = LeafCells(spark, meta, base, barrier, catalog, plan)
-    first = list(leaf.batches())
+    own = list(leaf.batches())
     rows = leaf.frames()
-    if not first and not rows:
+    if not own and not rows:
         return None
     version = base.version
     small = _is_small(barrier, leaf.changes)
+    read = frozenset[int]().union(*(tables_read(plan, level) for level in range(len(plan.levels))))
     task = EpochTask(
         meta.objects.uri,
         msgspec.json.encode(version),
@@ -169,19 +173,24 @@ def plan_levels(
         TARGET_SST_BYTES,
         SMALL_EPOCH_BYTES // len(set(version.mapping.units)) if small else None,
         tuple(h.epoch for h in held),
+        cells_of([*own, *_buffered_here(held, read)]),
     )
     known = spark.sparkContext.broadcast(task)
     units = max(version.mapping.units) + 1
-    read = frozenset[int]().union(*(tables_read(plan, level) for level in range(len(plan.levels))))
-    cells_of_driver = pa.concat_tables([pa.Table.from_batches(first, CELL_SCHEMA), *_buffered_here(held, read)])
-    frame = spark.createDataFrame(cells_of_driver, CELL_DDL)
-    for more in rows:
-        frame = frame.unionByName(more)
+    frame: DataFrame | None = None
     for level in range(len(plan.levels)):
-        for more in _buffered(held, tables_read(plan, level)):
-            frame = frame.unionByName(more)
-        frame = frame.repartitionById(units, F.col("slot")).mapInArrow(level_function(lambda: known.value, level), CELL_DDL)
+        arriving = [*([] if frame is None else [frame]), *rows.get(level, ()), *_buffered(held, tables_read(plan, level))]
+        routed = reduce(DataFrame.unionByName, arriving).repartitionById(units, F.col("slot")) if arriving else _nothing(spark, units)
+        frame = routed.mapInArrow(level_function(lambda: known.value, level), CELL_DDL)
+    assert frame is not None, "a plan has levels"
     return Levels(meta.objects, known, small, frame, tuple(leaf.read))
+
+
+def _nothing(spark: SparkSession, units: int) -> DataFrame:
+    """A partition a unit, of cells that nobody reads: the units' first level needs no more than what the driver gave them."""
+    return spark.range(0, units, 1, units).select(
+        F.col("id").cast("int").alias("slot"), F.lit(NOTHING).alias("fragment"), F.lit(0).alias("input"), F.lit(b"").alias("chunk")
+    )
 
 
 def _is_small(barrier: Barrier, changes: Mapping[int, Sequence[Entry]]) -> bool:
@@ -199,12 +208,13 @@ def _buffered(held: Sequence[HeldCells], tables: frozenset[int]) -> Iterator[Dat
             yield mine.withColumn("fragment", F.lit(BUFFERED - number))
 
 
-def _buffered_here(held: Sequence[HeldCells], tables: frozenset[int]) -> Iterator[pa.Table]:
+def _buffered_here(held: Sequence[HeldCells], tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
     """What the driver itself holds, likewise."""
     for number, one in enumerate(held):
         if isinstance(one.cells, pa.Table) and (wanted := sorted(one.tables & tables)):
             mine = one.cells.filter(pc.is_in(one.cells["input"], pa.array(wanted, pa.int32())))
-            yield mine.set_column(1, "fragment", pa.array([BUFFERED - number] * mine.num_rows, pa.int32())).cast(CELL_SCHEMA)
+            addressed = mine.set_column(1, "fragment", pa.array([BUFFERED - number] * mine.num_rows, pa.int32()))
+            yield from addressed.cast(CELL_SCHEMA).to_batches()
 
 
 def read_answers(collected: pa.Table) -> tuple[list[FragmentReport], list[SstInfo]]:
@@ -284,9 +294,9 @@ class LeafCells:
             if mine := parts[n :: len(units)]:
                 yield cells(unit, scheduled.id, input, [msgspec.json.encode(mine)])
 
-    def frames(self) -> list[DataFrame]:
-        """Files that Spark's own reader reads, as frames of cells."""
-        found = []
+    def frames(self) -> dict[int, list[DataFrame]]:
+        """Files that Spark's own reader reads, as frames of cells, by the level that takes them."""
+        found: dict[int, list[DataFrame]] = {}
         units = max(self.base.version.mapping.units) + 1
         for scheduled in self.plan.fragments():
             if (source := scheduled.source) is None or source.statement.format == "parquet":
@@ -295,14 +305,13 @@ class LeafCells:
                 if files:
                     read = read_files(self.spark, files, source.statement, source.columns)
                     bad = F.col("failure").isNotNull()
-                    found.append(
-                        read.select(
-                            F.expr(f"file % {units}").alias("slot"),
-                            F.when(bad, F.lit(FAILURE)).otherwise(F.lit(scheduled.id)).alias("fragment"),
-                            F.lit(input).alias("input"),
-                            F.coalesce("failure", "chunk").alias("chunk"),
-                        )
+                    frame = read.select(
+                        F.expr(f"file % {units}").alias("slot"),
+                        F.when(bad, F.lit(FAILURE)).otherwise(F.lit(scheduled.id)).alias("fragment"),
+                        F.lit(input).alias("input"),
+                        F.coalesce("failure", "chunk").alias("chunk"),
                     )
+                    found.setdefault(scheduled.level, []).append(frame)
                     self.read.append((source.statement, files))
         return found
 

@@ -24,11 +24,8 @@ REQUIRED: Mapping[str, str] = {
 #: What an epoch's own jobs want, and no other query of the application should get.
 EPOCH: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",  # cells are large: few a batch
-    # How the flush exchange is packed: by bytes, into as few tasks as may be.
-    "spark.sql.adaptive.enabled": "true",
-    "spark.sql.adaptive.coalescePartitions.enabled": "true",
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(512 << 20),
+    # Exchanges are sized by the plan, one partition a unit: planning again after each would find nothing to change.
+    "spark.sql.adaptive.enabled": "false",
 }
 
 #: What makes small epochs quick.

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import epoch, train
-from jobs.actor import EpochTask, flush_function, level_function, tables_read
+from jobs.actor import EpochTask, cells_of, flush_function, level_function, tables_read
 from jobs.barrier import Base
 from jobs.exchange import BUFFERED, CELL_SCHEMA, FLUSH
 from jobs.levels import LeafCells, read_answers
@@ -66,9 +66,10 @@ class UnkindShuffle:
             self.target_sst_bytes,
             self.travelling_bytes,
             tuple(one.epoch for one in held),
+            cells_of(list(leaf.batches())),
         )
         assert not leaf.frames(), "only Spark reads these files"
-        return LevelsHere(self, task, _rows_of(list(leaf.batches())), held)
+        return LevelsHere(self, task, held)
 
     def attempts(self, function: LevelFunction, cells: Cells, unit: int | None) -> Cells:
         """Two attempts of one task, which must agree."""
@@ -107,7 +108,6 @@ class LevelsHere:
 
     shuffle: UnkindShuffle
     task: EpochTask
-    first: Cells
     held: Sequence[HeldHere]
 
     def finish(self) -> tuple[Any, Any]:
@@ -129,13 +129,14 @@ class LevelsHere:
         """Nothing to forget."""
 
     def _run(self) -> Cells:
-        cells, units = self.first, max(self.task.units) + 1
+        cells: Cells = []
+        units = range(max(self.task.units) + 1)
         for level in range(len(self.task.schedule.levels)):
-            function = level_function(lambda: self.task, level)
+            functions = [level_function(lambda: self.task, level, lambda unit=unit: unit) for unit in units]  # type: ignore[misc]
             wanted = tables_read(self.task.schedule, level)
             for number, one in enumerate(self.held):
                 cells = [*cells, *({**c, "fragment": BUFFERED - number} for c in one.cells if c["input"] in wanted)]
-            cells = [c for unit in range(units) for c in self.shuffle.attempts(function, [c for c in cells if c["slot"] == unit], unit)]
+            cells = [c for u in units for c in self.shuffle.attempts(functions[u], [c for c in cells if c["slot"] == u], u)]
         return cells
 
     def _flushed(self, cells: Cells) -> tuple[Any, Any]:
