@@ -1,11 +1,12 @@
 """Where decoded blocks come from: the cache of the process, bytes that came with a footer, else one parallel fetch per call, which
 range_reader.py answers from the host's disk or from the bucket.
 
-Blocks are 512 to 1,024 rows so that a random read fetches little. A call that needs many of them would pay Python's overhead for each;
+Blocks are 1,024 rows or fewer so that a random read fetches little. A call that needs many of them would pay Python's overhead for each;
 so where it needs at least a quarter of a partition's 64 blocks, the partition is read, decoded and cached as one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -24,6 +25,9 @@ from statestore.meta.version import SstInfo
 from statestore.objectstore.base import ObjectStore
 
 _DENSE = 4  # a partition is read whole from one needed block in this many on
+_RUN_BYTES = 8 << 20  # neighbouring blocks that are fetched as one
+_WAVE_BYTES = 16 << 20  # encoded blocks that are fetched together, if so many are needed
+_WAVES_AT_ONCE = 2
 
 T = TypeVar("T")
 Bytes = bytes | memoryview
@@ -57,6 +61,14 @@ class _Span:
     request: int
     first: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Spans of one section that lie next to each other in its object."""
+
+    spans: tuple[_Span, ...]
+    range: Range
 
 
 class BlockSource:
@@ -101,7 +113,7 @@ class BlockSource:
     def blocks(self, requests: Sequence[BlockRequest]) -> list[list[Rows]]:
         """Decoded blocks of each request, ascending, all blocks asked for among them. Raises DamagedSstError.
 
-        Cost: nothing but lookups where all is cached, else one round of range reads for all requests together.
+        Cost: nothing but lookups where all is cached, else one round of range reads for all requests together, or one per 16 MB.
         """
         answers: list[dict[int, Rows]] = [{} for _ in requests]
         missing: list[_Span] = []
@@ -112,11 +124,8 @@ class BlockSource:
                     missing.append(_Span(number, first, end))
                 else:
                     answers[number][first] = rows
-        sections = [requests[span.request].section for span in missing]
-        wanted = [(section.sst, _bytes_of(section, span.first, span.end)) for section, span in zip(sections, missing, strict=True)]
-        for section, span, (sst, part), data in zip(sections, missing, wanted, self._fetch(wanted), strict=True):
-            rows = self._checked(sst.info, part, data, partial(section.reader.decode, span.first, span.end))
-            self.cache.put(self._key(section, span.first, span.end), rows)
+        for span, rows in self._read(requests, missing):
+            self.cache.put(self._key(requests[span.request].section, span.first, span.end), rows)
             answers[span.request][span.first] = rows
         return [[answer[first] for first in sorted(answer)] for answer in answers]
 
@@ -125,6 +134,31 @@ class BlockSource:
         part = _bytes_of(section, first, end)
         (data,) = self._fetch([(section.sst, part)], keep=False)
         return self._checked(section.sst.info, part, data, lambda data: section.reader.decode(first, end, data, columns))
+
+    def _read(self, requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator[tuple[_Span, Rows]]:
+        """The spans, decoded. A call that reads much does so in waves, two at a time: one comes in while another is decoded, and memory
+        holds the encoded form of no more."""
+        waves = list(_waves(requests, spans))
+        if len(waves) <= 1:
+            for wave in waves:
+                yield from self._read_wave(requests, wave)
+            return
+        with ThreadPoolExecutor(_WAVES_AT_ONCE) as pool:
+            for decoded in pool.map(partial(self._read_wave, requests), waves):
+                yield from decoded
+
+    def _read_wave(self, requests: Sequence[BlockRequest], runs: Sequence[_Run]) -> list[tuple[_Span, Rows]]:
+        """The spans of some runs. A run is one range: nobody copies it apart, and its parts are only looked at."""
+        decoded = []
+        fetched = self._fetch([(requests[run.spans[0].request].section.sst, run.range) for run in runs])
+        for run, data in zip(runs, fetched, strict=True):
+            view = memoryview(data)
+            for span in run.spans:
+                section = requests[span.request].section
+                offset, length = part = _bytes_of(section, span.first, span.end)
+                decode = partial(section.reader.decode, span.first, span.end)
+                decoded.append((span, self._checked(section.sst.info, part, view[offset - run.range[0] :][:length], decode)))
+        return decoded
 
     def _fetch(self, wanted: Sequence[tuple[SstReader, Range]], keep: bool = True) -> list[Bytes]:
         """The bytes of each range: those that came with the footer, else all others in one round."""
@@ -174,6 +208,36 @@ def _spans(request: BlockRequest, cached: Positions) -> Iterable[tuple[int, int]
         else:
             for block in request.blocks[start : start + number].tolist():
                 yield block, block + 1
+
+
+def _waves(requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator[list[_Run]]:
+    """The spans as runs of at most about _RUN_BYTES, and those in waves of about _WAVE_BYTES."""
+    wave: list[_Run] = []
+    size = 0
+    for run in _neighbours(requests, spans):
+        wave.append(run)
+        size += run.range[1]
+        if size >= _WAVE_BYTES:
+            yield wave
+            wave, size = [], 0
+    if wave:
+        yield wave
+
+
+def _neighbours(requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator[_Run]:
+    held: list[_Span] = []
+    start = size = 0
+    for span in spans:
+        offset, length = _bytes_of(requests[span.request].section, span.first, span.end)
+        if held and (held[-1].request != span.request or held[-1].end != span.first or size + length > _RUN_BYTES):
+            yield _Run(tuple(held), (start, size))
+            held = []
+        if not held:
+            start, size = offset, 0
+        held.append(span)
+        size += length
+    if held:
+        yield _Run(tuple(held), (start, size))
 
 
 def _footer(sst: SstInfo) -> Range:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 _WORTH_PACKING = 8192  # keys
 _FEW = 64  # probes that are searched sooner than packed
+_SPARSE = 32  # stored keys per probe from which on packing does not pay the first time
 NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
 _COMPARED = 16384  # keys compared with their neighbours at once: their words stay in the CPU's cache
 
@@ -94,7 +95,7 @@ class Probes:
 class SortedKeys:
     """Ascending stored keys that many probes are searched in; repeats allowed."""
 
-    __slots__ = ("_count", "_fixed", "_packing", "array", "width")
+    __slots__ = ("_count", "_fixed", "_packing", "_searched", "array", "width")
 
     def __init__(self, array: pa.Array) -> None:
         self.array = array
@@ -102,6 +103,7 @@ class SortedKeys:
         self.width = max_width(array)
         self._fixed = fixed_keys(array, self.width) if self.width <= NARROW else None
         self._packing: _Packing | None = None
+        self._searched = False
 
     def __len__(self) -> int:
         return self._count
@@ -121,7 +123,7 @@ class SortedKeys:
             positions = left_positions(self.array, probes.array[part])
             return positions, self._equal_wide(positions, probes.array[part])
         searched = probes.fixed(self.width)[part]
-        packed = self._packed(self._fixed) if self._count >= _WORTH_PACKING and len(searched) >= _FEW else None
+        packed = self._packed(self._fixed) if self._worth_packing(len(searched)) else None
         if packed is None or packed.values is None:
             positions = self._left(self._fixed, searched, probes.ascending)
         else:
@@ -138,6 +140,11 @@ class SortedKeys:
             return np.repeat(np.arange(self._count + 1), np.diff(ends, prepend=0, append=len(searched)))
         positions: Positions = fixed.searchsorted(searched)
         return positions
+
+    def _worth_packing(self, probes: int) -> bool:
+        """Whether to search for so many among integers. Many keys that are read for a few probes may never be searched again."""
+        again, self._searched = self._searched, True
+        return self._count >= _WORTH_PACKING and probes >= _FEW and (again or probes * _SPARSE >= self._count)
 
     def _packed(self, fixed: Fixed) -> "_Packing":
         if self._packing is None:

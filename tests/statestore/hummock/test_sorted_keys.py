@@ -2,6 +2,7 @@
 
 import bisect
 import random
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from statestore.hummock.sorted_keys import (
     Probes,
     SortedKeys,
+    above_previous,
     differs_from_previous,
     fixed_keys,
     left_positions,
@@ -17,6 +19,7 @@ from statestore.hummock.sorted_keys import (
     sort_order,
     successor,
     successors,
+    take_keys,
 )
 from tests.statestore.hummock.store_model import storage_key
 
@@ -64,6 +67,42 @@ def test_ascending_probes_are_found_as_others_are(width: int, count: int) -> Non
         positions, hit = keys.find(searched, part)
         assert hit.tolist() == [probe in there for probe in probes[part]]
         assert [stored[p] for p in positions[hit].tolist()] == [probe for probe, h in zip(probes[part], hit.tolist(), strict=True) if h]
+
+
+@pytest.mark.parametrize("width", [1, 5, 8, 9, 15, 16, 24, 64, 70])
+def test_neighbours_are_compared_as_bytes_are_wherever_they_differ(width: int) -> None:
+    rng = random.Random(width)
+    keys = [bytes(width)]
+    for _ in range(20_000):  # from each key to the next, a byte somewhere changes, up or down; or none does
+        key = bytearray(keys[-1])
+        key[rng.randrange(width)] = rng.choice([0, 1, 127, 128, 255])
+        keys.append(bytes(key))
+    for array in (pa.array(keys, pa.binary()), pa.array(keys, pa.binary(width)), pa.array([b"q" * width, *keys], pa.binary()).slice(1)):
+        assert above_previous(array).tolist() == [True, *(b > a for a, b in pairwise(keys))]
+        assert differs_from_previous(array).tolist() == [True, *(b != a for a, b in pairwise(keys))]
+
+
+@pytest.mark.parametrize("spread", [1, 200, 2**20, 2**40, 2**63])
+def test_equal_keys_stay_in_order_however_far_keys_lie_apart(spread: int) -> None:
+    rng = random.Random(spread)
+    keys = [storage_key(1, rng.randrange(3), rng.randrange(spread).to_bytes(8, "big")[rng.randrange(2) :]) for _ in range(9000)]
+    numbers = [b"\0\0\0\1\0\0" + rng.randrange(spread).to_bytes(8, "big") for _ in range(9000)]
+    for stored in (keys, numbers):
+        array = pa.array(stored, pa.binary())
+        assert sort_order(array).tolist() == sorted(range(len(stored)), key=lambda i: stored[i])
+        assert [stored[i] for i in probe_order(array)] == sorted(stored)
+
+
+def test_keys_are_taken_in_their_type_whatever_their_lengths() -> None:
+    same, several = [b"abc", b"def", b"ghi"], [b"abc", b"", b"x"]
+    rows = np.array([2, 0, 2])
+    for keys, kind in ((same, pa.binary()), (same, pa.binary(3)), (several, pa.binary()), (same, pa.large_binary())):
+        array = pa.array([b"zzz", *keys], kind).slice(1)
+        taken = take_keys(array, rows)
+        assert taken.type == kind
+        assert taken.to_pylist() == [keys[2], keys[0], keys[2]]
+        assert take_keys(array, rows[:0]).to_pylist() == []
+    assert take_keys(pa.array([], pa.binary()), rows[:0]).to_pylist() == []
 
 
 def test_keys_are_padded_or_cut_whatever_slice_they_come_from() -> None:

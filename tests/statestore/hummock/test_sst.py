@@ -220,6 +220,27 @@ def test_a_truncated_object_an_object_of_another_kind_and_a_missing_one_are_name
         _read_everything(objects, info)
 
 
+def test_a_read_of_many_waves_answers_as_one_wave_does_and_names_damage(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = StoreModel(objects)
+    changes: dict[bytes, Row | None] = {storage_key(2, i // 9000, b"%06d" % i): {"n": i, "s": str(i % 7)} for i in range(200_000)}
+    (info,) = model.commit(3, [sealed(2, changes)], 64 << 20)
+    keys = pa.array(random.Random(2).sample(sorted(changes), 20_000), pa.binary())
+    expected = [changes[key] for key in keys.to_pylist()]
+    assert HummockStore(objects, model.version, BlockCache()).multi_get(2, keys, 3)[1].to_pylist() == expected
+    for run_bytes, wave_bytes in ((1, 1), (1 << 20, 1), (300_000, 500_000)):
+        monkeypatch.setattr("statestore.hummock.block_source._RUN_BYTES", run_bytes)
+        monkeypatch.setattr("statestore.hummock.block_source._WAVE_BYTES", wave_bytes)
+        found, rows = HummockStore(objects, model.version, BlockCache()).multi_get(2, keys, 3)
+        assert found.true_count == len(keys)
+        assert rows.to_pylist() == expected
+    data = bytearray(objects.get(info.name))
+    (sst,) = BlockSource(objects, BlockCache()).open([info])
+    data[int(sst.section(2).offsets[150]) + 500] ^= 4
+    objects.put(info.name, bytes(data))
+    with pytest.raises(DamagedSstError, match="block 150"):
+        HummockStore(objects, model.version, BlockCache()).multi_get(2, keys, 3)
+
+
 def test_the_versions_of_a_key_stay_in_one_block(objects: ObjectStore) -> None:
     keys = [storage_key(1, 0, b"%04d" % (i // 7)) for i in range(7 * 500)]
     epochs = [100 - i % 7 for i in range(7 * 500)]
