@@ -160,7 +160,9 @@ def run_piece(objects: ObjectStore, piece: MergePiece, beat: Callable[[], None] 
                 before = encoder.submit(writer.write, table.table_id, size, chunk)
         if before is not None:
             before.result()
-    return writer.finish()
+    made = writer.finish()
+    beat()
+    return made
 
 
 # --- which rows stay -------------------------------------------------------------------------------------------------------------
