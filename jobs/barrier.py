@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from jobs.plan.definition import Replayed, SourceDefinition, apply_log, apply_statement, definition_of, find
+from jobs.plan.definition import Replayed, SourceDefinition, apply_log, apply_statement, definition_of, find, pause_view
 from jobs.reader import open_table
 from jobs.sources.errors import ChangedFileError, MissingPathError
 from jobs.sources.listing import Interval, ListedFile, has_interval, list_files, open_file
@@ -52,6 +52,7 @@ class Change:
         repin_files: paths to take as they are now.
         skip_entries: positions of log entries not to replay.
         drop: relations to drop, with everything that reads them.
+        pause: views that take no part from here on, with the views that read them; their rows stay as they are.
         take_log: also take what the log has grown by since: a correction lands in the same epoch as the row it corrects.
     """
 
@@ -59,10 +60,11 @@ class Change:
     repin_files: tuple[str, ...] = ()
     skip_entries: tuple[int, ...] = ()
     drop: tuple[str, ...] = ()
+    pause: tuple[str, ...] = ()
     take_log: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.skip_files or self.repin_files or self.skip_entries or self.drop or self.take_log)
+        return bool(self.skip_files or self.repin_files or self.skip_entries or self.drop or self.pause or self.take_log)
 
 
 def inject(
@@ -115,7 +117,8 @@ def abandon(meta: MetaStore, change: Change) -> Barrier:
     held = meta.open_barrier()
     if not change:
         raise NothingToAbandonError(
-            version.epoch, "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop, or to take the log's end"
+            version.epoch,
+            "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop or to pause, or to take the log's end",
         )
     if held is None:
         pinning = _Pinning(meta, Base(version), change, None, MAX_EPOCH_BYTES, {}, only_skipped=True)
@@ -141,6 +144,7 @@ class _Superseding:
         entries = tuple(sorted({*held.skipped_entries, *change.skip_entries}))
         replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
         catalog = _dropped(replayed.catalog, (*self._dropped_before(replayed.catalog), *change.drop), epoch)
+        catalog = _paused(catalog, (*self._paused_before(catalog), *change.pause), epoch)
         splits: dict[int, tuple[PinnedFile, ...]] = {}
         skipped: dict[int, tuple[PinnedFile, ...]] = {}
         for before, after in self._sources(catalog):
@@ -187,6 +191,11 @@ class _Superseding:
         logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
         gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
         return tuple(r.name for r in reversed(catalog.live()) if r.name in gone)  # readers first
+
+    def _paused_before(self, catalog: Catalog) -> tuple[str, ...]:
+        """What the barrier that is superseded had paused: it stays paused, where it is still there. None of it is new: ids hold."""
+        paused = {r.id for r in self._held_catalog.live() if r.paused == self.held.epoch}
+        return tuple(r.name for r in catalog.live() if r.id in paused)
 
     def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
         """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids behind it."""
@@ -293,7 +302,7 @@ class _Pinning:
         version, change = self.version, self.change
         log_end = self.meta.log_end()
         replayed = replay(self.meta, version, version.log_end, log_end, change.skip_entries, epoch)
-        catalog = _dropped(replayed.catalog, change.drop, epoch)
+        catalog = _paused(_dropped(replayed.catalog, change.drop, epoch), change.pause, epoch)
         splits: dict[int, tuple[PinnedFile, ...]] = {}
         skipped: dict[int, tuple[PinnedFile, ...]] = {}
         left = self.max_epoch_bytes
@@ -343,17 +352,26 @@ def _dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
     return catalog
 
 
+def _paused(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
+    for name in dict.fromkeys(names):
+        if find(catalog, name, "view").paused != epoch:  # else it reads another one of them
+            catalog = pause_view(catalog, name, epoch)
+    return catalog
+
+
 def _mutation(before: Catalog, after: Catalog) -> Mutation:
     live_before, live_after = {r.id for r in before.live()}, {r.id for r in after.live()}
     if added := live_after - live_before:
         return Mutation("add", tuple(sorted(added)))
     if gone := live_before - live_after:
         return Mutation("stop", tuple(sorted(gone)))
+    if paused := {r.id for r in after.live() if r.paused is not None} - {r.id for r in before.live() if r.paused is not None}:
+        return Mutation("pause", tuple(sorted(paused)))
     return Mutation()
 
 
 def _told(change: Change) -> tuple[str, ...]:
-    parts = {"skipped file": change.skip_files, "re-pinned file": change.repin_files, "dropped": change.drop}
+    parts = {"skipped file": change.skip_files, "re-pinned file": change.repin_files, "dropped": change.drop, "paused": change.pause}
     told = tuple(f"{what} {name}" for what, names in parts.items() for name in names)
     log = ("took the log as it is now",) if change.take_log else ()
     return (*told, *(f"skipped log entry {position}" for position in change.skip_entries), *log)

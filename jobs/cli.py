@@ -4,9 +4,12 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 import pyarrow as pa
 
@@ -18,7 +21,7 @@ from jobs.pipeline import Pipeline, find_pipeline
 from jobs.process import open_meta, store_address
 from jobs.reader import open_table
 from jobs.retention import Retention
-from jobs.session import Session
+from jobs.session import PausedViewWarning, Session
 from jobs.sources.listing import absolute_path
 from jobs.spark import debugging, spark_session
 from jobs.summary import EpochSummary, show_summary
@@ -165,12 +168,28 @@ def _epoch(chosen: argparse.Namespace) -> None:
 
 def _query(chosen: argparse.Namespace) -> None:
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
-    with Session(_store(chosen), create=False) as session:
+    with _notes(), Session(_store(chosen), create=False) as session:
         if chosen.epoch is not None:
             print(table_text(session.query(sql, chosen.epoch)))
             return
         for answer in session.run(sql):
             print(answer.message if answer.table is None else table_text(answer.table))
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Tells of paused views in a line of standard error, each time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PausedViewWarning)
+        warnings.showwarning = _note
+        yield
+
+
+def _note(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+) -> None:
+    shown = warnings.formatwarning(message, category, filename, lineno, line)
+    print(f"note: {message}" if isinstance(message, PausedViewWarning) else shown.rstrip(), file=sys.stderr)
 
 
 def _explain(chosen: argparse.Namespace) -> None:
@@ -267,7 +286,7 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
 
 def _barrier_abandon(chosen: argparse.Namespace) -> None:
     skip, repin = (tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file))
-    change = Change(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), chosen.take_log)
+    change = Change(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)
     barrier = abandon(_meta(chosen), change)
     print(f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch again.")
 

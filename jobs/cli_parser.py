@@ -133,7 +133,8 @@ tussock inspect rows --store ./demo 4 --limit 100""",
         "not named is taken as before.",
         """\
 tussock barrier abandon --store ./demo --skip-file /data/2013-01-07.csv
-tussock barrier abandon --store ./demo --drop ratio""",
+tussock barrier abandon --store ./demo --drop ratio
+tussock barrier abandon --store ./demo --pause ratio""",
     ),
     "compact": _Command(
         "merge what epochs wrote, so that reads touch few objects",
@@ -219,6 +220,8 @@ def build_parser(runs: Mapping[str, Run]) -> argparse.ArgumentParser:
     left.add_argument("--repin-file", action="append", default=[], metavar="PATH", help="take this file as it is now")
     left.add_argument("--skip-entry", action="append", default=[], type=int, metavar="N", help="do not replay this entry of the log")
     left.add_argument("--drop", action="append", default=[], metavar="VIEW", help="drop this view and what reads it")
+    pause = "keep this view, and those that read it, at the rows they have; to go on with them, drop and create them"
+    left.add_argument("--pause", action="append", default=[], metavar="VIEW", help=pause)
     left.add_argument("--take-log", action="store_true", help="also take the statements since, so that an UPDATE or DELETE corrects a row")
 
     add_compaction_arguments(added["compact"])

@@ -52,7 +52,7 @@ class ViewRowError(InputError):
         return (
             f"view {self.view!r}: {self.expression} raised: {self.reason}. The row: {self.row}. Nothing of this epoch was committed. "
             "Correct the row (UPDATE or DELETE it in its table, then `tussock barrier abandon --take-log`), go on without its file or its "
-            f"log entry (--skip-file, --skip-entry), or without the view (--drop {self.view})."
+            f"log entry (--skip-file, --skip-entry), or without the view (--drop {self.view}; --pause {self.view} keeps the rows it has)."
         )
 
 

@@ -10,6 +10,7 @@
 Statements are durable when `execute` returns and take effect with the next epoch; `flush` runs one.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,6 +87,20 @@ class NoFilesError(InputError):
         return (
             f"source {self.name!r}: {self.path} holds no file that could say its columns. "
             "Put a file there first, or declare them: CREATE SOURCE name (column type, …) USING parquet …"
+        )
+
+
+class PausedViewWarning(UserWarning):
+    """A query reads a view that is paused: its rows are older than the epoch that is read."""
+
+    def __init__(self, name: str, epoch: int) -> None:
+        super().__init__(name, epoch)
+        self.name, self.epoch = name, epoch
+
+    def __str__(self) -> str:
+        return (
+            f"view {self.name!r} is paused since epoch {self.epoch}: its rows are those of the epoch before. "
+            "To go on with it, drop it and create it again."
         )
 
 
@@ -173,6 +188,7 @@ class Session:
             sql: anything Spark can run.
             epoch: the published one when None.
 
+        Warns: PausedViewWarning for each view that stays at the rows it had when it was paused.
         Raises: SqlError; EpochNotCommittedError, EpochExpiredError.
         """
         return self._select(sql, Place(1, 1), self.meta.latest().published if epoch is None else epoch)
@@ -263,6 +279,8 @@ class Session:
         session.conf.set("spark.sql.ansi.enabled", "true")
         named = [r for r in version.catalog.at(epoch) if r.name in relations]
         for relation in named:
+            if relation.paused is not None and relation.paused_at(epoch):
+                warnings.warn(PausedViewWarning(relation.name, relation.paused), stacklevel=2)
             if output_of(relation) is not None:
                 frame = relation_frame(session, self.meta.objects.uri, version, relation, epoch)
                 frame.createOrReplaceTempView(f"`{relation.name}`")
@@ -309,7 +327,8 @@ def _told_as_ours(source: SourceText) -> Iterator[None]:
 
 
 def show(catalog: Catalog, statement: Show) -> pa.Table:
-    """The answer to SHOW: relations with their kind and columns; or one relation's columns, or the statement that made it."""
+    """The answer to SHOW: relations with their kind, columns and, where one is paused, since when; or one relation's columns, or the
+    statement that made it."""
     if statement.name is not None:
         relation = find(catalog, statement.name)
         if statement.what == "columns":
@@ -318,7 +337,8 @@ def show(catalog: Catalog, statement: Show) -> pa.Table:
     kinds = {"sources": ("source",), "tables": ("table",), "views": ("view",)}.get(statement.what, ("source", "table", "view"))
     found = [r for r in catalog.live() if r.kind in kinds]
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
-    return pa.table({"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns})
+    states = ["" if r.paused is None else f"paused since epoch {r.paused}" for r in found]
+    return pa.table({"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states})
 
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:

@@ -100,16 +100,17 @@ def publish(name: str, epoch: int) -> Publication:
         QualityGateError: a suite failed; readers go on seeing the epoch before.
         MissingRecordError: the pipeline has suites, and nobody ran them at this epoch.
     """
-    from jobs.quality import require_passed
+    from jobs.quality import require_passed, stays_published
 
     meta = open_meta(find_pipeline(name, pipelines_folder()))
     record = require_passed(meta.objects, epoch) if suites_of(name) else None
+    before = meta.latest()
     version = meta.publish(epoch)
     sealed = meta.sealed(epoch)
     counts = None if sealed is None else msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]] | None)  # relation: in, out
     changed = {name: out for name, (_, out) in (counts or {}).items()}
     rows = {} if record is None else {view.view: view.rows for view in record.views if view.all_rows}
-    views = [relation.name for relation in version.catalog.at(epoch) if relation.kind == "view"]
+    views = [r.name for r in version.catalog.at(epoch) if r.kind == "view" and not stays_published(before, r, epoch)]
     return Publication(
         epoch, version.id, {view: (rows.get(view), changed.get(view, 0)) for view in views}, "none" if record is None else "passed"
     )

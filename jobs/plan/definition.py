@@ -90,6 +90,31 @@ class RelationInUseError(InputError):
         )
 
 
+class PausedViewError(InputError):
+    """A view over a view that is paused: its first epoch would take in rows that no later one keeps up to date."""
+
+    def __init__(self, name: str, paused: str, epoch: int) -> None:
+        super().__init__(name, paused, epoch)
+        self.name, self.paused, self.epoch = name, paused, epoch
+
+    def __str__(self) -> str:
+        return (
+            f"view {self.name!r} can't be created: {self.paused!r}, which it reads, is paused since epoch {self.epoch}. "
+            f"A paused view does not go on: drop {self.paused!r} and create it again first."
+        )
+
+
+class CannotPauseError(InputError):
+    """A view that has no rows to stay at, or stays at some already."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"view {self.name!r} can't be paused: {self.reason}"
+
+
 def definition_of(relation: Relation) -> Definition:
     """The relation's decoded definition."""
     return _decoder.decode(relation.definition)
@@ -189,6 +214,9 @@ def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView
             kind, definition = "view", ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output)
             inputs = (i.relation_id for f in planned.fragments for i in f.inputs)
             depends_on = tuple(sorted({r for r in inputs if r is not None}))
+            for read in catalog.live():
+                if read.id in depends_on and read.paused is not None:
+                    raise PausedViewError(statement.name.lower(), read.name, read.paused)
     columns = tuple(ColumnSpec(f.name, f.type) for f in fields)
     raw = msgspec.Raw(msgspec.json.encode(definition))
     return Relation(relation_id, statement.name.lower(), kind, columns, raw, tables, depends_on, created=epoch)
@@ -209,12 +237,36 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
         if statement.if_exists:
             return catalog
         raise
-    doomed = {relation.id}
-    for later in catalog.live():  # dependents always come after what they depend on
-        if doomed & set(later.depends_on):
-            doomed.add(later.id)
+    doomed = _with_readers(catalog, relation)
     if len(doomed) > 1 and not statement.cascade:
         dependents = tuple(r.name for r in catalog.live() if relation.id in r.depends_on)
         raise RelationInUseError(relation.name, relation.kind, dependents)
     relations = tuple(msgspec.structs.replace(r, dropped=epoch) if r.id in doomed else r for r in catalog.relations)
     return msgspec.structs.replace(catalog, relations=tuple(r for r in relations if r.dropped != r.created))
+
+
+def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
+    """The catalog in which a view, and every view that reads it, takes no part from `epoch` on: readers go on seeing the rows of the
+    epoch before. There is no way back but to drop and create it: what was missed is not kept anywhere.
+
+    Raises: UnknownRelationError; CannotPauseError for a view that is paused, or where one that `epoch` creates is among them.
+    """
+    view = find(catalog, name, "view")
+    if view.paused is not None:
+        raise CannotPauseError(view.name, f"it is paused since epoch {view.paused}")
+    stopped = _with_readers(catalog, view)
+    for relation in catalog.live():
+        if relation.id in stopped and relation.created == epoch:
+            new = "it" if relation.id == view.id else f"{relation.name!r}, which reads it,"
+            raise CannotPauseError(view.name, f"{new} is new in this epoch and has no rows yet; drop it instead (--drop {relation.name})")
+    relations = tuple(msgspec.structs.replace(r, paused=epoch) if r.id in stopped and r.paused is None else r for r in catalog.relations)
+    return msgspec.structs.replace(catalog, relations=relations)
+
+
+def _with_readers(catalog: Catalog, relation: Relation) -> set[int]:
+    """The ids of a relation and of all that reads it, directly or not."""
+    found = {relation.id}
+    for later in catalog.live():  # readers always come after what they read
+        if found & set(later.depends_on):
+            found.add(later.id)
+    return found

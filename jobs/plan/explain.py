@@ -20,7 +20,7 @@ def explain_relation(catalog: Catalog, relation: Relation) -> str:
     """How an epoch maintains `relation`, from its leaves up.
 
     One block per fragment: its level, its actors, what it reads and how that is dispatched, its operators in order, its state tables
-    with keys.
+    with keys. Of a paused view, how it was maintained until then.
     """
     by_relation = {r.id: r for r in catalog.live()}
     wanted = _with_upstream(relation, by_relation)
@@ -29,6 +29,8 @@ def explain_relation(catalog: Catalog, relation: Relation) -> str:
     for scheduled in sorted(planned, key=lambda s: s.id):  # producers come first
         labels[scheduled.id] = _labels(scheduled, by_relation[scheduled.relation_id], labels)
     lines = [f"{relation.kind} {relation.name}({', '.join(f'{c.name} {c.type}' for c in relation.columns)})"]
+    if relation.paused is not None:
+        lines.append(f"paused since epoch {relation.paused}: nothing below runs, readers see the rows of the epoch before")
     for level in sorted({s.level for s in planned}):
         lines.append(f"level {level}")
         for scheduled in (s for s in planned if s.level == level):

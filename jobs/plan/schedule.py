@@ -6,6 +6,8 @@ One exchange per (producer, columns, dispatch, keys) serves all its readers.
 
 A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes.
 Such an input has an exchange of its own.
+
+A paused view has no fragment here, and nothing that runs reads one.
 """
 
 from collections.abc import Iterable
@@ -90,8 +92,8 @@ class _Entry:
 
 
 def schedule(catalog: Catalog, epoch: int) -> Schedule:
-    """The schedule of `epoch` for all live relations of the catalog as of that epoch."""
-    relations = catalog.live()
+    """The schedule of `epoch` for all live relations of the catalog as of that epoch, but for views that are paused."""
+    relations = tuple(r for r in catalog.live() if not r.paused_at(epoch))
     entries: list[_Entry] = []
     output: dict[int, int] = {}  # relation id -> the fragment that puts out its changes
     source_columns = _source_columns(relations)

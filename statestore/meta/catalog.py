@@ -38,7 +38,11 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """A source, a table or a view. `created` and `dropped` are epochs: a reader at epoch e sees it iff created <= e < dropped."""
+    """A source, a table or a view.
+
+    `created`, `dropped` and `paused` are epochs: a reader at epoch e sees it iff created <= e < dropped, and from `paused` on it sees the
+    rows of the epoch before: no epoch changes them any more.
+    """
 
     id: int
     name: str
@@ -49,6 +53,11 @@ class Relation(msgspec.Struct, frozen=True):
     depends_on: tuple[int, ...] = ()
     created: int = 0
     dropped: int | None = None
+    paused: int | None = None  # a view that is, stays so until it is dropped
+
+    def paused_at(self, epoch: int) -> bool:
+        """Whether a reader at `epoch` sees rows of an earlier one."""
+        return self.paused is not None and self.paused <= epoch
 
 
 class Catalog(msgspec.Struct, frozen=True):

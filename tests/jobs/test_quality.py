@@ -8,15 +8,27 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.barrier import Change, abandon
 from jobs.compaction import compact
 from jobs.epoch import advance
 from jobs.pipeline import load_pipeline
 from jobs.process import open_meta
-from jobs.quality import SAMPLE_KEYS, Failure, Found, QualityGate, QualityGateError, QualityRecord, ViewQuality, validate_epoch
+from jobs.quality import (
+    SAMPLE_KEYS,
+    Failure,
+    Found,
+    QualityGate,
+    QualityGateError,
+    QualityRecord,
+    ViewQuality,
+    stays_published,
+    validate_epoch,
+)
 from jobs.retention import Retention
 from jobs.session import Session
 from jobs.suite import QualitySuiteError, read_suite
 from jobs.vacuum import clean
+from statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 EPOCH = 1_357_084_800_000 << 16  # 2013-01-02
@@ -223,3 +235,38 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spar
         assert (view.rows, view.all_rows, view.failures) == (2, False, ())  # 7 and 51: the epoch between was never published
         (view,) = validate_epoch(spark, meta, pipeline, third.epoch).views
         assert (view.rows, view.all_rows) == (50, True)  # a small view is looked at whole
+
+
+def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True)
+    (folder / "quality/price.json").write_text(
+        json.dumps({"expectations": [expectation("expect_column_values_to_be_between", column="each", min_value=0)]})
+    )
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
+    )
+    pipeline = load_pipeline(folder)
+    with Session(pipeline.store, spark) as session:
+        meta = session.meta
+        session.execute("CREATE TABLE items (id int, price int, n int, PRIMARY KEY (id)); INSERT INTO items VALUES (1, 6, 2)")
+        session.execute("CREATE MATERIALIZED VIEW price AS SELECT id, price div n AS each FROM items")
+        first = session.flush()
+        session.execute("INSERT INTO items VALUES (2, -6, 2)")
+        (second,) = advance(spark, meta)  # held: nobody published it
+        session.execute("INSERT INTO items VALUES (3, 1, 0)")
+        with pytest.raises(InputError, match="view 'price'"):
+            advance(spark, meta)
+        abandon(meta, Change(pause=("price",)))
+        (third,) = advance(spark, meta)
+        record = validate_epoch(spark, meta, pipeline, third.epoch)
+        assert [len(view.failures) for view in record.views] == [1], "the row of the epoch that was held is still there"
+        assert record.paused == ()
+        (view,) = (relation for relation in meta.latest().catalog.live() if relation.name == "price")
+        assert not stays_published(meta.latest(), view, third.epoch)
+
+        meta.publish(second.epoch)  # by hand, as `tussock epoch` does
+        record = validate_epoch(spark, meta, pipeline, third.epoch)
+        assert (record.views, record.paused, record.passed) == ((), ("price",), True)
+        with meta.reading(first.epoch) as version:
+            assert not stays_published(version, view, first.epoch), "then it was not paused"

@@ -1,5 +1,6 @@
 """Levels, leaves, shared exchanges and backfill of an epoch's schedule; the levels are worked out by hand from the module's rules."""
 
+from jobs.plan.definition import pause_view
 from jobs.plan.nodes import HashAgg, HashJoin, PartialAgg
 from jobs.plan.schedule import Schedule, Scheduled, schedule
 from jobs.sql.logical import Field, Scan
@@ -97,3 +98,14 @@ def test_a_new_global_aggregate_runs_without_input_because_it_has_a_row_from_its
     catalog = catalog_of(source("s"), view("v", counted(scan("s"))))
     assert with_node(schedule(catalog, 1), "v", HashAgg).must_run
     assert not with_node(schedule(catalog, 2), "v", HashAgg).must_run
+
+
+def test_a_paused_view_and_those_over_it_have_no_fragment_and_nothing_is_sent_to_them() -> None:
+    kept = source("s"), table("t"), view("other", counted(scan("t"), 1))
+    left = view("v", counted(scan("s"), 1)), view("w", counted(scan("v", 2), 1)), view("x", joined(scan("w", 2), scan("t"), 0, 0))
+    paused = pause_view(catalog_of(*kept, *left), "v", 5)
+    plan = schedule(paused, 5)
+    assert {s.relation for s in plan.fragments()} == {"s", "t", "other"}
+    assert [s.exchanges for s in of(plan, "s")] == [()]
+    assert plan == schedule(catalog_of(*kept), 5), "as if they had never been"
+    assert schedule(paused, 4) == schedule(catalog_of(*kept, *left), 4), "before the pause they run"
