@@ -82,9 +82,10 @@ def inject(
     Raises: MissingPathError, ChangedFileError, and errors of the object store. Nothing is in force then.
     Cost: one listing per source, one scan of what each has taken. No LIST in the store itself.
     """
-    if (held := meta.open_barrier()) is not None:
+    version = meta.latest()
+    if (held := meta.barrier_after(version.epoch)) is not None:
         return held
-    base = Base(meta.latest())
+    base = Base(version)
     pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
     if not pinning.waiting():
         return None
@@ -114,7 +115,7 @@ def abandon(meta: MetaStore, change: Change) -> Barrier:
     Raises: NothingToAbandonError; InputError where a name is unknown; LostRaceError where the open barrier was committed meanwhile.
     """
     version = meta.latest()
-    held = meta.open_barrier()
+    held = meta.barrier_after(version.epoch)
     if not change:
         raise NothingToAbandonError(
             version.epoch,

@@ -17,7 +17,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from jobs.actor import FragmentReport
-from jobs.barrier import MAX_EPOCH_BYTES, Base
+from jobs.barrier import MAX_EPOCH_BYTES, Base, inject
 from jobs.levels import plan_levels, told_by_name
 from jobs.pipeline import load_pipeline
 from jobs.plan.schedule import Schedule, schedule
@@ -104,13 +104,16 @@ def advance(
     Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
     """
     done = []
-    if (left := meta.open_barrier()) is not None and meta.sealed(left.epoch) is not None:
-        done.append(run_epoch(spark, meta, left, progress))  # only its commit is left to do
+    barrier = inject(meta, interval, max_epoch_bytes, run)
+    if barrier is not None and meta.sealed(barrier.epoch) is not None:
+        done.append(run_epoch(spark, meta, barrier, progress))  # only its commit is left to do
+        barrier = inject(meta, interval, max_epoch_bytes, run)
     with Train(spark, meta, in_flight, progress=progress) as train:
-        while (barrier := train.next_barrier(interval, max_epoch_bytes, run)) is not None:
+        while barrier is not None:
             told = f": {', '.join(barrier.skipped)}" if barrier.skipped else ""
             progress(f"barrier {barrier.epoch} after {barrier.prev_epoch}{told}")
             train.run(barrier)
+            barrier = train.next_barrier(interval, max_epoch_bytes, run)
     return [*done, *train.done]
 
 

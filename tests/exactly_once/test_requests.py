@@ -1,0 +1,41 @@
+"""How often an epoch asks its store what another run may have done: each answer costs a request, so it is asked for once."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.barrier import inject
+from jobs.epoch import advance
+from jobs.session import Session
+from statestore.meta.store import MetaStore
+from tests.exactly_once.local_engine import UnkindShuffle
+from tests.faults import FaultyObjectStore
+
+CLOCK_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    UnkindShuffle(3).install(monkeypatch)
+    session = Session(str(tmp_path / "store"), spark)
+    session.execute("CREATE TABLE t (k int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM t")
+    session.flush()
+    return session
+
+
+def looks(session: Session, epochs: int) -> int:
+    """How often `advance`, which runs so many epochs, looks whether a barrier is in force."""
+    store = FaultyObjectStore(session.meta.objects)
+    assert len(advance(session.spark, MetaStore(store, "counted", lambda: CLOCK_MS))) == epochs
+    return sum(call == "get" and name.startswith("meta/barrier/") and name.endswith("/00000.json") for call, name in store.calls)
+
+
+@pytest.mark.spark
+def test_a_run_looks_for_an_open_barrier_once_and_once_more_where_it_injects_one(session: Session) -> None:
+    assert looks(session, epochs=0) == 1
+    session.execute("INSERT INTO t VALUES (1)")
+    assert looks(session, epochs=1) == 2, "its own look, and that of MetaStore.inject_barrier"
+    session.execute("INSERT INTO t VALUES (2)")
+    assert inject(session.meta) is not None
+    assert looks(session, epochs=1) == 1
