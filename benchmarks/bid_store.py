@@ -19,6 +19,7 @@ from jobs.session import Session
 from jobs.summary import EpochSummary
 from jobs.vacuum import apply_retention, sweep
 from statestore.meta.store import MetaStore
+from statestore.meta.version import SstInfo
 
 BY_AUCTION = "SELECT auction, count(*) AS bids, sum(price) AS total, max(price) AS best FROM bids GROUP BY auction"
 BY_CLASS = "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"
@@ -30,6 +31,7 @@ _STATEMENTS = (
     f"CREATE MATERIALIZED VIEW by_class AS {BY_CLASS}",
 )
 _STRIDE = 7_919  # a prime: between the first bids of one change and of the next
+_READ_BYTES = 8 << 20
 _CHECKED_BIDS = 1_000_000  # about so many of the bids are aggregated by Spark where a view is checked
 
 
@@ -130,6 +132,10 @@ class BidStore:
         compact(self.meta)
         sweep(self.meta)
 
+    def read_through(self) -> int:
+        """Read all SSTs once, as bytes, so that they are in the host's page cache if there is room. Returns how many bytes that was."""
+        return sum(self._read(sst) for level in self.meta.latest().levels for sst in level)
+
     def expected_bids(self) -> DataFrame:
         """What the table must hold after all changes, as Spark computes it from the numbers alone."""
         sizes = self.sizes
@@ -188,6 +194,10 @@ class BidStore:
         compact_with_spark(self.spark, self.meta, full=True)
         sweep(self.meta)
         progress(f"{sizes.rows:,} bids: compacted, {time.perf_counter() - began:.0f} s, {self.stored_bytes / 1e6:,.0f} MB")
+
+    def _read(self, sst: SstInfo) -> int:
+        starts = range(0, sst.size, _READ_BYTES)
+        return sum(len(self.meta.objects.get_ranges(sst.name, [(at, min(_READ_BYTES, sst.size - at))])[0]) for at in starts)
 
     def _require_whole(self) -> None:
         """Every SST is there, as long as it should be, and each bid once."""
