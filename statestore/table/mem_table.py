@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.hummock.key import prefix_ends
-from statestore.hummock.sorted_keys import NARROW, Probes, SortedKeys, differs_from_previous, fixed_keys, max_width, probe_order
+from statestore.hummock.sorted_keys import Probes, SortedKeys, above_previous, differs_from_previous, probe_order, take_keys
 
 Positions = npt.NDArray[np.int64]
 
@@ -111,7 +111,7 @@ def _last_of_each_key(runs: list[MemRun]) -> MemRun:
     if (len(runs) == 1 and runs[0].ordered) or strictly_ascending(keys):
         return MemRun(keys, puts, rows, ordered=True)
     order = probe_order(keys)
-    in_order = keys.take(pa.array(order))
+    in_order = take_keys(keys, order)
     first = differs_from_previous(in_order)
     if not first.all():  # of operations on one key the one written last
         order = np.maximum.reduceat(order, np.flatnonzero(first))
@@ -123,10 +123,7 @@ def strictly_ascending(keys: pa.BinaryArray) -> bool:
     """Whether storage keys are sorted, each once. Executors that work in key order write in it: noticing costs a tenth of sorting."""
     if len(keys) > 2 * _SAMPLE and not strictly_ascending(keys[:_SAMPLE]):
         return False
-    if (width := max_width(keys)) <= NARROW:
-        fixed = fixed_keys(keys, width)
-        return bool((fixed[1:] > fixed[:-1]).all())
-    return bool(pc.all(pc.greater(keys[1:], keys[:-1])).as_py()) if len(keys) > 1 else True
+    return bool(above_previous(keys).all())
 
 
 def _search(keys: pa.BinaryArray, needles: pa.BinaryArray) -> Positions:

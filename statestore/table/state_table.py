@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import Positions, probe_order
+from statestore.hummock.sorted_keys import Positions, probe_order, take_keys
 from statestore.hummock.sst_format import DELETE, PUT
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import TableSchema
@@ -100,7 +100,7 @@ class StateTable:
         if strictly_ascending(encoded):
             return Located(np.arange(len(encoded)), encoded)
         order = probe_order(encoded)
-        return Located(order, encoded.take(pa.array(order)))
+        return Located(order, take_keys(encoded, order))
 
     def locate_ordered(self, keys: pa.Table) -> Located | None:
         """As `locate`, for keys that ascend, each once, as they are; None if they do not."""
