@@ -2,7 +2,7 @@
 range_reader.py answers from the host's disk or from the bucket.
 
 Blocks are 1,024 rows or fewer so that a random read fetches little. A call that needs many of them would pay Python's overhead for each;
-so where it needs at least a quarter of a partition's 64 blocks, the partition is read, decoded and cached as one.
+so where it needs at least half of a partition's 64 blocks, the partition is read, decoded and cached as one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, SstR
 from statestore.meta.version import SstInfo
 from statestore.objectstore.base import ObjectStore
 
-_DENSE = 4  # a partition is read whole from one needed block in this many on
+_DENSE = 2  # a partition is read whole from one needed block in this many on; sooner, the cache fills with blocks that nobody asked for
 _RUN_BYTES = 8 << 20  # neighbouring blocks that are fetched as one
 _WAVE_BYTES = 16 << 20  # encoded blocks that are fetched together, if so many are needed
 _WAVES_AT_ONCE = 2
