@@ -1,5 +1,6 @@
 """The embedded face, on one story of four epochs over files and a table; answers are Spark's over the same input."""
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,6 +151,14 @@ def test_a_query_may_be_anything_that_spark_runs(story: Story, session: Session,
 
 def test_an_answer_does_not_come_in_the_small_batches_that_cells_travel_in(session: Session) -> None:
     assert session.query("SELECT id FROM range(0, 1000, 1, 1)")["id"].num_chunks == 1
+
+
+def test_workers_that_ran_an_epoch_do_not_look_through_what_they_imported_after_every_task(story: Story, spark: SparkSession) -> None:
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (pa.record_batch([[gc.get_freeze_count()]], ["objects"]) for _ in batches)
+
+    counts = spark.range(0, 8, 1, 8).mapInArrow(frozen, "objects bigint").toArrow()["objects"].to_pylist()
+    assert max(counts) > 50_000
 
 
 def test_an_alias_may_have_the_name_of_a_source(session: Session) -> None:
