@@ -172,8 +172,8 @@ def level_function(
 
 @cache
 def _spare_the_collector(level: int) -> None:
-    """Once a process and level: take all that is there, which is what was imported, out of the garbage collector's sight. A Python worker of
-    Spark's collects after every task, before it takes the next, and looked through the whole of pyarrow and DuckDB each time: 65 ms."""
+    """Once a process and level: take all that is there, which is what was imported, out of the garbage collector's sight. Spark's Python
+    workers collect after every task, before they take the next, and looked through the whole of pyarrow and DuckDB each time: 65 ms."""
     if TaskContext.get() is not None:
         gc.collect()
         gc.freeze()
