@@ -47,7 +47,8 @@ class Rows:
     def nbytes(self) -> int:
         """Memory held."""
         heads = sum(array.nbytes for array in (self.epochs, self.puts) if array is not None)
-        return int(self.keys.array.nbytes + self.keys.nbytes + self.columns.nbytes + heads) + 512
+        # Of whole buffers: `nbytes` of a batch looks into every column, which cost as much as a sixth of decoding it.
+        return int(self.keys.array.get_total_buffer_size() + self.keys.nbytes + self.columns.get_total_buffer_size() + heads) + 512
 
     def at(self, epoch: int) -> tuple[SortedKeys, Positions | None]:
         """Keys of the rows no newer than `epoch`, and those rows' places (None: all rows)."""
