@@ -52,8 +52,8 @@ def compare_group_by(spark: SparkSession, scratch: Path, size: GroupBy, progress
     whole = f"group-by: {size.bids:,} bids in {size.epochs} epochs, {size.auctions:,} groups"
     single = f"group-by: one epoch of {per_epoch:,} bids"
     return [
-        Comparison(whole, Series("tussock", tuple(ours)), Series("structured streaming, RocksDB", tuple(theirs)), 3.0, facts),
-        Comparison(single, Series("tussock", tuple(epochs)), Series("structured streaming, RocksDB", tuple(batches)), 3.0, facts),
+        Comparison(whole, Series("tussock", tuple(ours)), Series("structured streaming, RocksDB", tuple(theirs)), 6.0, facts),
+        Comparison(single, Series("tussock", tuple(epochs)), Series("structured streaming, RocksDB", tuple(batches)), 6.0, facts),
     ]
 
 
