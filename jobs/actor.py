@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -151,7 +152,7 @@ def level_function(
         last = level == len(known.schedule.levels) - 1
         flushes = last and known.travelling_bytes is None
         handed_on = (REPORT, FAILURE, SST) if flushes else (REPORT, FAILURE, SST, FLUSH)
-        for batch in (*_cells_of_driver(known, unit, kept, last), *batches):
+        for batch in chain(_cells_of_driver(known, unit, kept, last), batches):
             addresses = list(zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True))  # cells are few and large
             through = [i for i, (f, n) in enumerate(addresses) if f in handed_on or (f, n) in passing]
             if through:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys
+from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, take_keys
 from statestore.table.memory_file import MemoryFile
 
 Mask = npt.NDArray[np.bool_]
@@ -58,7 +58,7 @@ class KnownRun:
         if len(come := np.flatnonzero(~found.hit)):
             before = self.keys.left(Probes(newer.keys.array.take(pa.array(come))), slice(None))
             order = np.insert(order, before, n + come)
-            keys = SortedKeys(joined([keys.array, newer.keys.array]).take(pa.array(order)))
+            keys = SortedKeys(take_keys(joined([keys.array, newer.keys.array]), order))
         live, used = np.concatenate([self.live, newer.live]), np.concatenate([self.used, newer.used])
         return KnownRun(keys, live[order], rows.take(pa.array(order)), used[order])
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.barrier import Change, abandon
 from jobs.compaction import compact
 from jobs.epoch import advance
-from jobs.pipeline import load_pipeline
+from jobs.pipeline import Pipeline, load_pipeline
 from jobs.process import open_meta
 from jobs.quality import (
     SAMPLE_KEYS,
@@ -202,17 +202,22 @@ def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
         assert read.isdisjoint(found.name for found in meta.objects.list("data/"))
 
 
-def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spark: SparkSession, tmp_path: Path) -> None:
-    """Three epochs of a table view: published, one bad row added, and put right; each looks at what changed since the published one."""
+def pipeline_whose(view: str, column: str, tmp_path: Path) -> Pipeline:
+    """A pipeline with one suite: no value of the view's column is negative."""
     folder = tmp_path / "pipelines/shop"
     (folder / "quality").mkdir(parents=True)
-    (folder / "quality/dear.json").write_text(
-        json.dumps({"expectations": [expectation("expect_column_values_to_be_between", column="price", min_value=0)]})
+    (folder / f"quality/{view}.json").write_text(
+        json.dumps({"expectations": [expectation("expect_column_values_to_be_between", column=column, min_value=0)]})
     )
     (folder / "pipeline.toml").write_text(
         f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
     )
-    pipeline = load_pipeline(folder)
+    return load_pipeline(folder)
+
+
+def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spark: SparkSession, tmp_path: Path) -> None:
+    """Three epochs of a table view: published, one bad row added, and put right; each looks at what changed since the published one."""
+    pipeline = pipeline_whose("dear", "price", tmp_path)
     with Session(pipeline.store, spark) as session:
         meta = session.meta
         session.execute("CREATE TABLE items (id int, price int, PRIMARY KEY (id))")
@@ -238,15 +243,7 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spar
 
 
 def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "pipelines/shop"
-    (folder / "quality").mkdir(parents=True)
-    (folder / "quality/price.json").write_text(
-        json.dumps({"expectations": [expectation("expect_column_values_to_be_between", column="each", min_value=0)]})
-    )
-    (folder / "pipeline.toml").write_text(
-        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
-    )
-    pipeline = load_pipeline(folder)
+    pipeline = pipeline_whose("price", "each", tmp_path)
     with Session(pipeline.store, spark) as session:
         meta = session.meta
         session.execute("CREATE TABLE items (id int, price int, n int, PRIMARY KEY (id)); INSERT INTO items VALUES (1, 6, 2)")
