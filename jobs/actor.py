@@ -6,10 +6,9 @@ in an order of their own before use, no clock and no attempt enters a cell, and 
 bytes.
 """
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import chain
 
 import msgspec
@@ -18,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from jobs.chunk import empty_chunk, inserts, make_chunk
+from jobs.collector import collect_own_garbage
 from jobs.exchange import (
     BACKFILL,
     BACKFILL_ROWS,
@@ -166,18 +166,10 @@ def level_function(
             actors = _Unit(known, level, unit, inbox, [] if flushes else None)
             yield from actors.run()
             yield from actors.flush(sealed)
-        _spare_the_collector(level)
+        if TaskContext.get() is not None:
+            collect_own_garbage()
 
     return run
-
-
-@cache
-def _spare_the_collector(level: int) -> None:
-    """Once a process and level: take all that is there, which is what was imported, out of the garbage collector's sight. Spark's Python
-    workers collect after every task, before they take the next, and looked through the whole of pyarrow and DuckDB each time: 65 ms."""
-    if TaskContext.get() is not None:
-        gc.collect()
-        gc.freeze()
 
 
 def _cells_of_driver(task: EpochTask, unit: int, read: frozenset[tuple[int, int]], last: bool) -> Iterator[pa.RecordBatch]:
