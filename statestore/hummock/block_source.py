@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,20 +54,20 @@ class BlockRequest:
     blocks: Positions
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Consecutive blocks to be read, decoded and cached as one."""
+class _Span(NamedTuple):
+    """Consecutive blocks to be read, decoded and cached as one. A call may have a thousand of them: they are made and read cheaply."""
 
     request: int
     first: int
     end: int
+    offset: int  # where they lie in the object
+    length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(NamedTuple):
     """Spans of one section that lie next to each other in its object."""
 
-    spans: tuple[_Span, ...]
+    spans: list[_Span]
     range: Range
 
 
@@ -97,7 +97,7 @@ class BlockSource:
         loads: list[tuple[int, int]] = []  # request, partition
         for number, (section, partitions) in enumerate(requests):
             reader = section.reader
-            arena = self.cache.get_or_load(self._key(section, -1, -1), FilterArena, lambda reader=reader: _empty_arena(reader))  # type: ignore[misc]
+            arena = self.cache.get_or_load((*self._section_key(section), -1, -1), FilterArena, lambda reader=reader: _empty_arena(reader))  # type: ignore[misc]
             arenas.append(arena)
             for partition in partitions[~arena.loaded[partitions]].tolist():
                 wanted.append((section.sst, (int(reader.filter_offsets[partition]), int(reader.filter_lengths[partition]))))
@@ -117,15 +117,17 @@ class BlockSource:
         """
         answers: list[dict[int, Rows]] = [{} for _ in requests]
         missing: list[_Span] = []
-        for number, request in enumerate(requests):
-            for first, end in _spans(request, self._cached_partitions(request)):
-                rows = self.cache.get(self._key(request.section, first, end), Rows)
+        for number, (request, answer) in enumerate(zip(requests, answers, strict=True)):
+            section = self._section_key(request.section)
+            for span in _spans(number, request, self._cached_partitions(request)):
+                rows = self.cache.get((*section, span.first, span.end), Rows)
                 if rows is None:
-                    missing.append(_Span(number, first, end))
+                    missing.append(span)
                 else:
-                    answers[number][first] = rows
+                    answer[span.first] = rows
+        keys = [self._section_key(request.section) for request in requests]
         for span, rows in self._read(requests, missing):
-            self.cache.put(self._key(requests[span.request].section, span.first, span.end), rows)
+            self.cache.put((*keys[span.request], span.first, span.end), rows)
             answers[span.request][span.first] = rows
         return [[answer[first] for first in sorted(answer)] for answer in answers]
 
@@ -138,7 +140,7 @@ class BlockSource:
     def _read(self, requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator[tuple[_Span, Rows]]:
         """The spans, decoded. A call that reads much does so in waves, two at a time: one comes in while another is decoded, and memory
         holds the encoded form of no more."""
-        waves = list(_waves(requests, spans))
+        waves = list(_waves(spans))
         if len(waves) <= 1:
             for wave in waves:
                 yield from self._read_wave(requests, wave)
@@ -151,13 +153,14 @@ class BlockSource:
         """The spans of some runs. A run is one range: nobody copies it apart, and its parts are only looked at."""
         decoded = []
         fetched = self._fetch([(requests[run.spans[0].request].section.sst, run.range) for run in runs])
-        for run, data in zip(runs, fetched, strict=True):
+        for (spans, (start, _)), data in zip(runs, fetched, strict=True):
+            section = requests[spans[0].request].section
             view = memoryview(data)
-            for span in run.spans:
-                section = requests[span.request].section
-                offset, length = part = _bytes_of(section, span.first, span.end)
-                decode = partial(section.reader.decode, span.first, span.end)
-                decoded.append((span, self._checked(section.sst.info, part, view[offset - run.range[0] :][:length], decode)))
+            for span in spans:
+                _, first, end, offset, length = span
+                part = view[offset - start : offset - start + length]
+                rows = self._checked(section.sst.info, (offset, length), part, partial(section.reader.decode, first, end))
+                decoded.append((span, rows))
         return decoded
 
     def _fetch(self, wanted: Sequence[tuple[SstReader, Range]], keep: bool = True) -> list[Bytes]:
@@ -180,41 +183,40 @@ class BlockSource:
             return read(again)
 
     def _cached_partitions(self, request: BlockRequest) -> Positions:
-        partitions = np.unique(request.blocks // request.section.per_partition)
-        cached = [
-            partition
-            for partition in partitions.tolist()
-            if self.cache.holds(self._key(request.section, *_partition_span(request.section, partition)))
-        ]
+        partitions, section = np.unique(request.blocks // request.section.per_partition), self._section_key(request.section)
+        cached = [p for p in partitions.tolist() if self.cache.holds((*section, *_partition_span(request.section, p)))]
         return np.array(cached, np.int64)
 
-    def _key(self, section: OpenSection, first: int, end: int) -> tuple[str, str, int, int, int]:
-        return self.objects.uri, section.reader.name, section.reader.table_id, first, end
+    def _section_key(self, section: OpenSection) -> tuple[str, str, int]:
+        """How keys of the cache begin that are of this section."""
+        return self.objects.uri, section.reader.name, section.reader.table_id
 
 
 def _partition_span(section: OpenSection, partition: int) -> tuple[int, int]:
     return partition * section.per_partition, min((partition + 1) * section.per_partition, len(section.reader))
 
 
-def _spans(request: BlockRequest, cached: Positions) -> Iterable[tuple[int, int]]:
+def _spans(number: int, request: BlockRequest, cached: Positions) -> Iterable[_Span]:
     """How to read a request's blocks: whole partitions where they are cached or much of them is needed, else single blocks."""
     section = request.section
-    partitions, starts, needed = np.unique(request.blocks // section.per_partition, return_index=True, return_counts=True)
-    sizes = np.minimum((partitions + 1) * section.per_partition, len(section.reader)) - partitions * section.per_partition
-    whole = (needed * _DENSE >= sizes) | np.isin(partitions, cached)
-    for partition, start, number, dense in zip(partitions.tolist(), starts.tolist(), needed.tolist(), whole.tolist(), strict=True):
-        if dense:
-            yield _partition_span(section, partition)
-        else:
-            for block in request.blocks[start : start + number].tolist():
-                yield block, block + 1
+    partitions, owner, needed = np.unique(request.blocks // section.per_partition, return_inverse=True, return_counts=True)
+    firsts = partitions * section.per_partition
+    ends = np.minimum(firsts + section.per_partition, len(section.reader))
+    whole = (needed * _DENSE >= ends - firsts) | np.isin(partitions, cached)
+    single = request.blocks[~whole[owner]]
+    first, end = np.concatenate([firsts[whole], single]), np.concatenate([ends[whole], single + 1])
+    offset = section.reader.offsets[first]
+    length = section.reader.offsets[end - 1] + section.reader.lengths[end - 1] - offset
+    order = np.argsort(first)
+    columns = (column[order].tolist() for column in (first, end, offset, length))
+    return [_Span(number, *span) for span in zip(*columns, strict=True)]
 
 
-def _waves(requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator[list[_Run]]:
+def _waves(spans: Sequence[_Span]) -> Iterator[list[_Run]]:
     """The spans as runs of at most about _RUN_BYTES, and those in waves of about _WAVE_BYTES."""
     wave: list[_Run] = []
     size = 0
-    for run in _neighbours(requests, spans):
+    for run in _neighbours(spans):
         wave.append(run)
         size += run.range[1]
         if size >= _WAVE_BYTES:
@@ -224,20 +226,17 @@ def _waves(requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator
         yield wave
 
 
-def _neighbours(requests: Sequence[BlockRequest], spans: Sequence[_Span]) -> Iterator[_Run]:
+def _neighbours(spans: Sequence[_Span]) -> Iterator[_Run]:
     held: list[_Span] = []
-    start = size = 0
+    size = 0
     for span in spans:
-        offset, length = _bytes_of(requests[span.request].section, span.first, span.end)
-        if held and (held[-1].request != span.request or held[-1].end != span.first or size + length > _RUN_BYTES):
-            yield _Run(tuple(held), (start, size))
-            held = []
-        if not held:
-            start, size = offset, 0
+        if held and (held[-1].request != span.request or held[-1].end != span.first or size + span.length > _RUN_BYTES):
+            yield _Run(held, (held[0].offset, size))
+            held, size = [], 0
         held.append(span)
-        size += length
+        size += span.length
     if held:
-        yield _Run(tuple(held), (start, size))
+        yield _Run(held, (held[0].offset, size))
 
 
 def _footer(sst: SstInfo) -> Range:

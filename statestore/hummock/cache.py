@@ -10,7 +10,16 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from statestore.memory import whole_memory
+
 DEFAULT_CAPACITY_BYTES = 512 << 20
+LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30  # of a process's own cache
+_SHARE = 16  # of the memory one part in so many: a host runs a worker per core, and its JVM
+
+
+def block_cache_bytes(memory: int) -> int:
+    """Bytes that one process of a host, or container, with so much memory may keep."""
+    return max(LEAST_BYTES, min(MOST_BYTES, memory // _SHARE))
 
 
 class Sized(Protocol):
@@ -103,4 +112,4 @@ class BlockCache:
 @functools.cache
 def process_cache() -> BlockCache:
     """The cache all stores of this process share unless they are given another."""
-    return BlockCache()
+    return BlockCache(block_cache_bytes(whole_memory()))

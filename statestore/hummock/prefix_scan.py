@@ -38,7 +38,7 @@ class _Blocks:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Rows found in a round: prefix, place in the decoded tables, key and whether it is a put; newest section first."""
+    """Rows found in a round: prefix, place in the decoded blocks, key and whether it is a put; newest section first."""
 
     prefix: list[Positions] = field(default_factory=list)
     row: list[Positions] = field(default_factory=list)
@@ -54,7 +54,7 @@ def scan_prefixes(
     epoch: int,
     limit: int | None,
     reverse: bool,
-) -> tuple[Positions, pa.Array, list[pa.Table], Positions]:
+) -> tuple[Positions, pa.Array, list[pa.RecordBatch], Positions]:
     """Rows of each prefix.
 
     Args:
@@ -63,12 +63,12 @@ def scan_prefixes(
         epoch, limit, reverse: as in HummockStore.scan_prefix.
 
     Returns:
-        (prefix of each row, ascending; its key; decoded tables; the row's place in those tables put end to end).
+        (prefix of each row, ascending; its key; decoded blocks; the row's place in those blocks put end to end).
     """
     low, high = Probes(prefixes), Probes(ends)
     everything = slice(None)
     ranges = [_Blocks(s, s.reader.last_keys.left(low, everything), s.reader.first_keys.left(high, everything)) for s in sections]
-    tables: list[pa.Table] = []
+    batches: list[pa.RecordBatch] = []
     done: list[tuple[Positions, pa.Array, Positions]] = []
     active = np.arange(len(prefixes))
     window = None if limit is None else 1
@@ -81,7 +81,7 @@ def scan_prefixes(
             for unit in units:
                 inside = np.flatnonzero((first < unit.end_block) & (end > unit.first_block))
                 _gather(gathered, unit, active[inside], low, high, epoch, base)
-                tables.append(pa.Table.from_batches([unit.columns]))
+                batches.append(unit.columns)
                 base += len(unit)
         index, keys, rows, put = _newest(gathered)
         more = [
@@ -107,12 +107,12 @@ def scan_prefixes(
         active = active[~finished]
         window = None if window is None else window * _GROWTH
     if not done:
-        return np.zeros(0, np.int64), pa.array([], pa.binary()), tables, np.zeros(0, np.int64)
+        return np.zeros(0, np.int64), pa.array([], pa.binary()), batches, np.zeros(0, np.int64)
     index, keys, rows = np.concatenate([d[0] for d in done]), pa.concat_arrays([d[1] for d in done]), np.concatenate([d[2] for d in done])
     if len(done) > 1:
         order = np.argsort(index, kind="stable")
         index, keys, rows = index[order], keys.take(pa.array(order)), rows[order]
-    return index, keys, tables, rows
+    return index, keys, batches, rows
 
 
 def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high: Probes, epoch: int, base: int) -> None:

@@ -5,8 +5,10 @@ around what it needs, and the disk keeps them: the next keys that fall in there 
 rest as it is asked for and leaves the cache as it was; else one scan, or one compaction, would push out what point reads keep warm.
 """
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +24,13 @@ Range = tuple[int, int]  # offset, length
 FILL_PIECES = 4  # pieces that are fetched together
 WHOLE_BYTES = 16 << 20  # up to this size an uploaded SST is kept whole
 _THREADS = 8  # objects fetched at once; ranges of one object are the object store's own business
+
+
+@lru_cache(maxsize=1)
+def _threads_of(process: int) -> ThreadPoolExecutor:
+    """The threads that fetch from several objects, for all readers of this process; a forked child lacks its parent's."""
+    del process  # only the key
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
 
 
 class RangeReader:
@@ -43,8 +52,7 @@ class RangeReader:
         """
         if len(wanted) <= 1:
             return [self._read(sst, parts, keep) for sst, parts in wanted]
-        with ThreadPoolExecutor(min(_THREADS, len(wanted))) as pool:
-            return list(pool.map(lambda item: self._read(item[0], item[1], keep), wanted))
+        return list(_threads_of(os.getpid()).map(lambda item: self._read(item[0], item[1], keep), wanted))
 
     def fetch_again(self, sst: SstInfo, part: Range) -> bytes | None:
         """The bytes from the bucket, after they were found to be damaged; the disk cache forgets them. None: the bucket is where they

@@ -162,9 +162,10 @@ class SortedKeys:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beyond the Arrow array's own."""
-        padded = 0 if self._fixed is None or pa.types.is_fixed_size_binary(self.array.type) else self._fixed.nbytes
-        return padded + (8 * len(self) if len(self) >= _WORTH_PACKING else 0)
+        """Bytes held, the Arrow array's own among them."""
+        padded = 0 if self._fixed is None or has_one_length(self.array, self.width) else self._fixed.nbytes
+        packed = 8 * self._count if self._count >= _WORTH_PACKING else 0
+        return int(self.array.get_total_buffer_size()) + padded + packed
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class HummockStore:
         order = probe_order(keys)
         probes = Probes(keys.take(pa.array(order)), ascending=True)
         row = np.full(len(keys), -1, np.int64)
-        tables: list[pa.Table] = []
+        batches: list[pa.RecordBatch] = []
         found_in = self._sections(table_id, epoch, probes.array[0].as_py(), probes.array[-1].as_py()) if len(keys) else []
         candidates = self._candidates(found_in, probes)
         unresolved = np.ones(len(keys), np.bool_)
@@ -122,12 +122,12 @@ class HummockStore:
                     if len(at) >= _WORTH_TAKING:
                         batch, at = batch.take(pa.array(at)), np.arange(len(at))
                     row[there] = base + at
-                    tables.append(pa.Table.from_batches([batch]))
+                    batches.append(batch)
                     base += batch.num_rows
         aligned = np.empty_like(row)
         aligned[order] = row
         found = aligned >= 0
-        rows = self._rows(table_id, tables, columns, schema, found_in)
+        rows = self._rows(table_id, batches, columns, schema, found_in)
         return pa.array(found), rows.take(pa.array(aligned, mask=~found))
 
     def scan_prefix(
@@ -158,8 +158,8 @@ class HummockStore:
         if len(prefixes):
             last = ends[int(sort_order(ends)[-1])].as_py()
             sections = self._sections(table_id, epoch, prefixes[int(order[0])].as_py(), last)
-        index, found, tables, rows = scan_prefixes(self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse)
-        table = self._rows(table_id, tables, columns, schema, sections)
+        index, found, batches, rows = scan_prefixes(self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse)
+        table = self._rows(table_id, batches, columns, schema, sections)
         return pa.array(index), found, table.take(pa.array(rows))
 
     def iter(
@@ -223,18 +223,19 @@ class HummockStore:
     def _rows(
         self,
         table_id: int,
-        tables: Sequence[pa.Table],
+        batches: Sequence[pa.RecordBatch],
         columns: Sequence[str] | None,
         schema: pa.Schema | None,
         sections: "Sequence[_Ranged]",
     ) -> pa.Table:
         """The row columns of the decoded blocks, end to end."""
-        if tables:
-            first = tables[0].schema
-            for table in tables[1:]:
-                if table.schema is not first and not table.schema.equals(first):
-                    raise WrongRowsError(f"stored sections of table {table_id}", str(table.schema), str(first))
-            rows = pa.concat_tables(tables)
+        if batches:
+            try:
+                rows = pa.Table.from_batches(batches)
+            except pa.ArrowInvalid as error:
+                first = batches[0].schema
+                other = next((batch.schema for batch in batches if not batch.schema.equals(first)), first)
+                raise WrongRowsError(f"stored sections of table {table_id}", str(other), str(first)) from error
         elif sections or schema is not None:
             rows = (sections[0].section.reader.row_schema if sections else row_schema(schema)).empty_table()
         else:

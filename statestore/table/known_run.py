@@ -29,7 +29,7 @@ class KnownRun:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return int(self.keys.array.nbytes + self.keys.nbytes + self.live.nbytes + self.rows.nbytes + self.used.nbytes)
+        return int(self.keys.nbytes + self.live.nbytes + self.rows.nbytes + self.used.nbytes)
 
     def filter(self, kept: Mask) -> "KnownRun":
         """Some of the keys."""
