@@ -104,6 +104,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 _entries = msgspec.json.Decoder(tuple[Entry, ...])
 _splits = msgspec.json.Decoder(tuple[Split, ...])
+UPLOADING_UNITS = 2  # so many at most upload what they seal, whatever its size: an SST each is never more than ceil(bytes / target) + 1
 _LEAF_INPUTS = (SPLITS, BACKFILL, ROWS, BACKFILL_ROWS, ENTRIES, TICK)
 
 
@@ -163,9 +164,10 @@ def level_function(
                 elif flushes and address[0] == FLUSH:
                     sealed.append((address[1], batch.column(3)[i].as_py()))
         if inbox or sealed:
-            actors = _Unit(known, level, unit, inbox, [] if flushes else None)
-            yield from actors.run()
-            yield from actors.flush(sealed)
+            with process_row_cache().publishing():
+                actors = _Unit(known, level, unit, inbox, [] if flushes else None)
+                yield from actors.run()
+                yield from actors.flush(sealed)
         if TaskContext.get() is not None:
             collect_own_garbage()
 

@@ -31,6 +31,10 @@ class MemoryFile:
         """The file that another process has under a number. Raises OSError where there is none, or where we may not see it."""
         return MemoryFile(os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
 
+    def appended(self) -> pa.NativeFile:
+        """Its end, to be written to, buffer by buffer, without a copy of the whole in this process. To be closed."""
+        return pa.OSFile(f"/proc/self/fd/{self.fd}", "ab")
+
     @property
     def identity(self) -> int:
         """The same for two processes' views of one file, and never another's while any is open."""

@@ -15,14 +15,20 @@ the unit in the epoch directly before. All attempts at an
 epoch compute the same rows, so it does not matter whose attempt was committed; an epoch that was superseded has another id, and its
 successor reads at that. Publishing replaces the tag and the runs in one assignment; an attempt that fails before leaves nothing.
 
+Merging runs and showing them takes a tenth of a large epoch. A task need not wait for it: within `publishing()` that is left to a thread,
+which begins when the task ends and works while the driver commits; who opens rows waits for it.
+
 Entries are evictable: a bound on bytes for the process, and less where the host is short of memory. Keys that were not used for the most
 epochs go first.
 """
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -101,11 +107,44 @@ class RowCache:
         self._bases: dict[str, int] = {}  # the newest epoch that each store's attempts read at: nobody will read at an older one
         self._bytes = 0
         self._lock = threading.Lock()
+        self._due: list[Callable[[], None]] | None = None  # what attempts of the task at hand publish when it ends; None: no task is
+        self._thread: ThreadPoolExecutor | None = None
+        self._published: Future[None] | None = None  # by the thread, for the task before
 
     @property
     def nbytes(self) -> int:
         """Bytes held now."""
-        return self._bytes
+        with self._lock:
+            return self._bytes
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """While a task runs, what it publishes is put off until it has ended, and then done beside whatever comes next. A task that fails
+        publishes nothing. Requires: one task at a time."""
+        self._due = []
+        try:
+            yield
+        except BaseException:
+            self._due = None
+            raise
+        due, self._due = self._due, None
+        if due:
+            self._thread = self._thread or ThreadPoolExecutor(1, "publish")
+            self._settle()
+            self._published = self._thread.submit(_run_all, due)
+
+    def publish(self, work: Callable[[], None]) -> None:
+        """Do this now, or when the task at hand ends."""
+        if self._due is None:
+            work()
+        else:
+            self._due.append(work)
+
+    def _settle(self) -> None:
+        """Wait until what the task before left to the thread is done."""
+        if (published := self._published) is not None:
+            self._published = None
+            published.result()
 
     def open(self, of: RowsOf, vnodes: Sequence[int] | npt.NDArray[np.integer], base: int, epoch: int) -> "UnitRows":
         """One attempt's view of a unit's rows.
@@ -115,8 +154,9 @@ class RowCache:
             base: the epoch whose state the attempt reads.
             epoch: the one it computes.
 
-        Cost: none to speak of.
+        Cost: none to speak of, but for what the task before has not published yet.
         """
+        self._settle()
         own = np.asarray(vnodes, np.int32).tobytes()
         with self._lock:
             self._bases[of.store] = max(base, self._bases.get(of.store, base))
@@ -240,8 +280,10 @@ class UnitRows:
 
         A table of which nothing was asked and nothing is known stays unknown: what is only written or scanned is not worth keeping.
         """
-        if not self.runs and not self._loaded:
-            return
+        if self.runs or self._loaded:
+            self.cache.publish(partial(self._publish, changes))
+
+    def _publish(self, changes: MemRun) -> None:
         runs = list(self.runs)
         for fresh in (self._read_only(changes), self._written(changes)):  # no key is in both
             if fresh is not None:
@@ -278,6 +320,11 @@ class UnitRows:
 
     def _run(self, keys: SortedKeys, live: Mask, rows: pa.Table) -> KnownRun:
         return KnownRun(keys, live, rows.combine_chunks(), np.full(len(live), self.epoch, np.uint64))
+
+
+def _run_all(due: Sequence[Callable[[], None]]) -> None:
+    for work in due:
+        work()
 
 
 @functools.cache

@@ -100,14 +100,12 @@ def _sign_name(of: str, epoch: int) -> str:
 
 
 def _in_shared_memory(run: KnownRun) -> KnownRun:
-    sink = pa.BufferOutputStream()
     table = pa.table([run.keys.array, pa.array(run.live), *run.rows.columns], names=["key", "live", *run.rows.column_names])
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
     # `used` first: it is what changes in place
-    parts = [len(run).to_bytes(_WORD, "little"), run.used.view(np.uint8).data, sink.getvalue()]
-    moved = _mapped(MemoryFile.holding("tussock-rows", parts))
-    return replace(moved, keys=run.keys)  # what was computed to search them stays
+    file = MemoryFile.holding("tussock-rows", [len(run).to_bytes(_WORD, "little"), run.used.view(np.uint8).data])
+    with file.appended() as end, pa.ipc.new_stream(end, table.schema) as writer:
+        writer.write_table(table)
+    return replace(_mapped(file), keys=run.keys)  # what was computed to search them stays
 
 
 def _mapped(file: MemoryFile) -> KnownRun:

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ class CountingStore(DictStore):
     def multi_get(self, table_id: int, keys: pa.Array, epoch: int, *rest: Any, **named: Any) -> tuple[pa.Array, pa.Table]:
         self.asked += len(keys)
         return super().multi_get(table_id, keys, epoch, *rest, **named)
+
+
+class Failed(Exception):
+    """An attempt's end."""
 
 
 def rows_table(schema: TableSchema, rows: list[Row]) -> pa.Table:
@@ -97,15 +102,17 @@ def run_model(seed: int, capacity: int, spare: Callable[[], int] | None = None, 
                     of = RowsOf("store", PAIRS.table_id, unit)
                     rows = workers[worker].open(of, vnodes_of_unit(units, unit), committed, epoch)
                     table = StateTable(PAIRS, store.reader, committed, V, rows)
-                    asked = keys + rng.sample(keys, len(keys) // 2) if n == 0 else keys
-                    assert rows_read(table, PAIRS, asked) == [content.get(k) for k in asked]
-                    table.delete_rows(rows_table(PAIRS, [content.get(k, (k, None, None)) for k, row in changes.items() if row is None]))
-                    table.insert_rows(rows_table(PAIRS, [row for row in changes.values() if row is not None]))
-                    now = content | changes
-                    assert rows_read(table, PAIRS, keys + others) == [now.get(k) for k in keys + others]
-                    if fails:
-                        continue
-                    batches.append(table.seal())
+                    task = workers[worker].publishing() if seed % 2 and not together else nullcontext()
+                    with suppress(Failed), task:
+                        asked = keys + rng.sample(keys, len(keys) // 2) if n == 0 else keys
+                        assert rows_read(table, PAIRS, asked) == [content.get(k) for k in asked]
+                        table.delete_rows(rows_table(PAIRS, [content.get(k, (k, None, None)) for k, row in changes.items() if row is None]))
+                        table.insert_rows(rows_table(PAIRS, [row for row in changes.values() if row is not None]))
+                        now = content | changes
+                        assert rows_read(table, PAIRS, keys + others) == [now.get(k) for k in keys + others]
+                        if fails:
+                            raise Failed
+                        batches.append(table.seal())
                     assert workers[worker].nbytes <= capacity
                 sealed += batches[:1]
                 if batches:
@@ -194,6 +201,23 @@ def test_an_attempt_that_never_sealed_leaves_what_was_known() -> None:
     table = open_pairs(cache, store, 1, 2)
     assert rows_read(table, PAIRS, [1]) == [(1, "one", 1.0)]
     assert store.asked == 0
+
+
+def test_what_a_task_publishes_is_known_once_it_has_ended_and_nothing_of_one_that_fails() -> None:
+    cache, store = RowCache(), CountingStore()
+    with cache.publishing():
+        first_epoch(cache, store)
+        store.asked = 0
+        assert rows_read(open_pairs(cache, store, 1, 2), PAIRS, [1]) == [(1, "one", 1.0)]
+        assert store.asked == 1
+    with suppress(Failed), cache.publishing():
+        failed = open_pairs(cache, store, 1, 2)
+        assert rows_read(failed, PAIRS, [1, 2]) == [(1, "one", 1.0), None]
+        failed.insert_row((1, "never", 0.0))
+        assert failed.seal() is not None
+        raise Failed
+    assert rows_read(open_pairs(cache, store, 1, 2), PAIRS, [3, 1]) == [(3, "three", 3.0), (1, "one", 1.0)]
+    assert store.asked == 1
 
 
 def test_an_idle_epoch_that_is_sealed_keeps_the_rows_for_the_next() -> None:
