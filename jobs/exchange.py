@@ -7,7 +7,6 @@ A cell is one row of a Spark shuffle: `(slot int, fragment int, input int, chunk
     REPORT         what a fragment did (JSON), for the driver
     FAILURE        an error that stops the epoch (JSON), for the driver; a retry would meet it again, so the task does not fail
     SST            an SST that was uploaded (JSON), for the driver
-    NOTHING        a cell that nobody reads
     <= BUFFERED    a sealed MemTable of an epoch in flight: BUFFERED - n is that of the n-th epoch; `input` is its table id
 
 Leaf inputs: SPLITS and BACKFILL (JSON, what an actor reads by itself), ROWS and BACKFILL_ROWS (chunks that Spark's own reader made),
@@ -22,11 +21,10 @@ import pyarrow as pa
 from jobs.chunk import WEIGHT
 from statestore.vnode import vnodes_of
 
-FLUSH, REPORT, FAILURE, SST, NOTHING, BUFFERED = -1, -2, -3, -4, -5, -16
+FLUSH, REPORT, FAILURE, SST, BUFFERED = -1, -2, -3, -4, -16
 SPLITS, BACKFILL, ROWS, BACKFILL_ROWS, ENTRIES, TICK = -1, -2, -3, -4, -5, -6
 
 CELL_SCHEMA = pa.schema([("slot", pa.int32()), ("fragment", pa.int32()), ("input", pa.int32()), ("chunk", pa.binary())])
-CELL_DDL = "slot int, fragment int, input int, chunk binary"
 MAX_CELL_BYTES = 32 << 20
 COMPRESSED_BYTES = 64 << 10  # larger tables are compressed here: five copies between two processes and a shuffle carry less
 

@@ -1,6 +1,7 @@
 """The levels of one epoch as Spark runs them: cells through an exchange into actors, level after level, then the flush."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -11,20 +12,19 @@ import pyarrow.compute as pc
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-from jobs.actor import Entry, EpochTask, FragmentReport, cells_of, flush_cells, flush_function, level_function, tables_read
+from jobs.actor import UPLOADING_UNITS, Entry, EpochTask, FragmentReport, cells_of, flush_cells, flush_function, level_function, tables_read
 from jobs.barrier import Base, replay
 from jobs.exchange import (
     BACKFILL,
     BACKFILL_ROWS,
     BUFFERED,
-    CELL_DDL,
     CELL_SCHEMA,
     ENTRIES,
     FAILURE,
     FLUSH,
-    NOTHING,
     REPORT,
     ROWS,
     SPLITS,
@@ -57,6 +57,11 @@ SMALL_INPUT_BYTES, SMALL_INPUT_ROWS = 8 << 20, 200_000  # of files, of inserts: 
 FLUSH_TASK_BYTES = 512 << 20  # that one task merges: few tasks make few SSTs
 MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
 
+#: Of a cell, as Spark's own type: a DDL text would be parsed, by the JVM, for every level of every epoch.
+CELL_TYPE = from_arrow_schema(CELL_SCHEMA)
+
+Level = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
 
 @dataclass(frozen=True, slots=True)
 class HeldCells:
@@ -78,12 +83,14 @@ class HeldCells:
 class Levels:
     """An epoch's levels, planned and not yet run: `cells` is what comes out of the last one.
 
-    Where little is expected to be sealed, the driver merges and uploads it: one exchange less. Actors upload themselves what is more.
+    Where little is expected to be sealed, the driver merges and uploads it: one exchange less. Actors upload themselves what is more, and
+    so they do wherever there are no more than UPLOADING_UNITS of them.
     """
 
     objects: ObjectStore
     task: "Broadcast[EpochTask]"
     small: bool
+    units: int  # that run them
     cells: DataFrame
     read: Sequence[tuple[CreateSource, Sequence[PinnedFile]]]  # by Spark's own reader
 
@@ -99,16 +106,15 @@ class Levels:
         """Run the levels alone and keep what they sealed: reports, SSTs that were uploaded where they were sealed, and the rest."""
         epoch = self.task.value.epoch
         with self._told():
-            if self.small:
+            if self.small or self.units <= UPLOADING_UNITS:  # little is sealed, or nothing of it travels
                 found = self.cells.toArrow()
                 sealed = found.filter(pc.equal(found["fragment"], FLUSH))
                 held = HeldCells(epoch, sealed, _tables(found), sealed.nbytes)
             else:
                 kept = self.cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
-                is_sealed = F.col("fragment") == FLUSH
-                answer = F.when(~is_sealed, F.col("chunk")).alias("chunk")
-                size = F.when(is_sealed, F.octet_length("chunk")).alias("size")
-                found = kept.select("fragment", "input", answer, size).toArrow()
+                answer = f"if(fragment = {FLUSH}, NULL, chunk) AS chunk"
+                size = f"if(fragment = {FLUSH}, octet_length(chunk), NULL) AS size"
+                found = kept.selectExpr("fragment", "input", answer, size).toArrow()
                 held = HeldCells(epoch, kept, _tables(found), pc.sum(found["size"]).as_py() or 0)
         try:
             return *read_answers(found), held
@@ -122,9 +128,9 @@ class Levels:
             return []
         if isinstance(held.cells, DataFrame):
             known, tasks = self.task, -(-held.nbytes // FLUSH_TASK_BYTES)
-            sealed = held.cells.filter(F.col("fragment") == FLUSH).repartition(tasks, "slot")
+            sealed = held.cells.filter(f"fragment = {FLUSH}").repartition(tasks, "slot")
             with self._told():
-                return read_answers(sealed.mapInArrow(flush_function(lambda: known.value), CELL_DDL).toArrow())[1]
+                return read_answers(sealed.mapInArrow(flush_function(lambda: known.value), CELL_TYPE).toArrow())[1]
         return flush_cells(self.objects, self.task.value, held.cells.to_batches())
 
     def close(self) -> None:
@@ -180,17 +186,23 @@ def plan_levels(
     frame: DataFrame | None = None
     for level in range(len(plan.levels)):
         arriving = [*([] if frame is None else [frame]), *rows.get(level, ()), *_buffered(held, tables_read(plan, level))]
-        routed = reduce(DataFrame.unionByName, arriving).repartitionById(units, F.col("slot")) if arriving else _nothing(spark, units)
-        frame = routed.mapInArrow(level_function(lambda: known.value, level), CELL_DDL)
+        actors = level_function(lambda: known.value, level)
+        if arriving:
+            frame = reduce(DataFrame.unionByName, arriving).repartitionById(units, F.col("slot")).mapInArrow(actors, CELL_TYPE)
+        else:
+            frame = spark.range(0, units, 1, units).mapInArrow(_without_cells(actors), CELL_TYPE)
     assert frame is not None, "a plan has levels"
-    return Levels(meta.objects, known, small, frame, tuple(leaf.read))
+    return Levels(meta.objects, known, small, len(set(version.mapping.units)), frame, tuple(leaf.read))
 
 
-def _nothing(spark: SparkSession, units: int) -> DataFrame:
-    """A partition a unit, of cells that nobody reads: the units' first level needs no more than what the driver gave them."""
-    return spark.range(0, units, 1, units).select(
-        F.col("id").cast("int").alias("slot"), F.lit(NOTHING).alias("fragment"), F.lit(0).alias("input"), F.lit(b"").alias("chunk")
-    )
+def _without_cells(actors: Level) -> Level:
+    """A level to which nothing comes but what the driver gave it: of the frame below it, only the partitions count, one a unit."""
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        deque(numbers, maxlen=0)
+        return actors(iter(()))
+
+    return run
 
 
 def _is_small(barrier: Barrier, changes: Mapping[int, Sequence[Entry]]) -> bool:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
@@ -94,9 +95,13 @@ def _quiet() -> Mapping[str, str]:
     return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
 
 
+_beside: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
+
+
 def epoch_session(spark: SparkSession) -> SparkSession:
-    """A session beside the user's own, on the same Spark application, with what an epoch needs; cheap, and nothing of theirs changes."""
-    session = spark.newSession()
-    for name, value in {**REQUIRED, **EPOCH}.items():
-        session.conf.set(name, value)
+    """A session beside the user's own, on the same Spark application, with what an epoch needs. Nothing of theirs changes; made once."""
+    if (session := _beside.get(spark)) is None:
+        session = _beside[spark] = spark.newSession()
+        for name, value in {**REQUIRED, **EPOCH}.items():
+            session.conf.set(name, value)
     return session
