@@ -278,6 +278,7 @@ class _Pinning:
     run: dict[str, str]
     only_skipped: bool = False  # take no files but those to be skipped: which others are due, only a run knows
     listings: dict[str, tuple[ListedFile, ...]] = field(default_factory=dict)  # by path: a barrier is decided on one listing of each
+    pinned: dict[tuple[int, int], tuple[PinnedFile, ...]] = field(default_factory=dict)  # by relation and room; asked for twice
 
     @property
     def version(self) -> HummockVersion:
@@ -325,6 +326,11 @@ class _Pinning:
         )
 
     def _pin(self, relation: Relation, max_bytes: int) -> tuple[PinnedFile, ...]:
+        if (found := self.pinned.get((relation.id, max_bytes))) is None:
+            found = self.pinned[relation.id, max_bytes] = self._pin_anew(relation, max_bytes)
+        return found
+
+    def _pin_anew(self, relation: Relation, max_bytes: int) -> tuple[PinnedFile, ...]:
         definition = definition_of(relation)
         assert isinstance(definition, SourceDefinition)
         options = definition.statement.options

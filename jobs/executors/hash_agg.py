@@ -64,7 +64,8 @@ class HashAggExecutor:
         keys, change = group_partials(self._layout, chunk, len(node.keys)) if node.partial else group_rows(self._layout, chunk, node.keys)
         located = self._values.locate(_groups(keys))  # from here on all is in the state's order, and so is the view's change
         keys = [located.take(key) for key in keys]
-        change = [[located.take(column) for column in state] for state in change]
+        moved = {id(column): located.take(column) for state in change for column in state}  # some slots share a column
+        change = [[moved[id(column)] for column in state] for state in change]
         groups = _groups(keys)
         found = self._values.get_located(located)
         before = self._layout.split(found.rows.columns[len(keys) :])

@@ -128,10 +128,13 @@ def _in_key_order(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> _Or
         gone, come = rows.slice(0, count), rows.slice(count)
     else:
         gone, come = rows.filter(pa.array(goes)), rows.filter(pa.array(~goes))
-    if (here := table.locate_ordered(come.select(list(key)))) is None or (left := table.locate_ordered(gone.select(list(key)))) is None:
+    arriving, leaving = come.select(list(key)), gone.select(list(key))
+    if (here := table.locate_ordered(arriving)) is None:
         return None
-    if left.keys.equals(here.keys):
+    if leaving.equals(arriving):  # the usual: all of them are updates
         return _Ordered(gone, come, here, np.arange(count))
+    if (left := table.locate_ordered(leaving)) is None:
+        return None
     if count == 0 or not len(here.keys):
         return _Ordered(gone, come, here, np.full(count, -1, np.int64))
     place, found = SortedKeys(here.keys).find(Probes(left.keys), slice(None))

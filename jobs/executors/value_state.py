@@ -309,7 +309,7 @@ def _narrow(wide: Int128, rows: int) -> I64 | None:
 
 
 def _zero_for_null(values: State) -> State:
-    return [pc.fill_null(v, 0) for v in values]
+    return [pc.fill_null(v, 0) if v.null_count else v for v in values]
 
 
 def _where_there(weights: I64, column: pa.Array) -> I64:
