@@ -25,7 +25,7 @@ class GroupBy:
     epochs: int = 8
     auctions: int = 500_000
     runs: int = 3
-    warm_runs: int = 2  # whole ones, so that the JVM has compiled what both sides run again and again
+    warm_runs: int = 4  # whole ones: the JVM goes on compiling for long what both sides run again and again
 
 
 def compare_group_by(spark: SparkSession, scratch: Path, size: GroupBy, progress: Callable[[str], None]) -> list[Comparison]:
