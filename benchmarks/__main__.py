@@ -33,8 +33,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=description, epilog=alone)
     choices = ["all", "group-by", "small-epoch", "train"]
     parser.add_argument("which", nargs="?", choices=choices, default="all", help="which benchmark (all)")
-    parser.add_argument("--bids", type=int, default=10_000_000, help="group-by: events in all")
-    parser.add_argument("--epochs", type=int, default=8, help="group-by: files, and so epochs")
+    parser.add_argument("--bids", type=int, default=20_000_000, help="group-by: events in all")
+    parser.add_argument("--epochs", type=int, default=16, help="group-by: files, and so epochs")
     parser.add_argument("--auctions", type=int, default=500_000, help="group-by: groups")
     parser.add_argument("--runs", type=int, default=3, help="group-by: runs of each side")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="small-epoch: sizes of the table")

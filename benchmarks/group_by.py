@@ -21,11 +21,11 @@ QUERY = "SELECT auction, count(*) AS bids, sum(price) AS total FROM bids GROUP B
 class GroupBy:
     """Sizes of the benchmark; the defaults are the design's: 1.25 M events an epoch touch 460 K of 500 K groups."""
 
-    bids: int = 10_000_000
-    epochs: int = 8
+    bids: int = 20_000_000
+    epochs: int = 16
     auctions: int = 500_000
     runs: int = 3
-    warm_runs: int = 4  # whole ones: the JVM goes on compiling for long what both sides run again and again
+    warm_runs: int = 2  # whole ones: the JVM goes on compiling for long what both sides run again and again
 
 
 def compare_group_by(spark: SparkSession, scratch: Path, size: GroupBy, progress: Callable[[str], None]) -> list[Comparison]:
