@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from jobs.pipeline import Pipeline, load_pipeline
+from jobs.quality_index import Result, add_result
 from jobs.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
 from statestore.errors import InputError, TussockError
 from statestore.meta.version import HummockVersion
@@ -171,12 +172,17 @@ class QualityGate:
         rows = rows.persist()
         try:
             with _quiet():
-                result = self._run(suite, part, rows, epoch, list(suite.key or key))
-            return Found(rows.count(), tuple(_failures(result.results, suite.file)))
+                result, page = self._run(suite, part, rows, epoch, list(suite.key or key))
+            found = Found(rows.count(), tuple(_failures(result.results, suite.file)))
+            add_result(self.docs, Result(epoch, part.name, suite.view, found.rows, len(part.items), len(found.failures), page))
+            return found
         finally:
             rows.unpersist()
 
-    def _run(self, suite: Suite, part: Part, rows: "DataFrame", epoch: int, key: list[str]) -> "ExpectationSuiteValidationResult":
+    def _run(
+        self, suite: Suite, part: Part, rows: "DataFrame", epoch: int, key: list[str]
+    ) -> "tuple[ExpectationSuiteValidationResult, str]":
+        """The result, and its page as the index names it."""
         import great_expectations as gx
         from great_expectations.core.run_identifier import RunIdentifier
         from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
@@ -206,9 +212,11 @@ class QualityGate:
             result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[1])
         suite_id = ExpectationSuiteIdentifier(part.name)
         result_id = ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id)
-        pages: Any = [result_id, suite_id]  # these and the index, however long the history is
-        context.build_data_docs(site_names=["docs"], resource_identifiers=pages)
-        return result
+        pages: Any = [result_id, suite_id]  # these, however long the history is; the index is our own
+        context.build_data_docs(site_names=["docs"], resource_identifiers=pages, build_index=False)
+        (site,) = context.get_docs_sites_urls(resource_identifier=result_id, site_name="docs")
+        address = site["site_url"] or ""
+        return result, address.removeprefix(f"file://{self.docs.resolve()}/")
 
 
 def validate_epoch(

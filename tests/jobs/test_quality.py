@@ -24,6 +24,7 @@ from jobs.quality import (
     stays_published,
     validate_epoch,
 )
+from jobs.quality_index import Result, add_result
 from jobs.retention import Retention
 from jobs.session import Session
 from jobs.suite import QualitySuiteError, read_suite
@@ -62,9 +63,25 @@ def delays(spark: SparkSession) -> DataFrame:
 def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_unique", column="carrier"))
     assert checked(gate, delays, file, ["carrier"]) == Found(rows=3, failures=())
-    assert (tmp_path / "docs/index.html").exists()
     (page,) = (tmp_path / "docs/validations/delays").rglob("*.html")
     assert f"epoch-{EPOCH}" in str(page)
+    index = (tmp_path / "docs/index.html").read_text()
+    assert f'href="{page.relative_to(tmp_path / "docs")}">all 1 passed</a>' in index
+    assert "<script" not in index
+    assert "http" not in index
+
+
+def test_the_index_lists_every_epochs_result_once_the_newest_first(tmp_path: Path) -> None:
+    first = Result(EPOCH, "delays", "delays", 3, 2, 1, "validations/a.html")
+    later = Result(EPOCH + (86_400_000 << 16), "delays", "<delays>", 1_234, 2, 0, 'b".html')
+    for result in (first, later, msgspec.structs.replace(first, failed=0), first):
+        add_result(tmp_path, result)
+    index = (tmp_path / "index.html").read_text()
+    assert index.index("all 2 passed") < index.index("1 of 2 failed")
+    assert index.count("<tr><td>") == 2
+    assert "<td>&lt;delays&gt;</td>" in index
+    assert 'href="b&quot;.html"' in index
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["index.html", "results.jsonl"]
 
 
 def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
