@@ -13,6 +13,7 @@ import argparse
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -248,7 +249,7 @@ def _while_beating(session: SparkSession, work: Callable[[], T], beat: Beat) -> 
     """What `work`, a job of `session`, returns or raises. It runs in a thread of its own; this one waits and beats, and takes the job along
     when it is stopped."""
     answer: Future[T] = Future()
-    tag = "tussock-compaction"
+    tag = f"tussock-compaction-{uuid.uuid4()}"  # another compaction of this application is not to be taken along
 
     def target() -> None:
         try:
