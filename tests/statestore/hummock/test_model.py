@@ -29,15 +29,6 @@ _PHASES = (Phase.generate, Phase.shrink)
 class _OneAfterTheOther:
     """What a thread pool does, in this thread."""
 
-    def __init__(self, threads: int) -> None:
-        pass
-
-    def __enter__(self) -> "_OneAfterTheOther":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
     def map(self, act: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         return map(act, items)
 
@@ -51,7 +42,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     monkeypatch.setattr(sst_writer, "_MIN_ROWS", 1)
     monkeypatch.setattr(sst_writer, "BLOCKS_PER_PARTITION", 3)
     monkeypatch.setattr(sst_writer, "_WHOLE", 0)
-    monkeypatch.setattr(range_reader, "ThreadPoolExecutor", _OneAfterTheOther)
+    monkeypatch.setattr(range_reader, "_threads_of", lambda process: _OneAfterTheOther())
     monkeypatch.setattr(disk_cache, "process_settings", lambda: DiskCacheSettings("off" if StoreMachine.disk is None else "on"))
     monkeypatch.setattr(disk_cache, "process_disk_cache", lambda: StoreMachine.disk)
     monkeypatch.setattr(StoreMachine, "folder", tmp_path, raising=False)
