@@ -55,6 +55,7 @@ from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.shared_buffer import Load, SharedBuffer
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import TableSchema
+from statestore.meta.statement_log import read_payload
 from statestore.meta.version import HummockVersion, SstInfo
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
@@ -345,7 +346,7 @@ class _Unit:
             yield make_chunk(rows.columns, pa.array(np.ones(rows.num_rows, np.int64)))
 
     def _payload(self, name: str) -> pa.Table:
-        return pa.ipc.open_stream(_objects(self.task.store_uri).get(name)).read_all()
+        return pa.ipc.open_stream(read_payload(_objects(self.task.store_uri), name)).read_all()
 
     # --- state -------------------------------------------------------------------------------------------------------------------
 

@@ -92,16 +92,6 @@ class StatementLog:
             raise DamagedDocumentError(name, "its bytes are not those it is named after")
         return name
 
-    def get_payload(self, name: str) -> bytes:
-        """The bytes of a payload, checked against its name. Raises DamagedDocumentError."""
-        try:
-            data = self._objects.get(name)
-        except ObjectNotFoundError as err:
-            raise DamagedDocumentError(name, "it is missing, though an entry of the log rests on it") from err
-        if not name.endswith("/" + hash_of(data)):
-            raise DamagedDocumentError(name, f"its {len(data)} bytes are not those it is named after")
-        return data
-
     def _entry(self, position: int) -> LogEntry:
         return require_document(self._objects, log_name(position), LogEntry)
 
@@ -111,3 +101,17 @@ class StatementLog:
         except ObjectNotFoundError:
             return False
         return True
+
+
+def read_payload(objects: ObjectStore, name: str) -> bytes:
+    """The bytes of a payload, checked against its name. One GET. Raises DamagedDocumentError where it is missing or changed.
+
+    The one way to read a payload, for drivers and actors alike: its bytes carry no checksum of their own.
+    """
+    try:
+        data = objects.get(name)
+    except ObjectNotFoundError as err:
+        raise DamagedDocumentError(name, "it is missing, though an entry of the log rests on it") from err
+    if not name.endswith("/" + hash_of(data)):
+        raise DamagedDocumentError(name, f"its {len(data)} bytes are not those it is named after")
+    return data

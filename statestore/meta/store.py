@@ -20,7 +20,7 @@ from statestore.meta.names import barrier_name, data_prefix, manifest_name
 from statestore.meta.pin import LEASE_MS, Pin, delete_pins, list_pins, pin_stands, write_pin
 from statestore.meta.readable import check_readable, readable_epochs, retained_floor
 from statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
-from statestore.meta.statement_log import LogEntry, StatementLog
+from statestore.meta.statement_log import LogEntry, StatementLog, read_payload
 from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
 from statestore.meta.version_log import VersionLog
 from statestore.objectstore.base import ObjectStore
@@ -385,7 +385,7 @@ class MetaStore:
 
     def get_payload(self, name: str) -> bytes:
         """The bytes of a payload, checked against its name. Raises DamagedDocumentError."""
-        return self._log.get_payload(name)
+        return read_payload(self.objects, name)
 
     # --- inside
 
