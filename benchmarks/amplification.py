@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.compaction import compact
+from jobs.upkeep.compaction import compact
 from statestore.hummock.amplification import read_amplification, written_bytes
 from statestore.hummock.compaction_picker import CompactionOptions
 from statestore.hummock.ingest import batch_ingest

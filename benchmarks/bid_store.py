@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.compaction import compact, compact_with_spark
-from jobs.reader import open_table, stored_table
-from jobs.retention import Retention
+from jobs.catalog.reader import open_table, stored_table
+from jobs.driver.summary import EpochSummary
 from jobs.session import Session
-from jobs.summary import EpochSummary
-from jobs.vacuum import apply_retention, sweep
+from jobs.settings.retention import Retention
+from jobs.upkeep.compaction import compact, compact_with_spark
+from jobs.upkeep.vacuum import apply_retention, sweep
 from statestore.meta.store import MetaStore
 from statestore.meta.version import SstInfo
 

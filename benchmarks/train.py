@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from benchmarks.report import Comparison, Series
 from benchmarks.store.latency import read_log
-from jobs.barrier import inject
-from jobs.epoch import run_epoch
+from jobs.driver.barrier import inject
+from jobs.driver.epoch import run_epoch
+from jobs.driver.train import DEPTH, Train
 from jobs.session import Session
-from jobs.train import DEPTH, Train
 
 BY_AUCTION = "SELECT auction, count(*) AS bids, sum(price) AS total, max(price) AS best FROM bids GROUP BY auction"
 BY_CLASS = "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"

@@ -11,7 +11,7 @@ from tussock_operators import PARAMS, commit_version, inject_barrier, publish_vi
 from tussock_steps import pipelines_folder
 from tussock_timetable import IntervalsUntil
 
-from jobs.pipeline import Pipeline, load_pipeline, pipeline_names
+from jobs.settings.pipeline import Pipeline, load_pipeline, pipeline_names
 
 
 def epoch_dag(pipeline: Pipeline) -> DAG:

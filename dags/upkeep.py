@@ -11,7 +11,7 @@ from airflow.timetables.trigger import CronTriggerTimetable
 from tussock_steps import pipelines_folder
 from tussock_upkeep import PARAMS, compact, raise_floor, vacuum
 
-from jobs.pipeline import Pipeline, load_pipeline, pipeline_names
+from jobs.settings.pipeline import Pipeline, load_pipeline, pipeline_names
 
 
 def upkeep_dag(pipeline: Pipeline) -> DAG:

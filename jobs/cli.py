@@ -13,21 +13,22 @@ from typing import TextIO
 
 import pyarrow as pa
 
-from jobs.barrier import MAX_EPOCH_BYTES, Change, abandon, inject, logged_statements
-from jobs.cli_parser import Run, build_parser
-from jobs.compaction import run_compact
-from jobs.epoch import advance, interval_of
-from jobs.pipeline import Pipeline, find_pipeline
-from jobs.process import open_meta, store_address
-from jobs.reader import open_table
-from jobs.retention import Retention
+from jobs.catalog.reader import open_table
+from jobs.catalog.statement_log import logged_statements
+from jobs.driver.barrier import MAX_EPOCH_BYTES, Change, abandon, inject
+from jobs.driver.epoch import advance, interval_of
+from jobs.driver.summary import EpochSummary, show_summary
+from jobs.driver.train import DEPTH
 from jobs.session import PausedViewWarning, Session
+from jobs.settings.pipeline import Pipeline, find_pipeline
+from jobs.settings.process import open_meta, store_address
+from jobs.settings.retention import Retention
+from jobs.shell.cli_parser import Run, build_parser
+from jobs.shell.store_care import run_pin_add, run_pin_list, run_pin_remove, run_scrub
 from jobs.sources.listing import absolute_path
 from jobs.spark import debugging, spark_session
-from jobs.summary import EpochSummary, show_summary
-from jobs.train import DEPTH
-from jobs.upkeep import run_pin_add, run_pin_list, run_pin_remove, run_scrub
-from jobs.vacuum import run_vacuum
+from jobs.upkeep.compaction import run_compact
+from jobs.upkeep.vacuum import run_vacuum
 from statestore.errors import InputError, MustStopError, TussockError
 from statestore.meta.errors import AlreadyInitialisedError
 from statestore.meta.store import MetaStore
@@ -200,7 +201,7 @@ def _explain(chosen: argparse.Namespace) -> None:
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))
         return
-    from jobs.barrier import pending_catalog
+    from jobs.catalog.statement_log import pending_catalog
     from jobs.plan.definition import find
     from jobs.plan.explain import explain_relation
 
@@ -211,8 +212,8 @@ def _explain(chosen: argparse.Namespace) -> None:
 
 
 def _show(chosen: argparse.Namespace) -> None:
-    from jobs.barrier import pending_catalog
-    from jobs.session import show
+    from jobs.catalog.statement_log import pending_catalog
+    from jobs.shell.show import show
     from jobs.sql.statements import Show
 
     meta = _meta(chosen)

@@ -22,14 +22,15 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.barrier import MAX_EPOCH_BYTES, PendingCatalog, inject, statement_text
-from jobs.epoch import run_epoch
-from jobs.failure import carried_failure
+from jobs.catalog.reader import NoStoredRowsError, relation_frame
+from jobs.catalog.statement_log import PendingCatalog, statement_text
+from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
+from jobs.driver.epoch import run_epoch
+from jobs.driver.summary import EpochSummary, Progress
 from jobs.plan.checks import check_statement
-from jobs.plan.definition import SourceDefinition, TableDefinition, apply_statement, definition_of, find, output_of
-from jobs.plan.explain import explain_relation
-from jobs.process import open_meta, store_address
-from jobs.reader import NoStoredRowsError, relation_frame
+from jobs.plan.definition import apply_statement, output_of
+from jobs.settings.process import open_meta, store_address
+from jobs.shell.show import explain, show
 from jobs.sources.listing import Interval, absolute_path, list_files, open_file
 from jobs.sources.pins import RangeFile
 from jobs.spark import build_spark
@@ -44,7 +45,6 @@ from jobs.sql.statements import (
     BoundInsert,
     BoundInsertSelect,
     CreateSource,
-    CreateView,
     Delete,
     Explain,
     Insert,
@@ -53,7 +53,7 @@ from jobs.sql.statements import (
     Statement,
     Update,
 )
-from jobs.summary import EpochSummary, Progress
+from jobs.wire.failure import carried_failure
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.errors import NotInitialisedError
@@ -324,42 +324,6 @@ def _told_as_ours(source: SourceText) -> Iterator[None]:
         if isinstance(cause, PythonException):  # a worker failed in a way of its own: nothing that another SQL would help
             raise cause from None
         raise
-
-
-def show(catalog: Catalog, statement: Show) -> pa.Table:
-    """The answer to SHOW: relations with their kind, columns and, where one is paused, since when; or one relation's columns, or the
-    statement that made it."""
-    if statement.name is not None:
-        relation = find(catalog, statement.name)
-        if statement.what == "columns":
-            return pa.table({"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]})
-        return pa.table({"statement": [_created_by(relation)]})
-    kinds = {"sources": ("source",), "tables": ("table",), "views": ("view",)}.get(statement.what, ("source", "table", "view"))
-    found = [r for r in catalog.live() if r.kind in kinds]
-    columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
-    states = ["" if r.paused is None else f"paused since epoch {r.paused}" for r in found]
-    return pa.table({"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states})
-
-
-def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
-    """The answer to EXPLAIN: how the view would be maintained if it were created now."""
-    name = statement.name or "_query"
-    view = CreateView(name, statement.sql, statement.plan)
-    planned = apply_statement(catalog, view, epoch)
-    return explain_relation(planned, find(planned, name))
-
-
-def _created_by(relation: Relation) -> str:
-    match definition_of(relation):
-        case SourceDefinition(statement):
-            fields = ", ".join(f"{f.name} {f.type}" for f in statement.fields)
-            options = ", ".join(f"{k} '{v}'" for k, v in statement.options.items())
-            return f"CREATE SOURCE {relation.name} ({fields}) USING {statement.format} OPTIONS ({options})"
-        case TableDefinition(statement):
-            fields = ", ".join(f"{f.name} {f.type}" for f in statement.fields)
-            return f"CREATE TABLE {relation.name} ({fields}, PRIMARY KEY ({', '.join(statement.fields[k].name for k in statement.key)}))"
-        case view:
-            return f"CREATE MATERIALIZED VIEW {relation.name} AS {view.sql}"
 
 
 def _exists(store: str) -> bool:

@@ -6,93 +6,12 @@ what nobody can read or commit any more is removed. Safe beside epochs, compacti
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from jobs.process import open_meta
-from jobs.retention import Retention, duration_ms
+from jobs.settings.process import open_meta
+from jobs.settings.retention import Retention
+from jobs.upkeep.vacuum import add_arguments, run_vacuum
 from statestore.errors import TussockError
-from statestore.hummock.vacuum import VacuumReport, vacuum
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectInfo
-from statestore.objectstore.local import LocalObjectStore
-
-Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaning:
-    """What one run did."""
-
-    floor: int  # the oldest epoch that a reader may name now
-    closed_tasks: tuple[int, ...]  # compaction tasks whose lease was over
-    vacuumed: VacuumReport
-    temporary: tuple[ObjectInfo, ...]  # files that killed processes left in a local store
-
-
-def clean(meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = lambda _: None) -> Cleaning:
-    """Apply retention and vacuum the store.
-
-    Args:
-        dry_run: change nothing; what is found is what could go with the floor where it is.
-
-    Raises: SettingError for a retention that keeps nothing; errors of the object store. Run again, it goes on.
-    """
-    closed = () if dry_run else apply_retention(meta, retention)
-    return sweep(meta, closed, dry_run=dry_run, progress=progress)
-
-
-def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
-    """Close compaction tasks whose compactor is gone, and raise the floor to what retention keeps. Returns the ids of those tasks.
-
-    Raises: SettingError for a retention that keeps nothing.
-    """
-    closed = meta.close_lapsed_compactions()
-    meta.retain(retention.keep_epochs, retention.keep_ms)
-    return closed
-
-
-def sweep(
-    meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = lambda _: None
-) -> Cleaning:
-    """Remove what is of no use with the floor where it is. `closed`: tasks that were closed before, for the report."""
-    report = vacuum(meta, dry_run=dry_run, progress=progress)
-    temporary = meta.objects.sweep_temporary(dry_run=dry_run) if isinstance(meta.objects, LocalObjectStore) else ()
-    return Cleaning(meta.latest().min_readable_epoch, closed, report, temporary)
-
-
-def show_cleaning(done: Cleaning, *, names: bool) -> str:
-    """What a run did, as text; with `names`, a line for each object."""
-    report = done.vacuumed
-    lines = [f"{found.size:>12,}  {found.name}  {found.reason}" for found in report.garbage] if names else []
-    lines += [f"{found.size:>12,}  {found.name}  left by a killed process" for found in done.temporary] if names else []
-    if done.closed_tasks:
-        lines.append(f"closed compaction tasks {', '.join(map(str, done.closed_tasks))}: their leases were over")
-    lines += [f"left alone: {name}, which is not named as an object of the store is" for name in report.unknown]
-    count, size = len(report.garbage) + len(done.temporary), report.garbage_bytes + sum(found.size for found in done.temporary)
-    pending = f", {report.pending_objects:,} of them not committed yet" if report.pending_objects else ""
-    lines.append(f"{'removed' if report.removed else 'could remove'} {count:,} objects, {size:,} bytes")
-    lines.append(f"data/ holds {report.kept_objects:,} objects in use, {report.kept_bytes:,} bytes{pending}")
-    lines.append(f"the oldest readable epoch is {done.floor}")
-    return "\n".join(lines)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that `tussock vacuum` and this module share."""
-    keep = "every moment of so long ago stays readable, such as 36h or 7d (default: the pipeline's, or 1d)"
-    parser.add_argument("--keep", metavar="SPAN", help=keep)
-    parser.add_argument("--keep-epochs", type=int, metavar="N", help="and the last N published epochs (default: the pipeline's, or 1)")
-    parser.add_argument("--dry-run", action="store_true", help="only list what could go, with reasons and sizes")
-
-
-def run_vacuum(meta: MetaStore, chosen: argparse.Namespace, usual: Retention) -> None:
-    """`tussock vacuum`. `usual`: what the options, where they are left out, stand for."""
-    retention = Retention(
-        usual.keep_epochs if chosen.keep_epochs is None else chosen.keep_epochs,
-        usual.keep_ms if chosen.keep is None else duration_ms(chosen.keep),
-    )
-    done = clean(meta, retention, dry_run=chosen.dry_run, progress=lambda line: print(line, file=sys.stderr, flush=True))
-    print(show_cleaning(done, names=chosen.dry_run))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

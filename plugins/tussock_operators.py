@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 from tussock_archive import build_archive
 
-from jobs.pipeline import Pipeline
+from jobs.settings.pipeline import Pipeline
 from statestore.errors import DamagedError, InputError
 
 SPARK_CONNECTION = "spark_default"

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from jobs.pipeline import Pipeline, find_pipeline
+from jobs.settings.pipeline import Pipeline, find_pipeline
 
 if TYPE_CHECKING:
     from jobs.sources.listing import Interval
@@ -40,7 +40,7 @@ def pipelines_folder() -> Path:
 
 def open_meta(pipeline: Pipeline) -> "MetaStore":
     """The pipeline's store, for this process. Raises NotInitialisedError when `tussock apply` has not been run yet."""
-    from jobs import process
+    from jobs.settings import process
 
     meta = process.open_meta(pipeline.store)
     _ = meta.settings  # a missing store is told here, by its own name
@@ -62,7 +62,7 @@ def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping
 
     A barrier that is open already, whoever's it is, comes first: the epoch job finishes it, and then takes in this run's interval.
     """
-    from jobs.barrier import inject as inject_barrier
+    from jobs.driver.barrier import inject as inject_barrier
 
     pipeline = find_pipeline(name, pipelines_folder())
     barrier = inject_barrier(open_meta(pipeline), interval_of(pipeline, start, end), pipeline.epoch.max_bytes, dict(run))
@@ -87,7 +87,7 @@ def suites_of(name: str) -> tuple[Path, ...]:
 
 def gate_failure(name: str, epoch: int) -> str | None:
     """What the quality gate holds against `epoch`, for people; None where it passed or was not asked."""
-    from jobs.quality import QualityGateError, read_record
+    from jobs.gate.gate import QualityGateError, read_record
 
     record = read_record(open_meta(find_pipeline(name, pipelines_folder())).objects, epoch)
     return None if record is None or record.passed else str(QualityGateError(record))
@@ -100,7 +100,7 @@ def publish(name: str, epoch: int) -> Publication:
         QualityGateError: a suite failed; readers go on seeing the epoch before.
         MissingRecordError: the pipeline has suites, and nobody ran them at this epoch.
     """
-    from jobs.quality import require_passed, stays_published
+    from jobs.gate.gate import require_passed, stays_published
 
     meta = open_meta(find_pipeline(name, pipelines_folder()))
     record = require_passed(meta.objects, epoch) if suites_of(name) else None
@@ -118,7 +118,7 @@ def publish(name: str, epoch: int) -> Publication:
 
 def retain(name: str) -> dict[str, str]:
     """Apply the pipeline's retention: nobody starts to read below the floor from here on. Never goes back."""
-    from jobs.vacuum import apply_retention
+    from jobs.upkeep.vacuum import apply_retention
 
     pipeline = find_pipeline(name, pipelines_folder())
     meta = open_meta(pipeline)
@@ -129,14 +129,14 @@ def retain(name: str) -> dict[str, str]:
 
 def compaction_due(name: str) -> tuple[str, ...]:
     """Why the pipeline's store is to be compacted, most urgent first; empty: nothing is due."""
-    from jobs.compaction import due
+    from jobs.upkeep.compaction import due
 
     return tuple(pick.reason for pick in due(open_meta(find_pipeline(name, pipelines_folder()))))
 
 
 def vacuum(name: str) -> dict[str, str | int]:
     """Remove what nobody can read or commit any more. Returns how much that was, and what the store holds now."""
-    from jobs.vacuum import sweep
+    from jobs.upkeep.vacuum import sweep
 
     done = sweep(open_meta(find_pipeline(name, pipelines_folder()))).vacuumed
     return {"removed objects": len(done.garbage), "removed bytes": done.garbage_bytes, "kept bytes": done.kept_bytes}

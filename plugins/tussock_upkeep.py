@@ -12,7 +12,7 @@ import tussock_steps as steps
 from airflow.sdk import Param, task
 from tussock_operators import SubmitJob, no_retry
 
-from jobs.pipeline import Pipeline
+from jobs.settings.pipeline import Pipeline
 
 POOL = "default_pool"
 

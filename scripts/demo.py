@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from jobs.cli import table_text  # noqa: E402
-from jobs.pipeline import Pipeline, find_pipeline  # noqa: E402
-from jobs.process import open_meta  # noqa: E402
 from jobs.session import Session  # noqa: E402
+from jobs.settings.pipeline import Pipeline, find_pipeline  # noqa: E402
+from jobs.settings.process import open_meta  # noqa: E402
 from jobs.sql.script import split_script  # noqa: E402
 from pipelines.flights import load  # noqa: E402
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "plugins"))
 from tussock_operators import SPARK_CONNECTION, pool_of  # noqa: E402
 from tussock_steps import pipelines_folder  # noqa: E402
 
-from jobs.pipeline import pipeline_names  # noqa: E402
+from jobs.settings.pipeline import pipeline_names  # noqa: E402
 
 # The second number lets Spark retry a task; plain local[2] retries nothing.
 LOCAL_SPARK = Connection(conn_id=SPARK_CONNECTION, conn_type="spark", host="local[2,4]", extra='{"deploy-mode": "client"}')

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.store.engine import CACHE_BYTES, SST_BYTES, TABLE, VNODES, storage_keys, storage_prefixes
-from jobs.compaction import compact
+from jobs.upkeep.compaction import compact
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch

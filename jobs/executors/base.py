@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.chunk import WEIGHT
+from jobs.wire.chunk import WEIGHT
 from statestore.errors import DamagedError
 from statestore.hummock.key import encode_keys
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
@@ -30,7 +30,7 @@ class Executor(Protocol):
     """One operator of one actor. Its state is in the StateTables it was built with; the caller seals them when the epoch is done."""
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Take one chunk per input (jobs.chunk), all of the epoch, and return what changes downstream, netted."""
+        """Take one chunk per input (jobs.wire.chunk), all of the epoch, and return what changes downstream, netted."""
         ...
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.chunk import WEIGHT
 from jobs.executors.base import halves, net, state_table, take_rows
 from jobs.executors.value_state import Extreme, State
 from jobs.plan import nodes
+from jobs.wire.chunk import WEIGHT
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.chunk import difference, empty_chunk, some_rows
 from jobs.executors.agg_result import AggregateOverflowError, result_of
 from jobs.executors.base import NO_ROW, change_error, no_columns, same_rows, show_row, state_table
 from jobs.executors.extreme import ExtremeState, extreme_table
@@ -16,6 +15,7 @@ from jobs.executors.partial_agg import group_partials, group_rows
 from jobs.executors.value_state import Extreme, State, slots_of, value_layout
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
+from jobs.wire.chunk import difference, empty_chunk, some_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.chunk import WEIGHT, empty_chunk, make_chunk
 from jobs.executors.base import halves, key_ids, net, same_rows, show_row, state_table, take_rows
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
+from jobs.wire.chunk import WEIGHT, empty_chunk, make_chunk
 from statestore.errors import InputError
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable

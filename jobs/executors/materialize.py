@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.chunk import WEIGHT, difference, empty_chunk, some_rows
 from jobs.executors.base import (
     NO_ROW,
     TWO_ROWS,
@@ -27,6 +26,7 @@ from jobs.executors.base import (
     weights_of,
 )
 from jobs.plan import nodes
+from jobs.wire.chunk import WEIGHT, difference, empty_chunk, some_rows
 from statestore.hummock.sorted_keys import Probes, SortedKeys
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import Located, StateTable

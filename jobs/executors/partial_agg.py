@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.chunk import empty_chunk, make_chunk
 from jobs.executors.base import weights_of
 from jobs.executors.value_state import Extreme, State, ValueLayout, value_layout
 from jobs.plan import nodes
+from jobs.wire.chunk import empty_chunk, make_chunk
 from statestore.vnode import normalise
 
 

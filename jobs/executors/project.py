@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 
-from jobs.chunk import WEIGHT
 from jobs.executors.base import net
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
+from jobs.wire.chunk import WEIGHT
 
 
 class ProjectExecutor:

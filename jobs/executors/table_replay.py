@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.chunk import difference, empty_chunk
 from jobs.kernels.errors import RowError, text_of
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
 from jobs.plan.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
 from jobs.sql.statements import Delete, Insert, Update
+from jobs.wire.chunk import difference, empty_chunk
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema

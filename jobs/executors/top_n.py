@@ -6,9 +6,9 @@ State: all rows of the input under `order | stream key`, so that the top lies fi
 
 import pyarrow as pa
 
-from jobs.chunk import difference, empty_chunk
 from jobs.executors.base import halves, net, no_columns, state_table
 from jobs.plan import nodes
+from jobs.wire.chunk import difference, empty_chunk
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 

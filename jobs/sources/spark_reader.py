@@ -5,7 +5,7 @@ its file is known and the same in every attempt; the task's Python side numbers 
 
     file int         number of the file (PinnedFile.number)
     chunk binary     Arrow IPC stream: the source's columns as declared, then `_row_id`; NULL where `failure` is set
-    failure binary   an error that stops the epoch (jobs.failure); a retry would meet it again, so the task does not fail
+    failure binary   an error that stops the epoch (jobs.wire.failure); a retry would meet it again, so the task does not fail
 
 Records are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
 knows the record's place and text. All declared columns are parsed, whoever asks for them: whether a record is bad never depends on
@@ -24,14 +24,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.exchange import encode
-from jobs.failure import encode_failure
 from jobs.sources.errors import BadOptionError, BadRowError, UnreadableFileError, UnsupportedFormatError
 from jobs.sources.listing import STORE_OPTIONS
 from jobs.sources.parquet import POSITION_BITS, ROW_ID
 from jobs.sources.pins import verify_pin
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from jobs.wire.cell import encode
+from jobs.wire.failure import encode_failure
 from statestore.errors import TussockError
 from statestore.meta.barrier import PinnedFile
 from statestore.types import arrow_type

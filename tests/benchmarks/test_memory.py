@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.memory import BUDGET_BYTES, RUNS, make_state, measure, scan_state
-from jobs.compaction import compact
+from jobs.upkeep.compaction import compact
 from statestore.hummock.compaction_picker import CompactionOptions
 from statestore.meta.store import MetaStore
 from statestore.objectstore.local import LocalObjectStore

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.epoch import advance, interval_of
-from jobs.pipeline import load_pipeline
-from jobs.process import open_meta
+from jobs.driver.epoch import advance, interval_of
 from jobs.session import Session
+from jobs.settings.pipeline import load_pipeline
+from jobs.settings.process import open_meta
 from pipelines.flights import load
 from scripts.cluster import ROOT, Cluster, running_cluster
 from statestore.meta.store import MetaStore

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.catalog.reader import open_table
 from jobs.plan.definition import find
-from jobs.process import open_meta
-from jobs.reader import open_table
+from jobs.settings.process import open_meta
 from jobs.sources.taken import taken_files
 from pipelines.flights import load
 from statestore.meta.store import MetaStore

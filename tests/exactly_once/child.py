@@ -4,7 +4,8 @@ import os
 import sys
 from unittest.mock import patch
 
-from jobs import epoch, levels
+from jobs import epoch
+from jobs.driver import levels
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 from tests.exactly_once.daemon import watch_uploads

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import levels
+from jobs.driver import levels
 from statestore.meta.version import HummockVersion
 from tests.exactly_once import workload
 from tests.exactly_once.faults import FAULT_FILE, Fault, plan_fault

@@ -6,21 +6,22 @@ from typing import Any
 import pyarrow as pa
 from pyspark import daemon
 
-from jobs import actor
+from jobs.task import flush
+from jobs.task import unit as actors
 from statestore.hummock import ingest
 from tests.exactly_once.faults import reach
 
 
 def watch_levels() -> None:
     """Make the beginning and the end of each unit's level a point."""
-    run = actor._Unit.run
+    run = actors.Unit.run
 
-    def watched(unit: actor._Unit) -> Iterator[pa.RecordBatch]:
+    def watched(unit: actors.Unit) -> Iterator[pa.RecordBatch]:
         reach(f"level {unit.level} begins")
         yield from run(unit)
         reach(f"level {unit.level} ends")
 
-    actor._Unit.run = watched  # type: ignore[method-assign,assignment]
+    actors.Unit.run = watched  # type: ignore[method-assign,assignment]
 
 
 def watch_uploads() -> None:
@@ -33,7 +34,7 @@ def watch_uploads() -> None:
         reach("flush ends")
         return infos
 
-    for module in (ingest, actor):
+    for module in (ingest, actors, flush):
         module.batch_ingest = batch_ingest  # type: ignore[attr-defined]
 
 

@@ -15,12 +15,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import epoch, train
-from jobs.actor import EpochTask, cells_of, flush_function, level_function, tables_read
-from jobs.barrier import Base
-from jobs.exchange import BUFFERED, CELL_SCHEMA, FLUSH
-from jobs.levels import LeafCells, read_answers
+from jobs.driver import epoch, train
+from jobs.driver.barrier import Base
+from jobs.driver.leaves import LeafCells
+from jobs.driver.levels import read_answers
 from jobs.plan.schedule import Schedule
+from jobs.task.flush import flush_function
+from jobs.task.level import level_function
+from jobs.wire.cell import BUFFERED, CELL_SCHEMA, FLUSH
+from jobs.wire.epoch_task import EpochTask, cells_of, tables_read
 from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
@@ -32,7 +35,7 @@ LevelFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class UnkindShuffle:
-    """Runs tasks one after the other in this process; `plan_levels` stands in for that of jobs.levels."""
+    """Runs tasks one after the other in this process; `plan_levels` stands in for that of jobs.driver.levels."""
 
     def __init__(self, seed: int, target_sst_bytes: int = 4096) -> None:
         self.random = random.Random(seed)
@@ -104,7 +107,7 @@ class HeldHere:
 
 @dataclass(frozen=True)
 class LevelsHere:
-    """Stands in for jobs.levels.Levels."""
+    """Stands in for jobs.driver.levels.Levels."""
 
     shuffle: UnkindShuffle
     task: EpochTask

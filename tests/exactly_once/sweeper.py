@@ -2,8 +2,8 @@
 
 import sys
 
-from jobs.process import open_meta
-from jobs.vacuum import sweep
+from jobs.settings.process import open_meta
+from jobs.upkeep.vacuum import sweep
 
 if __name__ == "__main__":
     meta = open_meta(sys.argv[1])

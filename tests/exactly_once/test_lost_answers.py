@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import epoch
+from jobs.driver import epoch
 from jobs.session import Session
 from statestore.errors import RetryableError
 from statestore.meta.errors import LostRaceError

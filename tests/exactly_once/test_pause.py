@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
-from jobs.epoch import advance
+from jobs.driver.epoch import advance
+from jobs.driver.row_names import ViewRowError
 from jobs.plan.definition import PausedViewError
-from jobs.row_failure import ViewRowError
 from jobs.session import PausedViewWarning, Session
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.barrier import inject
-from jobs.epoch import advance
+from jobs.driver.barrier import inject
+from jobs.driver.epoch import advance
 from jobs.session import Session
 from statestore.meta.store import MetaStore
 from tests.exactly_once.local_engine import UnkindShuffle

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
+from jobs.driver.row_names import ViewRowError
 from jobs.executors.table_replay import StatementRowError
-from jobs.failure import ActorError
-from jobs.row_failure import ViewRowError
 from jobs.session import Session
 from jobs.sources.errors import BadRowError, ChangedFileError, SchemaMismatchError, UnreadableFileError
+from jobs.wire.failure import ActorError
 from statestore.errors import InputError
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read

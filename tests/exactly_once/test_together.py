@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.driver.train import Train
 from jobs.session import Session
-from jobs.train import Train
 from statestore.hummock.scrub import scrub
 from statestore.hummock.vacuum import vacuum
 from statestore.meta.names import DATA

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from jobs.barrier import inject
-from jobs.epoch import run_epoch
-from jobs.reader import scan_relation
+from jobs.catalog.reader import scan_relation
+from jobs.driver.barrier import inject
+from jobs.driver.epoch import run_epoch
 from jobs.session import Session
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.barrier import Change, abandon
-from jobs.epoch import advance
+from jobs.driver.barrier import Change, abandon
+from jobs.driver.epoch import advance
 from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.plan.definition import RelationExistsError, RelationInUseError, UnknownRelationError
 from jobs.session import Session

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.reader import NoStoredRowsError
+from jobs.catalog.reader import NoStoredRowsError
+from jobs.driver.summary import EpochSummary
 from jobs.session import NoFilesError, NotThereYetError, Session
 from jobs.sources.errors import MissingPathError
 from jobs.sql.errors import SqlError
-from jobs.summary import EpochSummary
 from statestore.meta.errors import EpochNotCommittedError, NotInitialisedError
 from tests.truth.compare import assert_same_answer
 

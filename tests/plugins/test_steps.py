@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import tussock_steps as steps
 
-from jobs.process import open_meta
-from jobs.quality import Failure, MissingRecordError, QualityGateError, QualityRecord, ViewQuality, write_record
+from jobs.gate.gate import Failure, MissingRecordError, QualityGateError, QualityRecord, ViewQuality, write_record
+from jobs.settings.process import open_meta
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.meta.errors import NotInitialisedError

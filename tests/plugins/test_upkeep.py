@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tussock_steps as steps
 
-from jobs.compaction import compact
+from jobs.upkeep.compaction import compact
 from statestore.meta.errors import NotInitialisedError
 from statestore.objectstore.local import LocalObjectStore
 from tests.statestore.hummock.living_store import LivingStore, living_store, named_by

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.reader import scan_relation
+from jobs.catalog.reader import scan_relation
+from jobs.driver.train import Train
 from jobs.session import Session
-from jobs.train import Train
 from statestore.types import arrow_type
 from tests.truth.compare import assert_same_answer
 from tests.truth.model import TABLES, History

@@ -13,10 +13,10 @@ import msgspec
 import pyarrow as pa
 import yaml
 
-from jobs.chunk import chunk_schema
 from jobs.executors.build import build, state_tables
 from jobs.kernels.kernel import Kernel
 from jobs.plan import nodes
+from jobs.wire.chunk import chunk_schema
 from statestore.objectstore.base import ObjectStore
 from statestore.table.row_cache import RowCache, RowsOf
 from statestore.table.state_table import StateTable

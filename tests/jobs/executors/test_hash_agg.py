@@ -13,11 +13,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from jobs.chunk import empty_chunk
 from jobs.executors.agg_result import AggregateOverflowError
 from jobs.executors.base import ChangeError
 from jobs.executors.build import build, partial_types
 from jobs.plan import nodes
+from jobs.wire.chunk import empty_chunk
 from statestore.objectstore.base import ObjectStore as Store
 from statestore.objectstore.local import LocalObjectStore
 from statestore.table.row_cache import RowCache

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.chunk import inserts
 from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from jobs.executors.materialize import _in_key_order
 from jobs.plan import nodes
+from jobs.wire.chunk import inserts
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.local import LocalObjectStore
 from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, pairs_of

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.failure import first_failure
 from jobs.sources import spark_reader
 from jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, UnreadableFileError, UnsupportedFormatError
 from jobs.sources.spark_reader import check_options, read_files, translate_read_error
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from jobs.wire.failure import first_failure
 from statestore.errors import TussockError
 from statestore.meta.barrier import PinnedFile
 from statestore.types import arrow_type

@@ -1,0 +1,90 @@
+"""Readers: a relation's rows at a committed epoch as a Spark DataFrame, partitioned by vnode, or as Arrow batches in this process."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.plan.definition import output_of
+from jobs.wire.failure import carried_by_spark
+from statestore.errors import InputError
+from statestore.hummock.cache import process_cache
+from statestore.hummock.shared_buffer import SharedBuffer
+from statestore.hummock.store import HummockStore
+from statestore.meta.catalog import Relation, TableSchema
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectStore
+from statestore.objectstore.open import open_object_store
+from statestore.table.storage_table import StorageTable
+
+
+class NoStoredRowsError(InputError):
+    """A source was read as if it were a table."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is a source: its files are read by views as epochs run, and no rows of it are stored. Query a view over it."
+
+
+def stored_table(relation: Relation) -> TableSchema:
+    """The state table that holds the relation's rows. Raises NoStoredRowsError for a source."""
+    if (output := output_of(relation)) is None:
+        raise NoStoredRowsError(relation.name)
+    return next(t for t in relation.state_tables if t.table_id == output.table_id)
+
+
+def open_table(
+    objects: ObjectStore,
+    version: HummockVersion,
+    schema: TableSchema,
+    epoch: int | None = None,
+    buffer: SharedBuffer | None = None,
+) -> StorageTable:
+    """A state table at `epoch` (the version's own when None), for reading in this process. `buffer`: of epochs in flight that it counts."""
+    store = HummockStore(objects, version, process_cache(), buffer=buffer)
+    return StorageTable(schema, store, version.epoch if epoch is None else epoch, len(version.mapping.units))
+
+
+def scan_relation(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, vnodes: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """The relation's visible columns at `epoch`, batch by batch, of all vnodes or some.
+
+    Args:
+        version: any version that holds `epoch` (committed at or after it, floor not above it).
+
+    Requires: the version's SSTs stay while rows are taken: it came from `MetaStore.reading` or `pinned_version`, or it is the base of an
+    open barrier. Else compaction and vacuum may remove them under the scan: MissingSstError, never a wrong row.
+    """
+    table = open_table(objects, version, stored_table(relation), epoch)
+    names = [c.name for c in relation.columns]
+    for rows in table.scan(columns=tuple(range(len(names))), vnodes=vnodes):
+        yield rows.rename_columns(names)
+
+
+def relation_frame(spark: SparkSession, store_uri: str, version: HummockVersion, relation: Relation, epoch: int) -> DataFrame:
+    """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
+
+    Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
+    """
+    stored_table(relation)
+    pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
+    units = np.asarray(version.mapping.units)
+    groups = [np.flatnonzero(units == unit).tolist() for unit in np.unique(units)]
+
+    def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        objects = open_object_store(store_uri)
+        at = msgspec.json.decode(pinned.value, type=HummockVersion)
+        for batch in batches:
+            for group in batch.column(0).to_pylist():
+                with carried_by_spark(relation.name):
+                    for rows in scan_relation(objects, at, relation, epoch, groups[group]):
+                        yield from rows.to_batches()
+
+    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(scan, ddl)

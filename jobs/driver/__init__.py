@@ -1,0 +1,1 @@
+"""One epoch, from its barrier to its commit."""

@@ -1,0 +1,350 @@
+"""Barriers: what the next epoch takes in, and the ways out when an input can't be taken. Needs no Spark."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from jobs.catalog.reader import open_table
+from jobs.catalog.statement_log import replay
+from jobs.plan.definition import Replayed, SourceDefinition, apply_statement, definition_of, find, pause_view
+from jobs.sources.errors import ChangedFileError, MissingPathError
+from jobs.sources.listing import Interval, ListedFile, has_interval, list_files, open_file
+from jobs.sources.taken import pin_files, taken_files
+from jobs.sql.statements import CreateSource, Drop
+from statestore.errors import InputError
+from statestore.hummock.shared_buffer import SharedBuffer
+from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, PinnedFile
+from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectNotFoundError
+
+MAX_EPOCH_BYTES = 8 << 30
+
+
+class NothingToAbandonError(InputError):
+    """There is no open barrier, or nothing was said that changes it."""
+
+    def __init__(self, epoch: int, reason: str) -> None:
+        super().__init__(epoch, reason)
+        self.epoch, self.reason = epoch, reason
+
+    def __str__(self) -> str:
+        return f"nothing to abandon after epoch {self.epoch}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What an epoch builds on: a version, and, where it counts epochs in flight, what the driver itself sealed in them."""
+
+    version: HummockVersion
+    buffer: SharedBuffer = field(default_factory=SharedBuffer)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a superseding barrier does differently.
+
+    Args:
+        skip_files: paths not to read; they count as taken.
+        repin_files: paths to take as they are now.
+        skip_entries: positions of log entries not to replay.
+        drop: relations to drop, with everything that reads them.
+        pause: views that take no part from here on, with the views that read them; their rows stay as they are.
+        take_log: also take what the log has grown by since: a correction lands in the same epoch as the row it corrects.
+    """
+
+    skip_files: tuple[str, ...] = ()
+    repin_files: tuple[str, ...] = ()
+    skip_entries: tuple[int, ...] = ()
+    drop: tuple[str, ...] = ()
+    pause: tuple[str, ...] = ()
+    take_log: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.skip_files or self.repin_files or self.skip_entries or self.drop or self.pause or self.take_log)
+
+
+def inject(
+    meta: MetaStore, interval: Interval | None = None, max_epoch_bytes: int = MAX_EPOCH_BYTES, run: Mapping[str, str] | None = None
+) -> Barrier | None:
+    """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
+
+    None where nothing waits: no new file, no statement. An idle pipeline costs its listings and no commit.
+
+    Args:
+        interval: of the run; sources whose path is a template take that interval's files only.
+        max_epoch_bytes: of source files in one epoch; the rest is left to later epochs.
+        run: what the barrier is for, kept with it (e.g. the data interval).
+
+    Raises: MissingPathError, ChangedFileError, and errors of the object store. Nothing is in force then.
+    Cost: one listing per source, one scan of what each has taken. No LIST in the store itself.
+    """
+    version = meta.latest()
+    if (held := meta.barrier_after(version.epoch)) is not None:
+        return held
+    base = Base(version)
+    pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
+    if not pinning.waiting():
+        return None
+    return meta.inject_barrier(base.version.epoch, pinning.plan)
+
+
+def draft(
+    meta: MetaStore,
+    base: Base,
+    interval: Interval | None = None,
+    max_epoch_bytes: int = MAX_EPOCH_BYTES,
+    run: Mapping[str, str] | None = None,
+) -> Barrier | None:
+    """The barrier that `inject` would put in force once the epochs in flight that `base` counts are committed; nothing is written.
+
+    None where nothing waits. Raises as `inject` does. Cost: a probe of the log, a listing per source.
+    """
+    drafted = meta.draft_barrier(base.version, _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {})).plan)
+    return drafted if drafted.log_end > base.version.log_end or drafted.splits else None
+
+
+def abandon(meta: MetaStore, change: Change) -> Barrier:
+    """Supersede the open barrier by one that goes around what can't be taken; what is not named is taken as before. Where none is open (a
+    changed file stops the listing already), inject one that takes the log and counts the skipped files as taken; other files wait for
+    their run. Nothing committed is touched.
+
+    Raises: NothingToAbandonError; InputError where a name is unknown; LostRaceError where the open barrier was committed meanwhile.
+    """
+    version = meta.latest()
+    held = meta.barrier_after(version.epoch)
+    if not change:
+        raise NothingToAbandonError(
+            version.epoch,
+            "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop or to pause, or to take the log's end",
+        )
+    if held is None:
+        pinning = _Pinning(meta, Base(version), change, None, MAX_EPOCH_BYTES, {}, only_skipped=True)
+        pinning.require_known()
+        return meta.inject_barrier(version.epoch, pinning.plan)
+    superseding = _Superseding(meta, version, held, change)
+    superseding.require_known()
+    return meta.supersede_barrier(held, superseding.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Superseding:
+    """Decides what takes the place of an open barrier."""
+
+    meta: MetaStore
+    version: HummockVersion
+    held: Barrier
+    change: Change
+
+    def plan(self, epoch: int) -> BarrierPlan:
+        version, held, change = self.version, self.held, self.change
+        log_end = self.meta.log_end() if change.take_log else held.log_end
+        entries = tuple(sorted({*held.skipped_entries, *change.skip_entries}))
+        replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
+        catalog = _dropped(replayed.catalog, (*self._dropped_before(replayed.catalog), *change.drop), epoch)
+        catalog = _paused(catalog, (*self._paused_before(catalog), *change.pause), epoch)
+        splits: dict[int, tuple[PinnedFile, ...]] = {}
+        skipped: dict[int, tuple[PinnedFile, ...]] = {}
+        for before, after in self._sources(catalog):
+            pinned = held.splits.get(before.id, ())
+            splits[after.id] = tuple(_repinned(f, change, after) for f in pinned if f.path not in change.skip_files)
+            again = (*(f for f in pinned if f.path in change.skip_files), *self._taken(before))
+            skipped[after.id] = (*held.skipped_files.get(before.id, ()), *again)
+        return BarrierPlan(
+            mapping=held.mapping,
+            log_end=log_end,
+            splits={r: f for r, f in splits.items() if f},
+            catalog=None if catalog == version.catalog else catalog,
+            mutation=_mutation(version.catalog, catalog),
+            run=held.run,
+            skipped=tuple(dict.fromkeys((*held.skipped, *_told(change), *_rejected(replayed)))),
+            skipped_files={r: f for r, f in skipped.items() if f},
+            skipped_entries=entries,
+        )
+
+    def require_known(self) -> None:
+        """Every name has to be one that the barrier can go around. Raises NothingToAbandonError."""
+        held, change = self.held, self.change
+        pinned = sorted(f.path for files in held.splits.values() for f in files)
+        taken = {f.path for before, _ in self._sources(self._held_catalog) for f in self._taken(before)}
+        for path in (*change.skip_files, *change.repin_files):
+            if path not in pinned and not (path in taken and path in change.skip_files):
+                raise NothingToAbandonError(
+                    held.prev_epoch, f"the open barrier pins no file {path!r}, and none was taken; it pins {', '.join(pinned) or 'none'}"
+                )
+        end = self.meta.log_end() if change.take_log else held.log_end
+        for position in change.skip_entries:
+            if not held.log_start <= position < end:
+                raise NothingToAbandonError(
+                    held.prev_epoch, f"the open barrier takes log entries {held.log_start} to {end - 1}, not {position}"
+                )
+
+    @property
+    def _held_catalog(self) -> Catalog:
+        return self.version.catalog if self.held.catalog is None else self.held.catalog
+
+    def _dropped_before(self, catalog: Catalog) -> tuple[str, ...]:
+        """What the barrier that is superseded had dropped itself, beside what the log drops: it stays dropped."""
+        held = self.held
+        logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
+        gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
+        return tuple(r.name for r in reversed(catalog.live()) if r.name in gone)  # readers first
+
+    def _paused_before(self, catalog: Catalog) -> tuple[str, ...]:
+        """What the barrier that is superseded had paused: it stays paused, where it is still there. None of it is new: ids hold."""
+        paused = {r.id for r in self._held_catalog.live() if r.paused == self.held.epoch}
+        return tuple(r.name for r in catalog.live() if r.id in paused)
+
+    def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
+        """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids behind it."""
+        now = {r.name: r for r in catalog.live() if r.kind == "source"}
+        then = [r for r in self._held_catalog.live() if r.kind == "source"]
+        return [(r, now[r.name]) for r in then if r.name in now and _statement_of(r) == _statement_of(now[r.name])]
+
+    def _taken(self, source: Relation) -> tuple[PinnedFile, ...]:
+        """Files to skip that were taken in earlier epochs, and that a new view would read again."""
+        if source.created > self.version.epoch:
+            return ()
+        recorded = taken_files(open_table(self.meta.objects, self.version, source.state_tables[0]))
+        return tuple(f for f in recorded if f.path in self.change.skip_files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinning:
+    """Decides what a new barrier takes in."""
+
+    meta: MetaStore
+    base: Base
+    change: Change
+    interval: Interval | None
+    max_epoch_bytes: int
+    run: dict[str, str]
+    only_skipped: bool = False  # take no files but those to be skipped: which others are due, only a run knows
+    listings: dict[str, tuple[ListedFile, ...]] = field(default_factory=dict)  # by path: a barrier is decided on one listing of each
+    pinned: dict[tuple[int, int], tuple[PinnedFile, ...]] = field(default_factory=dict)  # by relation and room; asked for twice
+
+    @property
+    def version(self) -> HummockVersion:
+        """What the barrier follows."""
+        return self.base.version
+
+    def require_known(self) -> None:
+        """A file to skip has to be one of a source's. Raises NothingToAbandonError."""
+        catalog = replay(self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1).catalog
+        sources = [r for r in _dropped(catalog, self.change.drop, self.version.epoch + 1).live() if r.kind == "source"]
+        found = {f.path for source in sources for f in self._pin(source, self.max_epoch_bytes)}
+        if unknown := [path for path in (*self.change.skip_files, *self.change.repin_files) if path not in found]:
+            raise NothingToAbandonError(
+                self.version.epoch,
+                f"no barrier is open, and {unknown[0]!r} is no source's file to skip: none that is new or has changed since it was taken",
+            )
+
+    def waiting(self) -> bool:
+        """Whether there is anything to take in."""
+        return self.meta.log_end() > self.version.log_end or bool(self.plan(self.version.epoch + 1).splits)
+
+    def plan(self, epoch: int) -> BarrierPlan:
+        version, change = self.version, self.change
+        log_end = self.meta.log_end()
+        replayed = replay(self.meta, version, version.log_end, log_end, change.skip_entries, epoch)
+        catalog = _paused(_dropped(replayed.catalog, change.drop, epoch), change.pause, epoch)
+        splits: dict[int, tuple[PinnedFile, ...]] = {}
+        skipped: dict[int, tuple[PinnedFile, ...]] = {}
+        left = self.max_epoch_bytes
+        for relation in catalog.live():
+            if relation.kind == "source" and (files := self._pin(relation, left)):
+                splits[relation.id] = tuple(f for f in files if f.path not in change.skip_files)
+                skipped[relation.id] = tuple(f for f in files if f.path in change.skip_files)
+                left = max(0, left - sum(f.size for f in splits[relation.id]))
+        return BarrierPlan(
+            mapping=version.mapping,
+            log_end=log_end,
+            splits={r: f for r, f in splits.items() if f},
+            catalog=None if catalog == version.catalog else catalog,
+            mutation=_mutation(version.catalog, catalog),
+            run=self.run,
+            skipped=(*_told(change), *_rejected(replayed)),
+            skipped_files={r: f for r, f in skipped.items() if f},
+            skipped_entries=change.skip_entries,
+        )
+
+    def _pin(self, relation: Relation, max_bytes: int) -> tuple[PinnedFile, ...]:
+        if (found := self.pinned.get((relation.id, max_bytes))) is None:
+            found = self.pinned[relation.id, max_bytes] = self._pin_anew(relation, max_bytes)
+        return found
+
+    def _pin_anew(self, relation: Relation, max_bytes: int) -> tuple[PinnedFile, ...]:
+        definition = definition_of(relation)
+        assert isinstance(definition, SourceDefinition)
+        options = definition.statement.options
+        path = options["path"]
+        listed: Sequence[ListedFile]
+        if self.only_skipped and not self.change.skip_files:
+            return ()
+        try:
+            if path not in self.listings:
+                self.listings[path] = list_files(path, options, self.interval)
+            listed = self.listings[path]
+        except MissingPathError:
+            if not self.only_skipped and (self.interval is None or not has_interval(path)):
+                raise
+            return ()  # the interval has no files (yet); late ones come with a later run of it
+        if self.only_skipped:
+            listed = [f for f in listed if f.path in self.change.skip_files]
+        new = relation.created > self.version.epoch
+        taken = None if new else open_table(self.meta.objects, self.version, relation.state_tables[0], buffer=self.base.buffer)
+        return pin_files(listed, taken, max_bytes, accept_changed=self.change.skip_files)
+
+
+def _dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
+    for name in dict.fromkeys(names):
+        catalog = apply_statement(catalog, Drop(find(catalog, name).kind, name, cascade=True), epoch)
+    return catalog
+
+
+def _paused(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
+    for name in dict.fromkeys(names):
+        if find(catalog, name, "view").paused != epoch:  # else it reads another one of them
+            catalog = pause_view(catalog, name, epoch)
+    return catalog
+
+
+def _mutation(before: Catalog, after: Catalog) -> Mutation:
+    live_before, live_after = {r.id for r in before.live()}, {r.id for r in after.live()}
+    if added := live_after - live_before:
+        return Mutation("add", tuple(sorted(added)))
+    if gone := live_before - live_after:
+        return Mutation("stop", tuple(sorted(gone)))
+    if paused := {r.id for r in after.live() if r.paused is not None} - {r.id for r in before.live() if r.paused is not None}:
+        return Mutation("pause", tuple(sorted(paused)))
+    return Mutation()
+
+
+def _told(change: Change) -> tuple[str, ...]:
+    parts = {"skipped file": change.skip_files, "re-pinned file": change.repin_files, "dropped": change.drop, "paused": change.pause}
+    told = tuple(f"{what} {name}" for what, names in parts.items() for name in names)
+    log = ("took the log as it is now",) if change.take_log else ()
+    return (*told, *(f"skipped log entry {position}" for position in change.skip_entries), *log)
+
+
+def _rejected(replayed: Replayed) -> tuple[str, ...]:
+    return tuple(f"log entry {position}: {why}" for position, why in replayed.rejected)
+
+
+def _statement_of(source: Relation) -> CreateSource:
+    definition = definition_of(source)
+    assert isinstance(definition, SourceDefinition)
+    return definition.statement
+
+
+def _repinned(file: PinnedFile, change: Change, source: Relation) -> PinnedFile:
+    if file.path not in change.repin_files:
+        return file
+    store, name = open_file(file.path, _statement_of(source).options)
+    try:
+        now = store.head(name)
+    except ObjectNotFoundError as err:
+        raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", "no such file, so it can only be skipped") from err
+    return msgspec.structs.replace(file, size=now.size, etag=now.etag)

@@ -1,0 +1,62 @@
+"""What an epoch did, for people and programs."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from jobs.plan.schedule import Schedule
+from jobs.wire.epoch_task import FragmentReport
+from statestore.meta.manifest import SealedManifest
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSummary:
+    """What one epoch did. Times are wall seconds of this run's parts; a resumed epoch shows only what was left to do."""
+
+    epoch: int
+    version: int
+    rows: Mapping[str, tuple[int, int]]  # relation -> (rows in, rows out)
+    ssts: int
+    bytes: int
+    seconds: Mapping[str, float]
+
+
+def summary_of(sealed: SealedManifest, version: int, seconds: Mapping[str, float]) -> EpochSummary:
+    """The summary of a sealed epoch."""
+    rows = msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]])
+    return EpochSummary(sealed.epoch, version, rows, len(sealed.ssts), sum(s.size for s in sealed.ssts), dict(seconds))
+
+
+def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, tuple[int, int]]:
+    """Relation -> (rows that came into its fragments, changes it put out)."""
+    rows: dict[str, tuple[int, int]] = {}
+    names = {s.id: s.relation for s in plan.fragments()}
+    for report in reports:
+        taken, given = rows.get(names[report.fragment], (0, 0))
+        rows[names[report.fragment]] = (taken + report.rows_in, given + (report.rows_out if report.last else 0))
+    return dict(sorted(rows.items()))
+
+
+def show_summary(summary: EpochSummary) -> str:
+    """The summary as lines: the epoch, then each relation with the rows that came in and the changes it put out."""
+    seconds = ", ".join(f"{part} {s:.2f} s" for part, s in summary.seconds.items())
+    lines = [f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"]
+    width = max((len(name) for name in summary.rows), default=0)
+    return "\n".join(lines + [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()])
+
+
+class Timed:
+    """Adds the wall seconds of a block to `into[part]`."""
+
+    def __init__(self, into: dict[str, float], part: str) -> None:
+        self.into, self.part = into, part
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.into[self.part] = self.into.get(self.part, 0.0) + time.perf_counter() - self.start

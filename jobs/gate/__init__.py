@@ -1,0 +1,1 @@
+"""The quality gate: what a committed epoch passes before readers see it."""

@@ -1,0 +1,364 @@
+"""The quality gate: Great Expectations suites over the views of one committed epoch, in Spark.
+
+Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py says what is in them.
+
+The outcome is a `QualityRecord`, one small JSON object `quality/<epoch>.json` in the store. It is what `publish_views` goes by: the
+published epoch moves only to an epoch whose record passed. Data Docs go to a folder outside of the store, for people.
+
+    spark-submit jobs/quality.py --pipeline FOLDER --epoch N        (or python -m jobs.quality …)
+
+Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs over it.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from jobs.gate.index import Result, add_result
+from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
+from jobs.settings.pipeline import Pipeline
+from statestore.errors import InputError
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from pyspark.sql import DataFrame, SparkSession
+
+    from statestore.meta.catalog import Relation
+    from statestore.meta.store import MetaStore
+
+SAMPLE_KEYS = 10
+"""Most failing rows that a report names."""
+
+SMALL_VIEW_ROWS = 100_000
+"""Up to so many rows a view is looked at whole: one scan is cheaper than telling what changed."""
+
+_NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "severity"})
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One expectation that did not hold: its type and arguments as text, what was seen instead, keys of up to SAMPLE_KEYS failing rows."""
+
+    expectation: str
+    observed: str
+    keys: tuple[dict[str, str], ...] = ()
+
+
+class ViewQuality(msgspec.Struct, frozen=True):
+    """What one view's suite found: rows looked at, expectations evaluated, those that failed."""
+
+    view: str
+    rows: int
+    expectations: int
+    failures: tuple[Failure, ...] = ()
+    all_rows: bool = True  # False: only those changed since the epoch that was published then
+    suite: str = ""  # digest of the suite's file
+
+
+class QualityRecord(msgspec.Struct, frozen=True):
+    """The gate's outcome at one epoch."""
+
+    epoch: int
+    views: tuple[ViewQuality, ...]
+    paused: tuple[str, ...] = ()  # views with a suite that were not looked at: they are paused at rows that readers see already
+
+    @property
+    def passed(self) -> bool:
+        return not any(view.failures for view in self.views)
+
+
+class QualityGateError(InputError):
+    """Rows of a committed epoch are not what a suite expects; the epoch stays unpublished."""
+
+    def __init__(self, record: QualityRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+    def __str__(self) -> str:
+        lines = [
+            f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the epoch before.",
+            *(line for view in self.record.views for failure in view.failures for line in _failure_lines(view, failure)),
+            "Correct the rows with another epoch, or the suite, and run again.",
+        ]
+        return "\n".join(lines)
+
+
+class MissingRecordError(InputError):
+    """The gate was not asked about an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(epoch)
+        self.epoch = epoch
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/quality.py) on it first."
+
+
+def record_name(epoch: int) -> str:
+    """The object that holds an epoch's QualityRecord."""
+    return f"quality/{epoch}.json"
+
+
+def write_record(objects: ObjectStore, record: QualityRecord) -> None:
+    """Keep a record. A later one replaces it: suites may be corrected and run again."""
+    objects.put(record_name(record.epoch), msgspec.json.encode(record))
+
+
+def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
+    """The record of `epoch`; None where the gate was not asked."""
+    try:
+        return msgspec.json.decode(objects.get(record_name(epoch)), type=QualityRecord)
+    except ObjectNotFoundError:
+        return None
+
+
+def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
+    """The record of `epoch`, which passed. Raises QualityGateError, MissingRecordError."""
+    if (record := read_record(objects, epoch)) is None:
+        raise MissingRecordError(epoch)
+    if not record.passed:
+        raise QualityGateError(record)
+    return record
+
+
+class Found(NamedTuple):
+    """What a scan found: rows looked at, expectations that failed."""
+
+    rows: int
+    failures: tuple[Failure, ...]
+
+
+class QualityGate:
+    """Runs suites and keeps their Data Docs in `docs` (a folder; created when missing, `docs/index.html` is the page to open)."""
+
+    def __init__(self, docs: Path) -> None:
+        with _quiet():
+            import great_expectations as gx
+            from great_expectations.data_context.types.base import ProgressBarsConfig
+
+            docs.mkdir(parents=True, exist_ok=True)
+            self._context = gx.get_context(mode="file", project_root_dir=docs / ".great_expectations")
+            self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
+            site: Any = {
+                "class_name": "SiteBuilder",
+                "show_how_to_buttons": False,
+                "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs)},
+                "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+            }
+            for name in [name for name in self._context.get_site_names() if name != "docs"]:
+                self._context.delete_data_docs_site(name)
+            put = self._context.update_data_docs_site if "docs" in self._context.get_site_names() else self._context.add_data_docs_site
+            put(site_name="docs", site_config=site)
+        self.docs = docs
+
+    def check(self, suite: Suite, part: Part, rows: "DataFrame", epoch: int, key: Sequence[str]) -> Found:
+        """Hold `rows`, as they are at `epoch`, against a part of `suite`, and add the outcome to the Data Docs.
+
+        Args:
+            key: the view's own key, which names rows in a report; the suite's goes before it.
+
+        Raises:
+            QualitySuiteError: an expectation that GX does not know, or a column the view does not have.
+        """
+        require_columns(suite, rows.columns)
+        rows = rows.persist()
+        try:
+            with _quiet():
+                result, page = self._run(suite, part, rows, epoch, list(suite.key or key))
+            found = Found(rows.count(), tuple(_failures(result.results, suite.file)))
+            add_result(self.docs, Result(epoch, part.name, suite.view, found.rows, len(part.items), len(found.failures), page))
+            return found
+        finally:
+            rows.unpersist()
+
+    def _run(
+        self, suite: Suite, part: Part, rows: "DataFrame", epoch: int, key: list[str]
+    ) -> "tuple[ExpectationSuiteValidationResult, str]":
+        """The result, and its page as the index names it."""
+        import great_expectations as gx
+        from great_expectations.core.run_identifier import RunIdentifier
+        from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
+        from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+        try:
+            # One by one: given a list of dicts, GX logs and leaves out an expectation that it does not know.
+            configured = [ExpectationConfiguration(item["type"], item.get("kwargs", {}), item.get("meta", {})) for item in part.items]
+            expectations = gx.ExpectationSuite(part.name, expectations=[each.to_domain_obj() for each in configured])
+        except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean that the file is wrong
+            raise QualitySuiteError(str(suite.file), _first_lines(err), "expectations that GX knows, with their arguments") from err
+        context = self._context
+        source = context.data_sources.add_or_update_spark("views")
+        batches = source.add_dataframe_asset(part.name).add_batch_definition_whole_dataframe("epoch")
+        definition = context.validation_definitions.add_or_update(
+            gx.ValidationDefinition(name=part.name, data=batches, suite=context.suites.add_or_update(expectations))
+        )
+        run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp((epoch >> 16) / 1000, UTC))
+        # Counts first: looking for the keys of failing rows costs two more Spark jobs an expectation, so only a suite that failed does.
+        # SUMMARY lets Spark stop at the sample; COMPLETE would collect every failing row to the driver.
+        formats: list[dict[str, Any]] = [
+            {"result_format": "BASIC", "partial_unexpected_count": SAMPLE_KEYS},
+            {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE_KEYS, "unexpected_index_column_names": key},
+        ]
+        result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[0])
+        if not result.success:
+            result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[1])
+        suite_id = ExpectationSuiteIdentifier(part.name)
+        result_id = ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id)
+        pages: Any = [result_id, suite_id]  # these, however long the history is; the index is our own
+        context.build_data_docs(site_names=["docs"], resource_identifiers=pages, build_index=False)
+        (site,) = context.get_docs_sites_urls(resource_identifier=result_id, site_name="docs")
+        address = site["site_url"] or ""
+        return result, address.removeprefix(f"file://{self.docs.resolve()}/")
+
+
+def validate_epoch(
+    spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, epoch: int, small_view_rows: int = SMALL_VIEW_ROWS
+) -> QualityRecord:
+    """Run all suites of a pipeline over its views at a committed epoch, and keep the record. What they read is pinned meanwhile.
+
+    A paused view whose rows were published before is passed over: nothing of it has changed since.
+
+    Raises: QualitySuiteError; EpochNotCommittedError, EpochExpiredError.
+    Cost: a view of up to `small_view_rows` stored rows is read whole. Of a larger one, expectations by row read what changed since the
+    published epoch, if that passed this very suite; only the others read it whole.
+    """
+    with meta.reading(epoch) as version:
+        record = _validate(spark, meta, pipeline, version, epoch, small_view_rows)
+    write_record(meta.objects, record)
+    return record
+
+
+def _validate(
+    spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, version: HummockVersion, epoch: int, small_view_rows: int
+) -> QualityRecord:
+    from jobs.catalog.reader import relation_frame, stored_table
+
+    passed = read_record(meta.objects, version.published) if version.published else None
+    relations = {relation.name: relation for relation in version.catalog.at(epoch) if relation.kind != "source"}
+    suites = [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
+    for suite in suites:
+        if suite.view not in relations:
+            raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
+    gate = QualityGate(pipeline.quality.docs) if pipeline.quality is not None and suites else None
+    views = []
+    still = tuple(name for name, relation in relations.items() if stays_published(version, relation, epoch))
+    for suite in suites:
+        if suite.view in still:
+            continue
+        assert gate is not None
+        relation = relations[suite.view]
+        small = _stored_rows(version, stored_table(relation).table_id) <= small_view_rows
+        split = not small and _passed_before(passed, suite)
+        views.append(ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=not split or bool(suite.by_view.items)))
+        for part, at in ((suite.by_view, version), (suite.by_row, changed_since(version))) if split else ((suite.whole, version),):
+            if part.items:
+                frame = relation_frame(spark, meta.objects.uri, at, relation, epoch)
+                views[-1] = _with(views[-1], gate.check(suite, part, frame, epoch, _key_columns(relation)))
+    return QualityRecord(epoch, tuple(views), tuple(suite.view for suite in suites if suite.view in still))
+
+
+def _with(view: ViewQuality, found: Found) -> ViewQuality:
+    # The scan of all rows, where there is one, comes first and sees the most.
+    return msgspec.structs.replace(view, rows=max(view.rows, found.rows), failures=(*view.failures, *found.failures))
+
+
+def changed_since(version: HummockVersion) -> HummockVersion:
+    """The version with those SSTs only that hold anything newer than its published epoch.
+
+    A scan of it gives the rows that changed since then as they are now, and perhaps some that did not change, where compaction has put
+    old rows beside new ones. None is out of date: no SST that holds something newer than another lies below it on the same keys.
+    """
+    levels = tuple(tuple(sst for sst in level if sst.max_epoch > version.published) for level in version.levels)
+    return msgspec.structs.replace(version, levels=levels)
+
+
+def _stored_rows(version: HummockVersion, table_id: int) -> int:
+    """Rows of a state table in all SSTs, overwritten ones included. No reads."""
+    sections = (section for level in version.levels for sst in level for section in sst.sections)
+    return sum(section.rows for section in sections if section.table_id == table_id)
+
+
+def stays_published(version: HummockVersion, relation: "Relation", epoch: int) -> bool:
+    """Whether a view is paused, at rows that the version's published epoch holds: then nothing of it is new to its readers at `epoch`.
+
+    Where epochs between the published one and the pause changed it, nobody has judged those rows yet.
+    """
+    if relation.paused is None or not relation.paused_at(epoch):
+        return False
+    return not any(version.published < before < relation.paused for before in version.epochs)
+
+
+def _passed_before(record: QualityRecord | None, suite: Suite) -> bool:
+    """Whether the view has met this very suite at the epoch of `record`."""
+    if record is None or not record.passed:
+        return False
+    return any(view.view == suite.view and view.suite == suite.digest for view in record.views)
+
+
+def _key_columns(relation: "Relation") -> list[str]:
+    """The visible columns of the key that the view's rows are stored by; all of them where none is visible."""
+    from jobs.catalog.reader import stored_table
+
+    names = [column.name for column in relation.columns]
+    return [names[key.column] for key in stored_table(relation).key if key.column < len(names)] or names
+
+
+def _failures(results: Iterable["ExpectationValidationResult"], file: Path) -> Iterator[Failure]:
+    for result in results:
+        if result.success:
+            continue
+        config = result.expectation_config
+        if config is None:
+            raise QualitySuiteError(str(file), "a result that names no expectation", "GX to say which expectation it evaluated")
+        arguments = ", ".join(f"{name}={value!r}" for name, value in config.kwargs.items() if name not in _NOT_SHOWN)
+        yield Failure(f"{config.type}({arguments})", _observed(result), tuple(_failing_keys(result.result)))
+
+
+def _observed(result: "ExpectationValidationResult") -> str:
+    found: Mapping[str, Any] = result.result or {}
+    if "unexpected_count" in found:
+        sample = ", ".join(str(value) for value in found.get("partial_unexpected_list", [])[:SAMPLE_KEYS])
+        return f"{found['unexpected_count']} of {found['element_count']} rows, e.g. {sample}"
+    if "observed_value" in found:
+        return f"{found['observed_value']}"
+    return f"an error: {_exception_text(result.exception_info or {})}"
+
+
+def _exception_text(info: Mapping[str, Any]) -> str:
+    """GX keeps one exception, or one per metric; the first message says enough."""
+    if "exception_message" in info:
+        return str(info["exception_message"])
+    texts = (one.get("exception_message") for one in info.values() if isinstance(one, Mapping))
+    return next((str(text) for text in texts if text is not None), "unknown")
+
+
+def _failing_keys(found: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    rows = found.get("partial_unexpected_index_list") or found.get("details", {}).get("unexpected_rows") or []
+    for row in rows[:SAMPLE_KEYS]:
+        if isinstance(row, Mapping):
+            yield {str(name): str(value) for name, value in row.items()}
+
+
+def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
+    yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
+    if failure.keys:
+        yield "    failing rows: " + "; ".join(", ".join(f"{name}={value}" for name, value in key.items()) for key in failure.keys)
+
+
+def _first_lines(err: Exception, lines: int = 6) -> str:
+    return " ".join(line.strip() for line in str(err).splitlines()[:lines])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """GX neither calls home nor reports progress from here."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when GX is imported and whenever a context is made
+    os.environ["TQDM_DISABLE"] = "1"
+    yield
+

@@ -1,0 +1,85 @@
+"""The page that lists what the quality gate found: `index.html` of a pipeline's Data Docs, with a link to each result's own page.
+
+Great Expectations' own index is made by scripts that the browser loads from elsewhere, and stays empty where there is no way out. This one
+is one file that needs nothing. What it shows is kept beside it, a JSON line a result.
+"""
+
+import html
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+RESULTS = "results.jsonl"
+SHOWN = 1_000  # newest results on the page; their pages stay, whatever their number
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } p { color: GrayText; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; padding: .4rem .8rem; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+.passed { color: #2e7d32; } .failed { color: #c62828; font-weight: 600; }
+@media (prefers-color-scheme: dark) { .passed { color: #81c784; } .failed { color: #ef9a9a; } }
+"""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one part of a suite found at one epoch."""
+
+    epoch: int
+    part: str  # of a suite; see jobs/gate/suite.py
+    view: str
+    rows: int
+    expectations: int
+    failed: int
+    page: str  # path of its page, seen from the index
+
+
+def add_result(docs: Path, result: Result) -> None:
+    """Keep a result, in place of an earlier one of the same epoch and part, and write the page anew.
+
+    Cost: a pass over all results kept. Both files are replaced, never seen half written.
+    """
+    file = docs / RESULTS
+    known = msgspec.json.Decoder(list[Result])
+    lines = file.read_bytes().splitlines() if file.exists() else []
+    before = known.decode(b"[" + b",".join(lines) + b"]")
+    kept = [r for r in before if (r.epoch, r.part) != (result.epoch, result.part)]
+    kept = sorted([*kept, result], key=lambda r: (-r.epoch, r.part))
+    _replace(file, b"".join(msgspec.json.encode(r) + b"\n" for r in kept))
+    _replace(docs / "index.html", render(kept).encode())
+
+
+def render(results: Sequence[Result]) -> str:
+    """The page of these results, newest first."""
+    rows = "\n".join(_row(r) for r in results[:SHOWN])
+    more = f"<p>{len(results) - SHOWN:,} older results are below validations/.</p>" if len(results) > SHOWN else ""
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Data quality</title><style>{_STYLE}</style></head><body>
+<h1>Data quality</h1>
+<p>What the views' suites found, epoch by epoch. An epoch is published when all of its suites passed.</p>
+<table><thead><tr><th>Time (UTC)</th><th>Epoch</th><th>View</th><th>Suite</th><th class="n">Rows looked at</th><th>Result</th></tr></thead>
+<tbody>
+{rows}
+</tbody></table>
+{more}</body></html>
+"""
+
+
+def _row(r: Result) -> str:
+    at = datetime.fromtimestamp((r.epoch >> 16) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    verdict, word = ("failed", f"{r.failed} of {r.expectations} failed") if r.failed else ("passed", f"all {r.expectations} passed")
+    cells = f"<td>{at}</td><td>{r.epoch}</td><td>{html.escape(r.view)}</td><td>{html.escape(r.part)}</td>"
+    link = f'<a class="{verdict}" href="{html.escape(r.page, quote=True)}">{word}</a>'
+    return f'<tr>{cells}<td class="n">{r.rows:,}</td><td>{link}</td></tr>'
+
+
+def _replace(file: Path, data: bytes) -> None:
+    pending = file.with_name(f".{file.name}.{os.getpid()}")
+    pending.write_bytes(data)
+    pending.replace(file)

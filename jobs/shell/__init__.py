@@ -1,0 +1,1 @@
+"""The faces: command line and embedded session; text in, tables out."""

@@ -1,0 +1,48 @@
+"""Answers to SHOW and EXPLAIN: what a catalog holds, as tables and text."""
+
+import pyarrow as pa
+
+from jobs.plan.definition import SourceDefinition, TableDefinition, apply_statement, definition_of, find
+from jobs.plan.explain import explain_relation
+from jobs.sql.statements import (
+    CreateView,
+    Explain,
+    Show,
+)
+from statestore.meta.catalog import Catalog, Relation
+
+
+def show(catalog: Catalog, statement: Show) -> pa.Table:
+    """The answer to SHOW: relations with their kind, columns and, where one is paused, since when; or one relation's columns, or the
+    statement that made it."""
+    if statement.name is not None:
+        relation = find(catalog, statement.name)
+        if statement.what == "columns":
+            return pa.table({"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]})
+        return pa.table({"statement": [_created_by(relation)]})
+    kinds = {"sources": ("source",), "tables": ("table",), "views": ("view",)}.get(statement.what, ("source", "table", "view"))
+    found = [r for r in catalog.live() if r.kind in kinds]
+    columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
+    states = ["" if r.paused is None else f"paused since epoch {r.paused}" for r in found]
+    return pa.table({"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states})
+
+
+def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
+    """The answer to EXPLAIN: how the view would be maintained if it were created now."""
+    name = statement.name or "_query"
+    view = CreateView(name, statement.sql, statement.plan)
+    planned = apply_statement(catalog, view, epoch)
+    return explain_relation(planned, find(planned, name))
+
+
+def _created_by(relation: Relation) -> str:
+    match definition_of(relation):
+        case SourceDefinition(statement):
+            fields = ", ".join(f"{f.name} {f.type}" for f in statement.fields)
+            options = ", ".join(f"{k} '{v}'" for k, v in statement.options.items())
+            return f"CREATE SOURCE {relation.name} ({fields}) USING {statement.format} OPTIONS ({options})"
+        case TableDefinition(statement):
+            fields = ", ".join(f"{f.name} {f.type}" for f in statement.fields)
+            return f"CREATE TABLE {relation.name} ({fields}, PRIMARY KEY ({', '.join(statement.fields[k].name for k in statement.key)}))"
+        case view:
+            return f"CREATE MATERIALIZED VIEW {relation.name} AS {view.sql}"

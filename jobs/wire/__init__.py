@@ -1,0 +1,1 @@
+"""Plain data that crosses processes: chunks, cells, failures. No Spark, no store."""

@@ -1,0 +1,138 @@
+"""What a train does when something stops it: epochs before the failing one stand, and what comes after was never there."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.driver.barrier import Change, abandon, inject
+from jobs.driver.epoch import advance, run_epoch
+from jobs.driver.train import Train
+from jobs.session import Session
+from statestore.errors import InputError
+from statestore.meta.errors import LostRaceError
+from statestore.meta.store import MetaStore
+
+pytestmark = pytest.mark.spark
+
+_BIDS = pa.schema([("g", pa.int64()), ("price", pa.int64())])
+
+
+def _write(data: Path, number: int, divisor: int = 1) -> None:
+    data.mkdir(exist_ok=True)
+    rows = [{"g": g, "price": divisor * (10 * number + g)} for g in range(5)]
+    pq.write_table(pa.Table.from_pylist(rows, _BIDS), data / f"{number}.parquet")
+
+
+@pytest.fixture
+def session(spark: SparkSession, tmp_path: Path) -> Session:
+    """A view over a source whose files come one an epoch."""
+    data = tmp_path / "bids"
+    _write(data, 0)
+    session = Session(str(tmp_path / "store"), spark)
+    session.execute(f"CREATE SOURCE bids (g bigint, price bigint) USING parquet OPTIONS (path '{data}')")
+    session.execute("CREATE MATERIALIZED VIEW shares AS SELECT g, sum(100 div (price + 1)) AS s, count(*) AS n FROM bids GROUP BY g")
+    session.flush()
+    return session
+
+
+def _counted(session: Session) -> int:
+    (answer,) = session.query("SELECT max(n) AS n FROM shares", epoch=session.meta.latest().epoch).to_pylist()
+    return int(answer["n"])
+
+
+def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_barrier_in_force(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in (1, 2, 4):
+        _write(tmp_path / "bids", number)
+    bad = pa.table({"g": [1], "price": [-1]}, schema=_BIDS)  # divides by zero
+    pq.write_table(bad, tmp_path / "bids" / "3.parquet")
+    with pytest.raises(InputError, match="shares"):
+        advance(spark, session.meta, max_epoch_bytes=1)
+    assert _counted(session) == 3  # files 0, 1 and 2
+    held = session.meta.open_barrier()
+    assert held is not None
+    (pinned,) = (f.path for files in held.splits.values() for f in files)
+    assert pinned.endswith("3.parquet")
+    assert session.meta.pins() == ()
+    abandon(session.meta, Change(skip_files=(pinned,)))
+    advance(spark, session.meta, max_epoch_bytes=1)
+    assert _counted(session) == 4
+
+
+def test_a_train_that_another_driver_overtakes_says_that_it_lost_and_counts_nothing_twice(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in range(1, 5):
+        _write(tmp_path / "bids", number)
+    other = MetaStore(session.meta.objects, "another driver", lambda: 1_800_000_000_000)
+
+    def ride() -> None:
+        with Train(spark, session.meta, depth=2) as train:
+            barrier = train.next_barrier(max_epoch_bytes=1)
+            assert barrier is not None
+            train.run(barrier)
+            train.drain()
+            drafted = train.next_barrier(max_epoch_bytes=1)
+            assert drafted is not None
+            theirs = inject(other, max_epoch_bytes=1)
+            assert theirs is not None
+            run_epoch(spark, other, theirs)
+            train.run(drafted)
+
+    with pytest.raises(LostRaceError, match="draft"):
+        ride()
+    assert _counted(session) == 3
+    assert session.meta.pins() == ()
+    advance(spark, session.meta, max_epoch_bytes=1)
+    assert _counted(session) == 5
+
+
+def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(session: Session, spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path / "bids", 1)
+    with Train(spark, session.meta) as train:
+        barrier = train.next_barrier(max_epoch_bytes=1)
+        assert barrier is not None
+        train.run(barrier)
+        while train.pending():
+            time.sleep(0.01)
+    assert [summary.epoch for summary in train.done] == [barrier.epoch]
+
+
+def test_a_train_that_ends_by_an_error_of_spark_s_commits_what_has_run_and_leaves_no_pin(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in range(1, 3):
+        _write(tmp_path / "bids", number)
+    broken = RuntimeError("Spark is gone")
+
+    def ride() -> None:
+        with Train(spark, session.meta, keep=0) as train:  # every checkpoint pins a version to move on to
+            for _ in range(2):
+                barrier = train.next_barrier(max_epoch_bytes=1)
+                assert barrier is not None
+                train.run(barrier)
+            raise broken
+
+    with pytest.raises(RuntimeError, match="Spark is gone"):
+        ride()
+    assert _counted(session) == 3
+    assert session.meta.pins() == ()
+
+
+def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(session: Session, spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(1, 6):
+        _write(tmp_path / "bids", number)
+    under_way: list[int] = []
+    with Train(spark, session.meta, depth=1, keep=0) as train:
+        while (barrier := train.next_barrier(max_epoch_bytes=1)) is not None:
+            train.run(barrier)
+            under_way.append(train.pending())
+            train.next_barrier(max_epoch_bytes=1)  # a draft that is thrown away
+    assert max(under_way) <= 1
+    assert len(train.done) == 5
+    assert _counted(session) == 6

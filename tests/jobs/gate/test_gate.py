@@ -1,0 +1,286 @@
+"""The quality gate over Spark DataFrames: what passes, what fails and how it is told, and suites that cannot be used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.driver.barrier import Change, abandon
+from jobs.driver.epoch import advance
+from jobs.gate.gate import (
+    SAMPLE_KEYS,
+    Failure,
+    Found,
+    QualityGate,
+    QualityGateError,
+    QualityRecord,
+    ViewQuality,
+    stays_published,
+    validate_epoch,
+)
+from jobs.gate.index import Result, add_result
+from jobs.gate.suite import QualitySuiteError, read_suite
+from jobs.session import Session
+from jobs.settings.pipeline import Pipeline, load_pipeline
+from jobs.settings.process import open_meta
+from jobs.settings.retention import Retention
+from jobs.upkeep.compaction import compact
+from jobs.upkeep.vacuum import clean
+from statestore.errors import InputError
+
+pytestmark = pytest.mark.spark
+EPOCH = 1_357_084_800_000 << 16  # 2013-01-02
+
+
+def expectation(kind: str, **kwargs: Any) -> dict[str, Any]:
+    return {"type": kind, "kwargs": kwargs, "meta": {}}
+
+
+def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = None) -> Path:
+    file = folder / "delays.json"
+    file.write_text(json.dumps({"name": "delays", "expectations": expectations, "meta": {"key": key} if key else {}}))
+    return file
+
+
+def checked(gate: QualityGate, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> Found:
+    read = read_suite(file)
+    return gate.check(read, read.whole, rows, epoch, key)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> QualityGate:
+    return QualityGate(tmp_path / "docs")
+
+
+@pytest.fixture(scope="module")
+def delays(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([("AA", 1, 4.0), ("B6", 1, None), ("UA", 2, -3.0)], "carrier string, month int, delay double")
+
+
+def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
+    file = suite(tmp_path, expectation("expect_column_values_to_be_unique", column="carrier"))
+    assert checked(gate, delays, file, ["carrier"]) == Found(rows=3, failures=())
+    (page,) = (tmp_path / "docs/validations/delays").rglob("*.html")
+    assert f"epoch-{EPOCH}" in str(page)
+    index = (tmp_path / "docs/index.html").read_text()
+    assert f'href="{page.relative_to(tmp_path / "docs")}">all 1 passed</a>' in index
+    assert "<script" not in index
+    assert "http" not in index
+
+
+def test_the_index_lists_every_epochs_result_once_the_newest_first(tmp_path: Path) -> None:
+    first = Result(EPOCH, "delays", "delays", 3, 2, 1, "validations/a.html")
+    later = Result(EPOCH + (86_400_000 << 16), "delays", "<delays>", 1_234, 2, 0, 'b".html')
+    for result in (first, later, msgspec.structs.replace(first, failed=0), first):
+        add_result(tmp_path, result)
+    index = (tmp_path / "index.html").read_text()
+    assert index.index("all 2 passed") < index.index("1 of 2 failed")
+    assert index.count("<tr><td>") == 2
+    assert "<td>&lt;delays&gt;</td>" in index
+    assert 'href="b&quot;.html"' in index
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["index.html", "results.jsonl"]
+
+
+def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
+    gate: QualityGate, delays: DataFrame, tmp_path: Path
+) -> None:
+    file = suite(
+        tmp_path,
+        expectation("expect_column_values_to_be_between", column="delay", min_value=0),
+        expectation("expect_table_row_count_to_be_between", min_value=10),
+        expectation("expect_column_values_to_not_be_null", column="carrier"),
+    )
+    found = checked(gate, delays, file, ["carrier", "month"])
+    assert found.failures == (
+        Failure(
+            "expect_column_values_to_be_between(column='delay', min_value=0.0)",
+            "1 of 3 rows, e.g. -3.0",
+            ({"carrier": "UA", "month": "2", "delay": "-3.0"},),
+        ),
+        Failure("expect_table_row_count_to_be_between(min_value=10)", "3"),
+    )
+    record = QualityRecord(EPOCH, (ViewQuality("delays", found.rows, 3, found.failures),))
+    assert not record.passed
+    message = str(QualityGateError(record))
+    assert f"epoch {EPOCH} did not pass the quality gate and is not published; readers still see the epoch before." in message
+    assert "view 'delays': expect_column_values_to_be_between(column='delay', min_value=0.0): found 1 of 3 rows, e.g. -3.0" in message
+    assert "failing rows: carrier=UA, month=2, delay=-3.0" in message
+
+
+def test_the_key_that_the_suite_names_goes_before_the_views_own(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
+    file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"), key=["month"])
+    assert checked(gate, delays, file, ["carrier"]).failures[0].keys == ({"month": "1", "delay": "None"},)
+
+
+def test_a_view_of_many_failing_rows_names_a_sample(gate: QualityGate, spark: SparkSession, tmp_path: Path) -> None:
+    file = suite(tmp_path, expectation("expect_column_values_to_be_between", column="id", max_value=-1))
+    (failure,) = checked(gate, spark.range(500).toDF("id"), file, ["id"]).failures
+    assert failure.observed.startswith("500 of 500 rows")
+    assert len(failure.keys) == SAMPLE_KEYS
+
+
+def test_an_empty_view_passes_what_asks_nothing_of_its_size(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
+    file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"))
+    assert checked(gate, delays.limit(0), file, ["carrier"]) == Found(0, ())
+
+
+def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Path) -> None:
+    file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="carrier"))
+    for day in (0, 1):
+        checked(QualityGate(tmp_path / "docs"), delays, file, ["carrier"], EPOCH + (day * 86_400_000 << 16))
+    assert len(list((tmp_path / "docs/validations/delays").rglob("*.html"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "found a list without such a list"),
+        ('{"expectations": [], "meta": {"key": "carrier"}}', 'found meta.key "carrier", expected a list of column names'),
+        ('{"expectations": [], "meta": {"scan": "some"}}', 'found meta.scan "some", expected "full", or nothing'),
+        ('{"expectations": [{"kwargs": {}}]}', 'found expectation 1: {"kwargs": {}}'),
+        ('{"expectations": [{"type": "expect_wonders", "kwargs": {}}]}', "expect_wonders"),
+        ('{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"colum": "delay"}}]}', "column"),
+        (
+            '{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "dealy"}}]}',
+            "found column 'dealy', expected one of the view's columns: carrier, month, delay",
+        ),
+    ],
+)
+def test_a_suite_that_cannot_be_used_is_named_with_the_reason(
+    gate: QualityGate, delays: DataFrame, tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "delays.json"
+    file.write_text(text)
+    with pytest.raises(QualitySuiteError) as caught:
+        checked(gate, delays, file, ["carrier"])
+    assert str(caught.value).startswith(f"{file}: found ")
+    assert message in str(caught.value)
+
+
+def test_a_record_survives_its_way_through_the_store() -> None:
+    record = QualityRecord(EPOCH, (ViewQuality("delays", 3, 1, (Failure("expect_x()", "1 of 3", ({"carrier": "UA"},)),)),))
+    assert msgspec.json.decode(msgspec.json.encode(record), type=QualityRecord) == record
+
+
+def test_expectations_by_row_are_told_from_those_that_need_all_rows(tmp_path: Path) -> None:
+    by_row = expectation("expect_column_values_to_not_be_null", column="carrier")
+    by_view = [
+        expectation("expect_column_values_to_be_unique", column="carrier"),
+        expectation("expect_column_values_to_be_between", column="delay", min_value=0, mostly=0.9),
+        expectation("unexpected_rows_expectation", unexpected_rows_query="SELECT * FROM {batch} WHERE delay < 0"),
+    ]
+    read = read_suite(suite(tmp_path, by_row, *by_view))
+    assert (read.by_row.items, read.by_view.items) == ((by_row,), tuple(by_view))
+    file = tmp_path / "full.json"
+    file.write_text(json.dumps({"expectations": [by_row], "meta": {"scan": "full"}}))
+    assert (read_suite(file).by_row.items, read_suite(file).by_view.items) == ((), (by_row,))
+
+
+def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True)
+    (folder / "quality/dear.json").write_text(json.dumps({"expectations": [expectation("expect_column_values_to_be_unique", column="id")]}))
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
+    )
+    with Session(f"{tmp_path}/store", spark) as session:
+        meta = session.meta
+        session.execute("CREATE TABLE items (id int, price int, PRIMARY KEY (id))")
+        session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
+        for start in (0, 20, 40):
+            session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(start, start + 20)))
+            (summary,) = advance(spark, meta)
+        meta.publish(summary.epoch)
+        read = {sst.name for level in meta.latest().levels for sst in level}
+        check = QualityGate.check
+
+        def check_later(gate: QualityGate, *given: Any) -> Found:
+            """The frame is there, and nothing of it has been read yet."""
+            other = open_meta(f"{tmp_path}/store")
+            assert [task.outcome for task in compact(other, full=True)] == ["merged"]
+            session.execute("DELETE FROM items WHERE id = 1")
+            (later,) = advance(spark, other)
+            other.publish(later.epoch)
+            clean(other, Retention(keep_ms=0))
+            assert {sst.name for level in other.latest().levels for sst in level}.isdisjoint(read)
+            return check(gate, *given)
+
+        monkeypatch.setattr(QualityGate, "check", check_later)
+        (view,) = validate_epoch(spark, meta, load_pipeline(folder), summary.epoch).views
+        assert (view.rows, view.failures) == (60, ())
+        assert meta.pins() == ()
+        clean(meta, Retention(keep_ms=0))
+        assert read.isdisjoint(found.name for found in meta.objects.list("data/"))
+
+
+def pipeline_whose(view: str, column: str, tmp_path: Path) -> Pipeline:
+    """A pipeline with one suite: no value of the view's column is negative."""
+    folder = tmp_path / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True)
+    (folder / f"quality/{view}.json").write_text(
+        json.dumps({"expectations": [expectation("expect_column_values_to_be_between", column=column, min_value=0)]})
+    )
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
+    )
+    return load_pipeline(folder)
+
+
+def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spark: SparkSession, tmp_path: Path) -> None:
+    """Three epochs of a table view: published, one bad row added, and put right; each looks at what changed since the published one."""
+    pipeline = pipeline_whose("dear", "price", tmp_path)
+    with Session(pipeline.store, spark) as session:
+        meta = session.meta
+        session.execute("CREATE TABLE items (id int, price int, PRIMARY KEY (id))")
+        session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
+        session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(50)))
+        (first,) = advance(spark, meta)
+        (view,) = validate_epoch(spark, meta, pipeline, first.epoch, small_view_rows=10).views
+        assert (view.rows, view.all_rows, view.failures) == (50, True, ())  # nobody has looked at any of it before
+        meta.publish(first.epoch)
+
+        session.execute("INSERT INTO items VALUES (7, -1), (51, 51); DELETE FROM items WHERE id = 3")
+        (second,) = advance(spark, meta)
+        (view,) = validate_epoch(spark, meta, pipeline, second.epoch, small_view_rows=10).views
+        assert (view.rows, view.all_rows) == (2, False)
+        assert [key["id"] for failure in view.failures for key in failure.keys] == ["7"]
+
+        session.execute("UPDATE items SET price = 8 WHERE id = 7")
+        (third,) = advance(spark, meta)
+        (view,) = validate_epoch(spark, meta, pipeline, third.epoch, small_view_rows=10).views
+        assert (view.rows, view.all_rows, view.failures) == (2, False, ())  # 7 and 51: the epoch between was never published
+        (view,) = validate_epoch(spark, meta, pipeline, third.epoch).views
+        assert (view.rows, view.all_rows) == (50, True)  # a small view is looked at whole
+
+
+def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = pipeline_whose("price", "each", tmp_path)
+    with Session(pipeline.store, spark) as session:
+        meta = session.meta
+        session.execute("CREATE TABLE items (id int, price int, n int, PRIMARY KEY (id)); INSERT INTO items VALUES (1, 6, 2)")
+        session.execute("CREATE MATERIALIZED VIEW price AS SELECT id, price div n AS each FROM items")
+        first = session.flush()
+        session.execute("INSERT INTO items VALUES (2, -6, 2)")
+        (second,) = advance(spark, meta)  # held: nobody published it
+        session.execute("INSERT INTO items VALUES (3, 1, 0)")
+        with pytest.raises(InputError, match="view 'price'"):
+            advance(spark, meta)
+        abandon(meta, Change(pause=("price",)))
+        (third,) = advance(spark, meta)
+        record = validate_epoch(spark, meta, pipeline, third.epoch)
+        assert [len(view.failures) for view in record.views] == [1], "the row of the epoch that was held is still there"
+        assert record.paused == ()
+        (view,) = (relation for relation in meta.latest().catalog.live() if relation.name == "price")
+        assert not stays_published(meta.latest(), view, third.epoch)
+
+        meta.publish(second.epoch)  # by hand, as `tussock epoch` does
+        record = validate_epoch(spark, meta, pipeline, third.epoch)
+        assert (record.views, record.paused, record.passed) == ((), ("price",), True)
+        with meta.reading(first.epoch) as version:
+            assert not stays_published(version, view, first.epoch), "then it was not paused"

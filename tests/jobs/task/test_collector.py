@@ -1,0 +1,45 @@
+"""What a worker's garbage collector looks at, and when."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from jobs.task import collector
+
+
+class Loop:
+    """Refers to itself, so that no count of references frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    now = [1000.0]
+    monkeypatch.setattr(collector, "_looked", float("-inf"))
+    monkeypatch.setattr(collector.time, "monotonic", lambda: now[0])
+    yield now
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_task_leaves_nothing_to_look_through_and_collects_what_it_made() -> None:
+    made = weakref.ref(Loop())
+    collector.collect_own_garbage()
+    assert made() is None
+    assert len(gc.get_objects()) < 1_000 < gc.get_freeze_count()
+
+
+def test_what_refers_to_itself_and_lived_for_a_while_goes_at_the_next_look_at_everything(clock: list[float]) -> None:
+    held = Loop()
+    gone = weakref.ref(held)
+    collector.collect_own_garbage()
+    del held
+    collector.collect_own_garbage()
+    assert gone() is not None
+    clock[0] += collector.EVERYTHING_S
+    collector.collect_own_garbage()
+    assert gone() is None
