@@ -7,10 +7,10 @@ locked. A connection costs 20 ms, so the process keeps it; a query costs about 1
 import atexit
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -205,11 +205,28 @@ _kernels: dict[int, Kernel] = {}
 
 
 def process_kernel(memory_limit: str = DEFAULT_MEMORY) -> Kernel:
-    """This process's kernel, made at the first call (later calls get it as it is); a forked child makes its own. It spills to the
-    system's directory for temporary files."""
+    """This process's kernel, made at the first call (later calls get it as it is); a forked child makes its own, and its own folder to
+    spill to."""
     pid = os.getpid()
     if (kernel := _kernels.get(pid)) is None:
         _kernels.clear()  # a parent's connection is of no use here, and must not be closed from here
-        kernel = _kernels[pid] = Kernel(memory_limit, str(Path(tempfile.gettempdir()) / f"tussock-kernel-{pid}"))
-        atexit.register(kernel.close)
+        folder = spill_folder()
+        kernel = _kernels[pid] = Kernel(memory_limit, folder)
+        atexit.register(_end, pid, kernel, folder)
     return kernel
+
+
+def spill_folder() -> str:
+    """A new folder of this process, 0700 under a name that nobody can guess: rows of views are spilled there.
+
+    It lies in Spark's local directory where there is one: Spark's workers end without running exit handlers, and Spark removes that
+    directory when the application ends. Elsewhere it lies in the system's directory for temporary files.
+    """
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return tempfile.mkdtemp(prefix="tussock-kernel-", dir=local if local and os.access(local, os.W_OK) else None)
+
+
+def _end(pid: int, kernel: Kernel, folder: str) -> None:
+    if os.getpid() == pid:  # a forked child runs its parent's exit handlers too
+        kernel.close()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,10 @@
 """The kernel itself: what it passes on, what it refuses, which row it blames, and that it is closed off."""
 
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -157,6 +161,33 @@ def test_memory_beyond_the_limit_spills_when_there_is_a_place(tmp_path: object) 
         tight.query(text, mine=rows)
     roomy.close()
     tight.close()
+
+
+SPILL_FOLDER = """
+import os, stat
+from jobs.kernels.kernel import process_kernel
+folder = process_kernel().query("SELECT current_setting('temp_directory') AS folder")["folder"][0].as_py()
+print(folder, stat.S_IMODE(os.stat(folder).st_mode), os.getpid())
+if os.fork() == 0:
+    raise SystemExit  # a child that ends as any process does leaves its parent's folder alone
+os.wait()
+assert os.path.isdir(folder)
+"""
+
+
+@pytest.mark.parametrize("place", ["TMPDIR", "SPARK_LOCAL_DIRS"])
+def test_rows_are_spilled_to_a_folder_that_nobody_else_may_open_or_guess_and_that_goes_with_the_process(place: str, tmp_path: Path) -> None:
+    ran = [
+        subprocess.run([sys.executable, "-c", SPILL_FOLDER], env={**os.environ, place: str(tmp_path)}, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert [run.returncode for run in ran] == [0, 0], ran[0].stderr
+    folders, modes, pids = zip(*(run.stdout.split() for run in ran), strict=True)
+    assert {Path(folder).parent for folder in folders} == {tmp_path}
+    assert [int(mode) for mode in modes] == [0o700, 0o700]
+    names = [Path(folder).name.replace(pid, "") for folder, pid in zip(folders, pids, strict=True)]
+    assert names[0] != names[1], "a name that follows from the process's number can be taken before it"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_results_of_a_wrong_type_are_a_defect_not_a_value(kernel: Kernel) -> None:
