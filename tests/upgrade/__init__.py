@@ -1,0 +1,1 @@
+"""A store and documents that an earlier release wrote, read by this one."""

@@ -1,0 +1,126 @@
+"""Writes the archive that test_store_of_the_release_before.py reads, with the code of the release that is to be kept honest.
+
+    git clone … release && cd release && git checkout 8bddf4d && make setup     the release whose bytes are wanted
+    cp -r …/tests/upgrade tests/
+    PYTHONPATH=. .venv/bin/python -m tests.upgrade.make_store store_of_8bddf4d.tar.xz
+
+Done once a release, by hand: an archive that is in the repository is never written again, since the code that wrote it is gone from here.
+The store has four epochs (the published one is the third), a compaction that is committed, one that is closed and one that is open, a move,
+a floor, a pin, a changed mapping, a dropped and a paused view, an open barrier that has superseded another, and statements and files that
+wait behind it. Every operator has state in it.
+"""
+
+import io
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from jobs.barrier import Change, abandon, inject
+from jobs.compaction import compact
+from jobs.epoch import run_epoch
+from jobs.session import Session
+from jobs.spark import build_spark
+from statestore.errors import InputError
+from statestore.hummock.compaction_picker import full_compaction
+from statestore.meta.compaction import CompactionPlan
+from statestore.meta.store import MetaStore
+from statestore.meta.version import LevelInput
+from statestore.objectstore.open import open_object_store
+from tests.upgrade import story
+
+
+def main(archive: Path) -> None:
+    """Make the store below a temporary folder, then the archive: `store/…` and `sources/…`."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["TUSSOCK_DISK_CACHE"] = "off"
+    shutil.rmtree(story.PLACE, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        spark = build_spark()
+        try:
+            fill(spark, store)
+        finally:
+            spark.stop()
+        pack(archive, {"store": store, "sources": story.PLACE})
+    print(f"{archive}: {archive.stat().st_size:,} bytes")
+
+
+def fill(spark: SparkSession, store: Path) -> None:
+    """Run the story up to its open barrier."""
+    now = story.START_MS
+
+    def clock_ms() -> int:
+        nonlocal now
+        now += 1000
+        return now
+
+    MetaStore.init(open_object_store(str(store)), units=2, vnode_count=16)
+    with Session(str(store), spark, create=False) as session:
+        meta = session.meta = MetaStore(open_object_store(str(store)), "release 8bddf4d", clock_ms)
+        session._pending._meta = meta
+
+        for name in story.FIRST_FILES:
+            story.write_file(name)
+        session.execute(story.creations())
+        session.flush()
+        meta.move_ssts(CompactionPlan((LevelInput(0, (meta.latest().levels[0][-1].name,)),), 6))
+
+        session.execute(story.SECOND)
+        session.flush()
+        compact(meta, full=True)
+        task = meta.open_compaction(full_compaction(meta.latest()).plan)
+        meta.renew_compactions([task], lease_ms=10**9)
+        meta.close_compaction(task.id, "the story wants a closed one")
+
+        session.execute(story.THIRD)
+        try:
+            session.flush()
+        except InputError as err:
+            print("stopped as the story has it:", err)
+        else:
+            raise AssertionError("the third epoch has a row that view `stuck` cannot take")
+        abandon(meta, Change(pause=(story.PAUSED,)))
+        session.flush()
+        meta.retain(keep_epochs=1)
+        meta.rescale(3)
+
+        for name in story.FOURTH_FILES:
+            story.write_file(name)
+        session.execute(story.FOURTH)
+        run_epoch(spark, meta, inject(meta, run={"interval": "the fourth"}))  # committed, not published
+        meta.pin(meta.latest().epoch)
+        meta.open_compaction(full_compaction(meta.latest()).plan)
+
+        for name in (story.BAD_FILE, *story.OPEN_FILES, *story.LAST_FILES):
+            story.write_file(name)
+        session.execute(f"{story.SKIPPED};\n{story.OPEN}")
+        first = inject(meta, max_epoch_bytes=story.MAX_EPOCH_BYTES, run={"interval": "the open one"})
+        print("pinned at first:", sorted(f.path for files in first.splits.values() for f in files))
+        open_one = abandon(meta, Change(skip_files=(str(story.PLACE / story.BAD_FILE),), skip_entries=(first.log_start,)))
+        pinned = sorted(f.path.removeprefix(f"{story.PLACE}/") for files in open_one.splits.values() for f in files)
+        assert pinned == sorted(story.OPEN_FILES), pinned
+        session.execute(story.waiting())
+        version = meta.latest()
+        assert version.published < version.epoch < open_one.epoch
+        assert version.tasks
+        print(f"version {version.id}, levels {[len(level) for level in version.levels]}, open barrier attempt {open_one.attempt}")
+
+
+def pack(archive: Path, folders: dict[str, Path]) -> None:
+    """A tar of the folders under their names, without anything of this host in it."""
+    with tarfile.open(archive, "w:xz", preset=9) as tar:
+        for top, folder in folders.items():
+            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+                entry = tarfile.TarInfo(f"{top}/{path.relative_to(folder)}")
+                data = path.read_bytes()
+                entry.size, entry.mode, entry.mtime = len(data), 0o644, story.FILE_TIME_NS // 10**9
+                tar.addfile(entry, io.BytesIO(data))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
