@@ -18,9 +18,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from jobs.barrier import Change, abandon, inject
 from pyspark.sql import SparkSession
 
-from jobs.barrier import Change, abandon, inject
 from jobs.compaction import compact
 from jobs.epoch import run_epoch
 from jobs.session import Session

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
-from jobs.reader import scan_relation
+from jobs.catalog.reader import scan_relation
 from jobs.session import PausedViewWarning, Session
 from statestore.types import arrow_type
 from tests.truth.compare import assert_same_answer
