@@ -13,6 +13,7 @@ from typing import TextIO
 
 import pyarrow as pa
 
+from jobs.catalog.moment import moment_of
 from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import logged_statements
 from jobs.driver.barrier import MAX_EPOCH_BYTES, Change, abandon, inject
@@ -170,8 +171,8 @@ def _epoch(chosen: argparse.Namespace) -> None:
 def _query(chosen: argparse.Namespace) -> None:
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
     with _notes(), Session(_store(chosen), create=False) as session:
-        if chosen.epoch is not None:
-            print(table_text(session.query(sql, chosen.epoch)))
+        if chosen.epoch is not None or chosen.at is not None:
+            print(table_text(session.query(sql, chosen.epoch, at=None if chosen.at is None else moment_of(chosen.at))))
             return
         for answer in session.run(sql):
             print(answer.message if answer.table is None else table_text(answer.table))

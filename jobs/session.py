@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
@@ -22,6 +23,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.catalog.moment import BadMomentError, epoch_at
 from jobs.catalog.reader import NoStoredRowsError, relation_frame
 from jobs.catalog.statement_log import PendingCatalog, statement_text
 from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
@@ -29,7 +31,7 @@ from jobs.driver.epoch import run_epoch
 from jobs.driver.summary import EpochSummary, Progress
 from jobs.plan.checks import check_statement
 from jobs.plan.definition import apply_statement, output_of
-from jobs.settings.process import open_meta, store_address
+from jobs.settings.process import clock_ms, open_meta, store_address
 from jobs.shell.show import explain, show
 from jobs.sources.listing import Interval, absolute_path, list_files, open_file
 from jobs.sources.pins import RangeFile
@@ -181,17 +183,23 @@ class Session:
         self.meta.publish(summary.epoch)
         return summary
 
-    def query(self, sql: str, epoch: int | None = None) -> pa.Table:
+    def query(self, sql: str, epoch: int | None = None, *, at: datetime | None = None) -> pa.Table:
         """Answer a SELECT over tables and views.
 
         Args:
             sql: anything Spark can run.
             epoch: the published one when None.
+            at: read the epoch that was the newest published one then, instead of naming it; without an offset, local time of the store.
 
         Warns: PausedViewWarning for each view that stays at the rows it had when it was paused.
-        Raises: SqlError; EpochNotCommittedError, EpochExpiredError.
+        Raises: SqlError; EpochNotCommittedError, EpochExpiredError; BadMomentError.
         """
-        return self._select(sql, Place(1, 1), self.meta.latest().published if epoch is None else epoch)
+        version = self.meta.latest()
+        if at is not None:
+            if epoch is not None:
+                raise BadMomentError(str(at), f"epoch {epoch} is named as well", "an epoch or a moment, not both")
+            epoch = epoch_at(version, at, self.time_zone, clock_ms())
+        return self._select(sql, Place(1, 1), version.published if epoch is None else epoch)
 
     def close(self) -> None:
         """Stop Spark, if this session started it."""

@@ -79,6 +79,7 @@ tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02""",
         """\
 tussock query --store ./demo "SELECT * FROM total"
 tussock query --store ./demo "SHOW CREATE MATERIALIZED VIEW total"
+tussock query --store ./demo --at "2026-01-01 12:00" "SELECT * FROM total"
 tussock query --pipeline flights - < changes.sql""",
     ),
     "explain": _Command(
@@ -203,7 +204,9 @@ def build_parser(runs: Mapping[str, Run]) -> argparse.ArgumentParser:
     added["epoch"].add_argument("--hold", action="store_true", help="commit without publishing: readers go on seeing the epoch before")
 
     added["query"].add_argument("sql", metavar="SQL", help="statements separated by `;`, or - for standard input")
-    added["query"].add_argument("--epoch", type=int, metavar="E", help="read at this epoch instead of the published one (one SELECT)")
+    when = added["query"].add_mutually_exclusive_group()
+    when.add_argument("--epoch", type=int, metavar="E", help="read at this epoch instead of the published one (one SELECT)")
+    when.add_argument("--at", metavar="TIME", help="read as of this moment: ISO 8601, local time of the store unless it has an offset")
 
     added["explain"].add_argument("what", nargs="*", metavar="VIEW|SELECT", help="a view's name or a SELECT; all views when left out")
 

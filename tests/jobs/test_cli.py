@@ -239,6 +239,12 @@ def test_a_nonsense_interval(interval: tuple[str, str], says: str, tussock: Tuss
     failed(tussock("epoch", "--store", "s", "--interval", *interval), says, "ISO 8601")
 
 
+def test_a_nonsense_moment(tussock: Tussock) -> None:
+    tussock("init", "--store", "s")
+    failed(tussock("query", "--store", "s", "--at", "yesterday", "SELECT 1"), "yesterday", "ISO 8601")
+    failed(tussock("query", "--store", "s", "--at", "2999-01-01", "SELECT 1"), "is in the future")
+
+
 @pytest.mark.spark
 def test_an_epoch_that_is_not_committed(tussock: Tussock, spark: SparkSession) -> None:
     tussock("init", "--store", "s")

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.catalog.moment import BadMomentError
 from jobs.catalog.reader import NoStoredRowsError
 from jobs.driver.summary import EpochSummary
 from jobs.session import NoFilesError, NotThereYetError, Session
 from jobs.sources.errors import MissingPathError
 from jobs.sql.errors import SqlError
+from statestore.meta.epoch import epoch_ms
 from statestore.meta.errors import EpochNotCommittedError, NotInitialisedError
 from tests.truth.compare import assert_same_answer
 
@@ -141,6 +144,25 @@ def test_a_view_equals_spark_over_the_same_input_whenever_it_was_created(
 def test_a_query_at_an_earlier_epoch_sees_what_that_epoch_saw(days: int, story: Story, session: Session, spark: SparkSession) -> None:
     found = session.query("SELECT * FROM named", epoch=story.epochs[days - 1].epoch)
     assert_same_answer(found, judge(spark, story, days, changed=False).sql(VIEWS["named"]).toArrow(), f"named after {days} days")
+
+
+def test_a_query_as_of_a_moment_sees_what_was_published_then(story: Story, session: Session, spark: SparkSession) -> None:
+    first, second, *_ = (epoch_ms(summary.epoch) for summary in story.epochs)
+    for at_ms, days in ((first, 1), (second - 1, 1), (second, 2)):
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        truth = judge(spark, story, days, changed=False).sql("SELECT * FROM by_shop").toArrow()
+        assert_same_answer(session.query("SELECT * FROM by_shop", at=at), truth, f"at {at}")
+        local = at.replace(tzinfo=None)  # the store's time zone is UTC
+        assert_same_answer(session.query("SELECT * FROM by_shop", at=local), truth, f"at {local}")
+
+
+def test_a_moment_that_nothing_can_be_read_at_is_refused(story: Story, session: Session) -> None:
+    with pytest.raises(BadMomentError, match="is in the future"):
+        session.query("SELECT 1", at=datetime(2999, 1, 1, tzinfo=UTC))
+    with pytest.raises(BadMomentError, match="an epoch or a moment, not both"):
+        session.query("SELECT 1", story.epochs[0].epoch, at=datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(NotThereYetError, match="it came with epoch"):
+        session.query("SELECT * FROM by_shop", at=datetime(2000, 1, 1, tzinfo=UTC))
 
 
 def test_a_query_may_be_anything_that_spark_runs(story: Story, session: Session, spark: SparkSession) -> None:
