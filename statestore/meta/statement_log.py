@@ -30,7 +30,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     statement: msgspec.Raw  # JSON
 
 
-class _Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True):
     """An entry of `client_id` stands at `start` or later, if at all."""
 
     client_id: str
@@ -60,9 +60,9 @@ class StatementLog:
             raise SettingError("a client id", "empty", "a text that is the same when the statement is sent again")
         body = checked_json("a statement of the log", statement)
         end = self.end(seen_end)
-        claim = _Claim(client_id, self._writer, end)
+        claim = Claim(client_id, self._writer, end)
         if not self._objects.put_if_absent(client_name(client_id), encode_document(claim)):
-            claim = require_document(self._objects, client_name(client_id), _Claim)
+            claim = require_document(self._objects, client_name(client_id), Claim)
         position = claim.start
         while True:
             entry = LogEntry(position, self._writer, client_id, body)

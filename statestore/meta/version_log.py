@@ -21,7 +21,7 @@ from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 SNAPSHOT_EVERY = 16  # deltas; opening a store replays fewer than this many, and one commit in as many writes a whole version
 
 
-class _Head(msgspec.Struct, frozen=True):
+class Head(msgspec.Struct, frozen=True):
     """The hint: a snapshot of this id was there."""
 
     snapshot: int
@@ -113,7 +113,7 @@ class VersionLog:
     def _hinted(self) -> HummockVersion:
         """Where the hint says to start; version 0 if it is of no use."""
         try:
-            head = read_document(self._objects, HEAD, _Head)
+            head = read_document(self._objects, HEAD, Head)
         except DamagedDocumentError:
             head = None  # it only saves reads
         if head is None or (version := read_document(self._objects, snapshot_name(head.snapshot), HummockVersion)) is None:
@@ -134,7 +134,7 @@ class VersionLog:
         try:
             # Equal bytes from every writer; another release's may differ, and do as well.
             self._objects.put_if_absent(snapshot_name(self._due.id), encode_document(self._due))
-            self._objects.put(HEAD, encode_document(_Head(self._due.id)))
+            self._objects.put(HEAD, encode_document(Head(self._due.id)))
         except RetryableError:
             return  # still due: the next commit tries again
         self._due = None

@@ -17,7 +17,7 @@ from statestore.meta.names import HEAD, snapshot_name, version_name
 from statestore.meta.settings import StoreSettings, initial_version
 from statestore.meta.store import MetaStore
 from statestore.meta.version import VnodeMapping
-from statestore.meta.version_log import SNAPSHOT_EVERY, _Head
+from statestore.meta.version_log import SNAPSHOT_EVERY, Head
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.local import LocalObjectStore
 from tests.faults import FaultyObjectStore
@@ -56,7 +56,7 @@ def test_a_thousand_commits_reopen_with_a_handful_of_requests_and_no_listing(obj
     # Whatever the hint says, it costs probes only: absent, damaged, older than it should be, or of a snapshot that is gone.
     hint = objects.get(HEAD)
     objects.delete([HEAD])
-    hints: list[bytes | None] = [None, b"x" + hint[1:], encode_document(_Head(16)), encode_document(_Head(4_000_000))]
+    hints: list[bytes | None] = [None, b"x" + hint[1:], encode_document(Head(16)), encode_document(Head(4_000_000))]
     for wrong in hints:
         if wrong is not None:
             objects.put(HEAD, wrong)

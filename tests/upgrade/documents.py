@@ -1,0 +1,162 @@
+"""One value of every stored document, and of every class that a catalog's definitions and the log's statements are made of.
+
+Fields are given values that are not their defaults, where they have one: a field that is renamed, or given another default, shows.
+"""
+
+import msgspec
+
+from jobs.plan import nodes
+from jobs.plan.definition import SourceDefinition, TableDefinition, ViewDefinition
+from jobs.plan.fragments import HASH, SINGLETON, Fragment, Input, Operator, Output
+from jobs.sql import logical
+from jobs.sql.logical import AggCall, Call, Column, Field, Literal, Place, SortKey
+from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Update
+from statestore.meta.barrier import Barrier, Mutation, PinnedFile
+from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
+from statestore.meta.delta import (
+    Change,
+    CompactionClosed,
+    CompactionCommitted,
+    CompactionOpened,
+    CompactionsRenewed,
+    EpochCommitted,
+    FloorRaised,
+    MappingChanged,
+    Published,
+    RelationsForgotten,
+    SstsMoved,
+    VersionDelta,
+)
+from statestore.meta.manifest import SealedManifest
+from statestore.meta.pin import Pin
+from statestore.meta.settings import StoreSettings
+from statestore.meta.statement_log import Claim, LogEntry
+from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SectionInfo, SstInfo, VnodeMapping
+from statestore.meta.version_log import Head
+
+LAST = 2**64 - 1
+
+# --- expressions and logical plans -----------------------------------------------------------------------------------------------
+
+_K = Column(0, "int")
+_TEN = Literal(10, "int")
+_SUM = Call("Add", "int", (_K, _TEN), "ANSI", (("timeZone", "UTC"),), Place(3, 14))
+_BIG = Call("GreaterThan", "boolean", (_SUM, Literal("7", "string")))
+_FIELDS = (Field("k", "int"), Field("g", "string"))
+
+SCAN = logical.Scan("orders", (1, 0), _FIELDS)
+_THREE = (Field("a", "int"), Field("b", "double"), Field("c", "boolean"))
+PROJECT = logical.Project(SCAN, (_SUM, Literal(None, "double"), Literal(True, "boolean")), _THREE)
+FILTER = logical.Filter(SCAN, _BIG)
+JOIN = logical.Join(SCAN, FILTER, "inner", (_K,), (Column(1, "int"),), (True,), _BIG, Place(1, 2))
+CALLS = (
+    AggCall("Sum", "bigint", (_K,), "ANSI", True, _BIG, Place(2, 3)),
+    AggCall("Count", "bigint", ()),
+)
+AGGREGATE = logical.Aggregate(JOIN, (_K,), CALLS, (Field("k", "int"), Field("s", "bigint"), Field("n", "bigint")))
+TOP_N = logical.TopN(AGGREGATE, (SortKey(_K, True, True),), 5, 2)
+
+# --- statements ------------------------------------------------------------------------------------------------------------------
+
+_CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
+_CREATE_TABLE = CreateTable("orders", _FIELDS, (0,), True)
+STATEMENTS: dict[str, msgspec.Struct] = {
+    "create_source": _CREATE_SOURCE,
+    "create_table": _CREATE_TABLE,
+    "create_view": CreateView("top", "SELECT …", TOP_N, True),
+    "create_view_project": CreateView("p", "SELECT k + 10 AS a", PROJECT),
+    "drop": Drop("view", "top", True, True),
+    "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
+    "update": Update("orders", ((1, Literal("x", "string")),), _BIG),
+    "delete": Delete("orders", _BIG),
+}
+
+# --- stream nodes and definitions ------------------------------------------------------------------------------------------------
+
+_AGG = nodes.Agg("Sum", 1, "int", "bigint", "TRY")
+_COUNT = nodes.Agg("Count", None, None, "bigint")
+NODES: dict[str, nodes.Node] = {
+    "table_replay": nodes.TableReplay(7, (0,), ("int", "string")),
+    "project": nodes.Project((_SUM,), ("int",)),
+    "filter": nodes.Filter(_BIG, ("int", "string")),
+    "hash_join": nodes.HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
+    "partial_agg": nodes.PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
+    "hash_agg": nodes.HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
+    "top_n": nodes.TopN((nodes.Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
+    "materialize": nodes.Materialize(9, (0,), (0,), ("int", "bigint")),
+}
+_OUTPUT = Output(("int", "bigint"), (0,), (0,), True, 12)
+
+
+def _fragment(node: nodes.Node) -> Fragment:
+    """A fragment of this node, with an input of either sort."""
+    inputs = (
+        Input(3, None, (1, -1), ("int", "bigint"), HASH, (1,)),
+        Input(None, 2, (0,), ("int",), SINGLETON),
+    )
+    return Fragment(inputs, (Operator(node, (-1, 0), (4, 5)),), ("int", "bigint"), True)
+
+
+DEFINITIONS: dict[str, msgspec.Struct] = {
+    "source": SourceDefinition(_CREATE_SOURCE, 11),
+    "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
+    **{f"view_{name}": ViewDefinition("SELECT …", TOP_N, (_fragment(node),), _OUTPUT) for name, node in NODES.items()},
+}
+
+# --- meta ------------------------------------------------------------------------------------------------------------------------
+
+_SECTIONS = (SectionInfo(1, b"\x00\xff", b"\xff", 3, 90, 2), SectionInfo(2, b"\x01", b"\x02", 1, 9))
+SST = SstInfo("data/018bcfe568000000/ab.sst", 100, 20, 3, LAST - 1, LAST, _SECTIONS)
+_SCHEMA = TableSchema(12, "orders", (ColumnSpec("k", "int"), ColumnSpec("g", "string")), (KeyColumn(0, True, True), KeyColumn(1)), (0,))
+_RELATION = Relation(
+    5, "orders", "view", (ColumnSpec("k", "int"),), msgspec.Raw(b'{"type":"opaque"}'), (_SCHEMA,), (3, 4), created=10, dropped=30, paused=20
+)
+CATALOG = Catalog((_RELATION,), 6, 13)
+_MAPPING = VnodeMapping(2, (0, 1, 1, 0))
+_INPUTS = (LevelInput(0, ("data/018bcfe568000000/ab.sst",)), LevelInput(6, ("data/task-0000000000000001/cd.sst",)))
+_TASK = CompactionTask(3, "w", 9, 1_700_000_000_000, 7, _INPUTS, (KeyRange(b"\x00", b"\xff"),))
+_FILES = {5: (PinnedFile("/data/a.parquet", 10, "10-1", 0), PinnedFile("s3://b/c.csv", 20, "abc", 1))}
+
+CHANGES: dict[str, Change] = {
+    "epoch": EpochCommitted(1, LAST, 2, (SST,), 4, CATALOG),
+    "epoch_with_the_catalog_unchanged": EpochCommitted(1, LAST, 0, (), 4),
+    "publish": Published(7),
+    "floor": FloorRaised(7),
+    "forget": RelationsForgotten((3, 4)),
+    "mapping": MappingChanged(_MAPPING),
+    "compaction_open": CompactionOpened(_TASK),
+    "compaction": CompactionCommitted(3, (SST,)),
+    "compaction_close": CompactionClosed(3, "its lease was over"),
+    "compaction_renew": CompactionsRenewed((3, 4), 1_700_000_000_000),
+    "move": SstsMoved(_INPUTS, 7),
+}
+DOCUMENTS: dict[str, msgspec.Struct] = {
+    "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
+    "head": Head(16),
+    "pin": Pin(LAST, "w/3", 9, 1_700_000_000_000, 2, True),
+    "log_entry": LogEntry(4, "w", "w/1", msgspec.Raw(b'{"type":"opaque"}')),
+    "client": Claim("w/1", "w", 3),
+    "barrier": Barrier(
+        mapping=_MAPPING,
+        log_end=9,
+        splits=_FILES,
+        catalog=CATALOG,
+        mutation=Mutation("pause", (5,)),
+        run={"interval": "2024-01-01/2024-01-02"},
+        skipped=("file /data/b.parquet",),
+        skipped_files={5: (PinnedFile("/data/b.parquet", 1, "1-1", 2),)},
+        skipped_entries=(6, 7),
+        prev_epoch=1,
+        epoch=LAST,
+        attempt=2,
+        writer="w",
+        log_start=5,
+    ),
+    "barrier_of_nothing": Barrier(mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0),
+    "manifest": SealedManifest(
+        prev_epoch=1, epoch=LAST, attempt=2, writer="w", ssts=(SST,), log_end=9, catalog=CATALOG, reports=msgspec.Raw(b'{"orders":[3,2]}')
+    ),
+    "manifest_of_nothing": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0),
+    "snapshot": HummockVersion(16, LAST, 8, 7, 9, ((SST,), (), (SST,)), CATALOG, _MAPPING, (7, 8, LAST), 4, (_TASK,), ("data/x.sst",)),
+    **{f"delta_{name}": VersionDelta(i + 1, "w", change) for i, (name, change) in enumerate(CHANGES.items())},
+}

@@ -1,0 +1,64 @@
+"""The bytes of every stored document, as files: those that this release writes, and those of the release before, which it must read.
+
+`golden/` holds what is written now. With `--update-cases` a file there is written anew; the change is a change of the storage format, so a
+note in docs/design/ goes with it. `golden/of_8bddf4d/` holds what that release wrote, to the byte, and is never written again: where the
+form of a document changes, the old one still decodes to the value that the new one stands for.
+"""
+
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from jobs.plan.definition import Definition
+from jobs.plan.nodes import Node
+from jobs.sql.logical import Expr, Plan
+from jobs.sql.statements import Statement
+from statestore.meta.delta import Change
+from statestore.meta.document import decode_document, encode_document
+from tests.upgrade.documents import DEFINITIONS, DOCUMENTS, STATEMENTS
+
+GOLDEN = Path(__file__).parent / "golden"
+BEFORE = GOLDEN / "of_8bddf4d"
+#: Relative path -> value.
+VALUES: dict[str, msgspec.Struct] = {
+    **{f"meta/{name}.json": value for name, value in DOCUMENTS.items()},
+    **{f"statements/{name}.json": value for name, value in STATEMENTS.items()},
+    **{f"definitions/{name}.json": value for name, value in DEFINITIONS.items()},
+}
+
+
+def encoded(path: str) -> bytes:
+    """The bytes that are stored: documents of meta with their checksum, statements and definitions within such documents."""
+    return encode_document(VALUES[path]) if path.startswith("meta/") else msgspec.json.encode(VALUES[path])
+
+
+def decoded(path: str, data: bytes) -> object:
+    """The value that is read."""
+    if path.startswith("meta/"):
+        return decode_document(path, data, type(VALUES[path]))
+    return msgspec.json.decode(data, type=Statement if path.startswith("statements/") else Definition)
+
+
+@pytest.mark.parametrize("path", VALUES)
+def test_a_stored_document_is_the_golden_one_and_reads_back(path: str, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-cases"):
+        (GOLDEN / path).parent.mkdir(parents=True, exist_ok=True)
+        (GOLDEN / path).write_bytes(encoded(path))
+    data = (GOLDEN / path).read_bytes()
+    assert encoded(path).decode() == data.decode(), "a stored form changed: note it in docs/design/, keep reading the old, --update-cases"
+    assert decoded(path, data) == VALUES[path]
+
+
+@pytest.mark.parametrize("path", sorted(str(p.relative_to(BEFORE)) for p in BEFORE.rglob("*.json")))
+def test_what_the_release_before_wrote_is_read(path: str) -> None:
+    assert decoded(path, (BEFORE / path).read_bytes()) == VALUES[path]
+
+
+def test_every_class_that_is_stored_by_its_name_has_a_golden_file() -> None:
+    stored = "".join(encoded(path).decode() for path in VALUES)
+    for union in (Statement, Definition, Node, Plan, Change, Expr):
+        for kind in get_args(union):
+            config = kind.__struct_config__
+            assert f'"{config.tag_field}":"{config.tag}"' in stored, kind
