@@ -14,13 +14,14 @@ from typing import TextIO
 import pyarrow as pa
 
 from jobs.catalog.moment import moment_of
+from jobs.catalog.query import PausedViewWarning
 from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import logged_statements
 from jobs.driver.barrier import MAX_EPOCH_BYTES, Change, abandon, inject
 from jobs.driver.epoch import advance, interval_of
 from jobs.driver.summary import EpochSummary, show_summary
 from jobs.driver.train import DEPTH
-from jobs.session import PausedViewWarning, Session
+from jobs.session import Session
 from jobs.settings.pipeline import Pipeline, find_pipeline
 from jobs.settings.process import open_meta, store_address
 from jobs.settings.retention import Retention

@@ -10,9 +10,7 @@
 Statements are durable when `execute` returns and take effect with the next epoch; `flush` runs one.
 """
 
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,27 +18,26 @@ from types import TracebackType
 
 import msgspec
 import pyarrow as pa
-from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.catalog.moment import BadMomentError, epoch_at
-from jobs.catalog.reader import NoStoredRowsError, relation_frame
+from jobs.catalog.query import NotThereYetError, query_frame
 from jobs.catalog.statement_log import PendingCatalog, statement_text
 from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
 from jobs.driver.epoch import run_epoch
 from jobs.driver.summary import EpochSummary, Progress
 from jobs.plan.checks import check_statement
-from jobs.plan.definition import apply_statement, output_of
+from jobs.plan.definition import apply_statement
 from jobs.settings.process import clock_ms, open_meta, store_address
 from jobs.shell.show import explain, show
-from jobs.sources.listing import Interval, absolute_path, list_files, open_file
-from jobs.sources.pins import RangeFile
+from jobs.shell.spark_errors import spark_errors_as_ours
+from jobs.sources.describe import described, placed
+from jobs.sources.listing import Interval
 from jobs.spark import build_spark
 from jobs.sql.binder import Binder
 from jobs.sql.dml import rows_to_insert
-from jobs.sql.errors import NoRelationError, SqlError, translated
+from jobs.sql.errors import NoRelationError, SqlError
 from jobs.sql.logical import Place
-from jobs.sql.schema import parquet_fields
 from jobs.sql.script import split_script
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import (
@@ -55,55 +52,11 @@ from jobs.sql.statements import (
     Statement,
     Update,
 )
-from jobs.wire.failure import carried_failure
-from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.errors import NotInitialisedError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.open import open_object_store
-
-
-class NotThereYetError(InputError):
-    """A relation was read at an epoch that does not hold it yet. `since` is the epoch that does, None while none is committed."""
-
-    def __init__(self, name: str, epoch: int, since: int | None = None) -> None:
-        super().__init__(name, epoch, since)
-        self.name, self.epoch, self.since = name, epoch, since
-
-    def __str__(self) -> str:
-        where = f"epoch {self.epoch}" if self.epoch else "any epoch"
-        if self.since is not None:
-            return f"{self.name!r} is not in {where} yet: it came with epoch {self.since}; read that one or a later one"
-        return f"{self.name!r} is in the log, not yet in {where}; run an epoch (`tussock epoch`, Session.flush) and ask again"
-
-
-class NoFilesError(InputError):
-    """A source whose columns its files should say, and there is no file."""
-
-    def __init__(self, name: str, path: str) -> None:
-        super().__init__(name, path)
-        self.name, self.path = name, path
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.name!r}: {self.path} holds no file that could say its columns. "
-            "Put a file there first, or declare them: CREATE SOURCE name (column type, …) USING parquet …"
-        )
-
-
-class PausedViewWarning(UserWarning):
-    """A query reads a view that is paused: its rows are older than the epoch that is read."""
-
-    def __init__(self, name: str, epoch: int) -> None:
-        super().__init__(name, epoch)
-        self.name, self.epoch = name, epoch
-
-    def __str__(self) -> str:
-        return (
-            f"view {self.name!r} is paused since epoch {self.epoch}: its rows are those of the epoch before. "
-            "To go on with it, drop it and create it again."
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +185,12 @@ class Session:
             case BoundInsert():
                 return self._append(catalog, text, self._insert(bound.table, bound.rows))
             case BoundInsertSelect():
-                with _told_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
+                with spark_errors_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
                     selected = self._frame(bound.select, bound.relations, pinned, version.epoch)
                     rows = rows_to_insert(selected, bound)
                 return self._append(catalog, text, self._insert(bound.table, rows))
             case CreateSource():
-                return self._append(catalog, text, _described(catalog, _placed(bound, base)))
+                return self._append(catalog, text, _with_columns(catalog, placed(bound, base)))
             case _:
                 return self._append(catalog, text, bound)
 
@@ -277,61 +230,16 @@ class Session:
             raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from err
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
-        with _told_as_ours(SourceText(text, place)):
+        with spark_errors_as_ours(SourceText(text, place)):
             return self._frame(bound.sql, bound.relations, version, epoch).toArrow()
 
     def _frame(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> DataFrame:
-        """The query over what is stored of `relations`, which may name more than it reads. Raises NoStoredRowsError: it reads a source."""
-        session = self.spark.newSession()
-        session.conf.set("spark.sql.session.timeZone", self.time_zone)
-        session.conf.set("spark.sql.ansi.enabled", "true")
-        named = [r for r in version.catalog.at(epoch) if r.name in relations]
-        for relation in named:
-            if relation.paused is not None and relation.paused_at(epoch):
-                warnings.warn(PausedViewWarning(relation.name, relation.paused), stacklevel=2)
-            if output_of(relation) is not None:
-                frame = relation_frame(session, self.meta.objects.uri, version, relation, epoch)
-                frame.createOrReplaceTempView(f"`{relation.name}`")
-        try:
-            return session.sql(sql)
-        except AnalysisException as err:
-            missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
-            if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in [r.name for r in named]:
-                raise NoStoredRowsError(missing) from err
-            raise
+        return query_frame(self.spark, self.meta.objects.uri, version, epoch, sql, relations, self.time_zone)
 
 
-def _placed(source: CreateSource, base: Path) -> CreateSource:
-    """The source with an absolute path: what is stored must not depend on where anybody stands."""
-    return msgspec.structs.replace(source, options={**source.options, "path": absolute_path(source.options["path"], base)})
-
-
-def _described(catalog: Catalog, source: CreateSource) -> CreateSource:
-    """The source with its columns, from its first file where the statement names none. Raises MissingPathError, NoFilesError, and errors of
-    the file. Cost: one listing, one file's footer."""
-    if source.fields or any(r.name == source.name for r in catalog.live()):
-        return source
-    files = list_files(source.options["path"], source.options)
-    if not files:
-        raise NoFilesError(source.name, source.options["path"])
-    store, name = open_file(files[0].path, source.options)
-    with pa.PythonFile(RangeFile(store, name, files[0].size), mode="r") as opened:
-        return msgspec.structs.replace(source, fields=parquet_fields(opened, files[0].path))
-
-
-@contextmanager
-def _told_as_ours(source: SourceText) -> Iterator[None]:
-    """Turns what Spark raises while a query runs into what it means: a damaged object that a worker met, or an expression that raised."""
-    try:
-        with translated(source):
-            yield
-    except SqlError as err:
-        cause = err.__cause__
-        if isinstance(cause, PySparkException) and (carried := carried_failure(cause)) is not None:
-            raise carried from err
-        if isinstance(cause, PythonException):  # a worker failed in a way of its own: nothing that another SQL would help
-            raise cause from None
-        raise
+def _with_columns(catalog: Catalog, source: CreateSource) -> CreateSource:
+    """The source with its columns; where one of its name exists they are not looked for: IF NOT EXISTS must not need the files."""
+    return source if any(r.name == source.name for r in catalog.live()) else described(source)
 
 
 def _exists(store: str) -> bool:

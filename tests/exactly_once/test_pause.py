@@ -11,10 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
+from jobs.catalog.query import PausedViewWarning
 from jobs.driver.epoch import advance
 from jobs.driver.row_names import ViewRowError
 from jobs.plan.definition import PausedViewError
-from jobs.session import PausedViewWarning, Session
+from jobs.session import Session
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read
 

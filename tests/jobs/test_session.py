@@ -12,9 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.catalog.moment import BadMomentError
+from jobs.catalog.query import NotThereYetError
 from jobs.catalog.reader import NoStoredRowsError
 from jobs.driver.summary import EpochSummary
-from jobs.session import NoFilesError, NotThereYetError, Session
+from jobs.session import Session
+from jobs.sources.describe import NoFilesError
 from jobs.sources.errors import MissingPathError
 from jobs.sql.errors import SqlError
 from statestore.meta.epoch import epoch_ms

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
+from jobs.catalog.query import PausedViewWarning
 from jobs.catalog.reader import scan_relation
-from jobs.session import PausedViewWarning, Session
+from jobs.session import Session
 from statestore.types import arrow_type
 from tests.truth.compare import assert_same_answer
 from tests.upgrade import story
