@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-import msgspec
-
 from jobs.settings.pipeline import Pipeline, find_pipeline
 
 if TYPE_CHECKING:
@@ -107,8 +105,7 @@ def publish(name: str, epoch: int) -> Publication:
     before = meta.latest()
     version = meta.publish(epoch)
     sealed = meta.sealed(epoch)
-    counts = None if sealed is None else msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]] | None)  # relation: in, out
-    changed = {name: out for name, (_, out) in (counts or {}).items()}
+    changed = {} if sealed is None else {name: counts.rows_out for name, counts in (sealed.rows or {}).items()}
     rows = {} if record is None else {view.view: view.rows for view in record.views if view.all_rows}
     views = [r.name for r in version.catalog.at(epoch) if r.kind == "view" and not stays_published(before, r, epoch)]
     return Publication(

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -107,7 +106,7 @@ def run_day(pipeline: Pipeline, day: date) -> EpochRow:
     sealed = meta.sealed(version.published)
     if sealed is None or version.published != version.epoch:
         raise DemoError(f"the run of {day} ended, but epoch {version.epoch} is not published; see {LOGS / f'day-{day}.log'}")
-    counts = msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]])
+    counts = sealed.rows or {}
     kinds = {relation.name: relation.kind for relation in version.catalog.live()}
     row = EpochRow(
         day,

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-import msgspec
 from pyspark.sql import SparkSession
 
 from jobs.driver.barrier import MAX_EPOCH_BYTES, Base, inject
 from jobs.driver.levels import plan_levels, told_by_name
-from jobs.driver.summary import EpochSummary, Progress, Timed, row_counts, summary_of
+from jobs.driver.summary import EpochSummary, Progress, Timed, row_counts, step_seconds, summary_of
 from jobs.driver.train import DEPTH, Train
 from jobs.plan.schedule import Schedule, schedule
 from jobs.sources.listing import Interval
@@ -50,7 +49,7 @@ def run_epoch(spark: SparkSession, meta: MetaStore, barrier: Barrier, progress: 
             except InputError as err:
                 raise told_by_name(err, meta, base, barrier, catalog, plan) from None
         progress("actors done")
-        sealed = meta.seal(manifest_of(barrier, meta.writer, tuple(ssts), msgspec.json.encode(row_counts(reports, plan))))
+        sealed = meta.seal(manifest_of(barrier, meta.writer, tuple(ssts), row_counts(reports, plan), step_seconds(seconds)))
         progress("sealed")
     with Timed(seconds, "commit"):
         committed, mine = meta.commit_epoch(sealed)

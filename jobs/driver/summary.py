@@ -4,11 +4,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from jobs.plan.schedule import Schedule
 from jobs.wire.epoch_task import FragmentReport
-from statestore.meta.manifest import SealedManifest
+from statestore.meta.manifest import RowCounts, SealedManifest, StepSeconds
 
 Progress = Callable[[str], None]
 
@@ -19,7 +17,7 @@ class EpochSummary:
 
     epoch: int
     version: int
-    rows: Mapping[str, tuple[int, int]]  # relation -> (rows in, rows out)
+    rows: Mapping[str, RowCounts]  # by relation
     ssts: int
     bytes: int
     seconds: Mapping[str, float]
@@ -27,18 +25,23 @@ class EpochSummary:
 
 def summary_of(sealed: SealedManifest, version: int, seconds: Mapping[str, float]) -> EpochSummary:
     """The summary of a sealed epoch."""
-    rows = msgspec.json.decode(sealed.reports, type=dict[str, tuple[int, int]])
-    return EpochSummary(sealed.epoch, version, rows, len(sealed.ssts), sum(s.size for s in sealed.ssts), dict(seconds))
+    return EpochSummary(sealed.epoch, version, sealed.rows or {}, len(sealed.ssts), sum(s.size for s in sealed.ssts), dict(seconds))
 
 
-def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, tuple[int, int]]:
-    """Relation -> (rows that came into its fragments, changes it put out)."""
-    rows: dict[str, tuple[int, int]] = {}
+def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, RowCounts]:
+    """The rows of each relation that took part."""
+    rows: dict[str, RowCounts] = {}
     names = {s.id: s.relation for s in plan.fragments()}
     for report in reports:
-        taken, given = rows.get(names[report.fragment], (0, 0))
-        rows[names[report.fragment]] = (taken + report.rows_in, given + (report.rows_out if report.last else 0))
+        before = rows.get(names[report.fragment], RowCounts(0, 0))
+        put_out = report.rows_out if report.last else 0
+        rows[names[report.fragment]] = RowCounts(before.rows_in + report.rows_in, before.rows_out + put_out)
     return dict(sorted(rows.items()))
+
+
+def step_seconds(measured: Mapping[str, float]) -> StepSeconds:
+    """What a manifest keeps of `Timed`'s seconds, to the millisecond."""
+    return StepSeconds(*(round(measured.get(step, 0.0), 3) for step in StepSeconds.__struct_fields__))
 
 
 def show_summary(summary: EpochSummary) -> str:

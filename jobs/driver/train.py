@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-import msgspec
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from jobs.driver.barrier import MAX_EPOCH_BYTES, Base, draft, inject
 from jobs.driver.leaves import taken_batches
 from jobs.driver.levels import HeldCells, Levels, in_order, plan_levels, told_by_name
-from jobs.driver.summary import EpochSummary, Progress, Timed, row_counts, summary_of
+from jobs.driver.summary import EpochSummary, Progress, Timed, row_counts, step_seconds, summary_of
 from jobs.plan.schedule import Schedule, schedule
 from jobs.sources.listing import Interval
 from jobs.wire.epoch_task import FragmentReport
@@ -37,7 +36,7 @@ from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
 from statestore.meta.delta import EpochCommitted, VersionDelta, apply
 from statestore.meta.errors import LostRaceError
-from statestore.meta.manifest import manifest_of
+from statestore.meta.manifest import RowCounts, manifest_of
 from statestore.meta.pin import Pin
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, SstInfo
@@ -162,9 +161,9 @@ class Train:
                     self.meta.put_in_force(barrier)
                 raise told from None
         self._since_move = 0 if (move := self._since_move == self.keep) else self._since_move + 1
-        reported = msgspec.json.encode(row_counts(reports, plan))
+        rows = row_counts(reports, plan)
         checkpoint = inheritable_thread_target(self.spark)(self._checkpoint)
-        future = self._committing.submit(checkpoint, barrier, drafted, levels, cells, uploaded, reported, seconds, move)
+        future = self._committing.submit(checkpoint, barrier, drafted, levels, cells, uploaded, rows, seconds, move)
         self._in_flight.append(_InFlight(barrier, levels, cells, uploaded, tuple(taken_batches(barrier, catalog)), future))
 
     def drain(self) -> None:
@@ -196,7 +195,7 @@ class Train:
         levels: Levels | None,
         held: HeldCells | None,
         uploaded: tuple[SstInfo, ...],
-        reported: bytes,
+        rows: Mapping[str, RowCounts],
         seconds: dict[str, float],
         move: bool,
     ) -> _Committed:
@@ -209,7 +208,8 @@ class Train:
         with Timed(seconds, "commit"):
             if drafted:
                 meta.put_in_force(barrier)
-            sealed = meta.seal(manifest_of(barrier, meta.writer, tuple(in_order([*uploaded, *flushed])), reported))
+            ssts = tuple(in_order([*uploaded, *flushed]))
+            sealed = meta.seal(manifest_of(barrier, meta.writer, ssts, rows, step_seconds(seconds)))
             self.progress(f"epoch {barrier.epoch}: sealed")
             committed, mine = meta.commit_epoch(sealed)
             if not mine:

@@ -27,7 +27,7 @@ from statestore.meta.delta import (
     SstsMoved,
     VersionDelta,
 )
-from statestore.meta.manifest import SealedManifest
+from statestore.meta.manifest import RowCounts, SealedManifest, StepSeconds
 from statestore.meta.pin import Pin
 from statestore.meta.settings import StoreSettings
 from statestore.meta.statement_log import Claim, LogEntry
@@ -154,7 +154,18 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
     ),
     "barrier_of_nothing": Barrier(mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0),
     "manifest": SealedManifest(
-        prev_epoch=1, epoch=LAST, attempt=2, writer="w", ssts=(SST,), log_end=9, catalog=CATALOG, reports=msgspec.Raw(b'{"orders":[3,2]}')
+        prev_epoch=1, epoch=LAST, attempt=2, writer="w", ssts=(SST,), log_end=9, catalog=CATALOG, rows={"orders": RowCounts(3, 2)}
+    ),
+    "manifest_with_seconds": SealedManifest(
+        prev_epoch=0,
+        epoch=1,
+        attempt=0,
+        writer="w",
+        ssts=(),
+        log_end=0,
+        seconds=StepSeconds(0.5, 12.25, 1.0),
+        mutation=Mutation("pause", (5,)),
+        skipped=("paused orders",),
     ),
     "manifest_of_nothing": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0),
     "snapshot": HummockVersion(16, LAST, 8, 7, 9, ((SST,), (), (SST,)), CATALOG, _MAPPING, (7, 8, LAST), 4, (_TASK,), ("data/x.sst",)),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from statestore.meta.barrier import Barrier, BarrierPlan
-from statestore.meta.manifest import SealedManifest, manifest_of
+from statestore.meta.manifest import RowCounts, SealedManifest, manifest_of
 from statestore.meta.names import data_prefix
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, SectionInfo, SstInfo
@@ -42,7 +42,7 @@ def sst_of(epoch: int, label: str = "sst") -> SstInfo:
 
 
 def manifest_for(barrier: Barrier, writer: str = "a") -> SealedManifest:
-    return manifest_of(barrier, writer, (sst_of(barrier.epoch),), b'{"rows": 3}')
+    return manifest_of(barrier, writer, (sst_of(barrier.epoch),), {"t": RowCounts(3, 3)})
 
 
 def run_epoch(meta: MetaStore) -> HummockVersion:
