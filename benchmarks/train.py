@@ -20,6 +20,7 @@ from benchmarks.report import Comparison, Series
 from benchmarks.store.latency import read_log
 from jobs.driver.barrier import inject
 from jobs.driver.epoch import run_epoch
+from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.train import DEPTH, Train
 from jobs.session import Session
 
@@ -103,13 +104,13 @@ def _write(data: Path, rng: np.random.Generator, number: int, files: int, rows: 
 def _one_by_one(spark: SparkSession, session: Session) -> int:
     done = 0
     while (barrier := inject(session.meta, max_epoch_bytes=1)) is not None:
-        run_epoch(spark, session.meta, barrier)
+        run_epoch(SparkRunner(spark), session.meta, barrier)
         done += 1
     return done
 
 
 def _as_train(spark: SparkSession, session: Session) -> int:
-    with Train(spark, session.meta) as train:
+    with Train(SparkRunner(spark), session.meta) as train:
         while (barrier := train.next_barrier(max_epoch_bytes=1)) is not None:
             train.run(barrier)
     return len(train.done)

@@ -19,6 +19,7 @@ from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import logged_statements
 from jobs.driver.barrier import MAX_EPOCH_BYTES, Change, abandon, inject
 from jobs.driver.epoch import advance, interval_of
+from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.summary import EpochSummary, show_summary
 from jobs.driver.train import DEPTH
 from jobs.session import Session
@@ -158,7 +159,7 @@ def _epoch(chosen: argparse.Namespace) -> None:
     if inject(meta, interval, max_bytes) is not None:  # nothing to do should not cost a JVM
         _say("starting Spark")
         with spark_session("tussock epoch", pipeline.spark if pipeline is not None else {}) as spark:
-            done = advance(spark, meta, interval, max_bytes, progress=_say, in_flight=in_flight)
+            done = advance(SparkRunner(spark), meta, interval, max_bytes, progress=_say, in_flight=in_flight)
     for summary in done:
         print(show_summary(summary))
     version = meta.latest()

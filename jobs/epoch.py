@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs.driver.epoch import advance, interval_of
+from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.summary import show_summary
 from jobs.settings.pipeline import load_pipeline
 from jobs.settings.process import open_meta
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)
         try:
             settings = pipeline.epoch
-            done = advance(spark, meta, interval, settings.max_bytes, progress=_say, in_flight=settings.in_flight)
+            done = advance(SparkRunner(spark), meta, interval, settings.max_bytes, progress=_say, in_flight=settings.in_flight)
         finally:
             spark.stop()
         for summary in done:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -25,6 +26,8 @@ from jobs.catalog.query import NotThereYetError, query_frame
 from jobs.catalog.statement_log import PendingCatalog, statement_text
 from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
 from jobs.driver.epoch import run_epoch
+from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
+from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.summary import EpochSummary, Progress
 from jobs.plan.checks import check_statement
 from jobs.plan.definition import apply_statement
@@ -72,7 +75,14 @@ class Session:
     """One process's way into one store. Not for several threads at once."""
 
     def __init__(
-        self, store: str, spark: SparkSession | None = None, *, create: bool = True, units: int = 2, time_zone: str = "UTC"
+        self,
+        store: str,
+        spark: SparkSession | None = None,
+        *,
+        create: bool = True,
+        units: int = 2,
+        time_zone: str = "UTC",
+        runner: Literal["auto", "spark", "local"] | LevelRunner = "auto",
     ) -> None:
         """Open a store.
 
@@ -81,6 +91,8 @@ class Session:
             spark: a classic Spark session to use; None starts a local one when first needed, and `close` stops it.
             create: make the store where there is none yet.
             units, time_zone: of a store that is made.
+            runner: where epochs run: `spark`; `local`, in this process, which can't take files that only Spark reads; `auto`, on Spark
+                where this session has started it or an epoch needs it (files that only Spark reads, or much to take in), else here.
 
         Raises: NotInitialisedError without `create`; errors of the object store.
         """
@@ -90,6 +102,7 @@ class Session:
         self.time_zone = self.meta.settings.time_zone
         self._spark = spark
         self._owned = spark is None and SparkSession.getActiveSession() is None
+        self._runner = self._runner_of(runner)
         self._binder: Binder | None = None
         self._statements = 0
         self._pending = PendingCatalog(self.meta)
@@ -132,7 +145,7 @@ class Session:
             version = self.meta.latest()
             return EpochSummary(version.epoch, version.id, {}, 0, 0, {})
         progress(f"barrier {barrier.epoch} after {barrier.prev_epoch}")
-        summary = run_epoch(self.spark, self.meta, barrier, progress)
+        summary = run_epoch(self._runner, self.meta, barrier, progress)
         self.meta.publish(summary.epoch)
         return summary
 
@@ -153,6 +166,17 @@ class Session:
                 raise BadMomentError(str(at), f"epoch {epoch} is named as well", "an epoch or a moment, not both")
             epoch = epoch_at(version, at, self.time_zone, clock_ms())
         return self._select(sql, Place(1, 1), version.published if epoch is None else epoch)
+
+    def _runner_of(self, runner: Literal["auto", "spark", "local"] | LevelRunner) -> LevelRunner:
+        match runner:
+            case "auto":
+                return AutoRunner(lambda: SparkRunner(self.spark), lambda: self._spark is not None or not self._owned)
+            case "spark":
+                return AutoRunner(lambda: SparkRunner(self.spark), lambda: True)
+            case "local":
+                return LocalRunner()
+            case _:
+                return runner
 
     def close(self) -> None:
         """Stop Spark, if this session started it."""

@@ -7,13 +7,13 @@ import msgspec
 
 from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import replay
+from jobs.driver.epoch_plan import Base
 from jobs.plan.definition import Replayed, SourceDefinition, apply_statement, definition_of, find, pause_view
 from jobs.sources.errors import ChangedFileError, MissingPathError
 from jobs.sources.listing import Interval, ListedFile, has_interval, list_files, open_file
 from jobs.sources.taken import pin_files, taken_files
 from jobs.sql.statements import CreateSource, Drop
 from statestore.errors import InputError
-from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, PinnedFile
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.store import MetaStore
@@ -35,11 +35,11 @@ class NothingToAbandonError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """What an epoch builds on: a version, and, where it counts epochs in flight, what the driver itself sealed in them."""
+class Intake:
+    """What an epoch takes in: its barrier, and the log's part of it replayed, where this process did that to decide the barrier."""
 
-    version: HummockVersion
-    buffer: SharedBuffer = field(default_factory=SharedBuffer)
+    barrier: Barrier
+    replayed: Replayed | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,14 @@ class Change:
 def inject(
     meta: MetaStore, interval: Interval | None = None, max_epoch_bytes: int = MAX_EPOCH_BYTES, run: Mapping[str, str] | None = None
 ) -> Barrier | None:
+    """The barrier of `take_in`, for a process that does not run its epoch."""
+    taken = take_in(meta, interval, max_epoch_bytes, run)
+    return None if taken is None else taken.barrier
+
+
+def take_in(
+    meta: MetaStore, interval: Interval | None = None, max_epoch_bytes: int = MAX_EPOCH_BYTES, run: Mapping[str, str] | None = None
+) -> Intake | None:
     """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
 
     None where nothing waits: no new file, no statement. An idle pipeline costs its listings and no commit.
@@ -83,12 +91,12 @@ def inject(
     """
     version = meta.latest()
     if (held := meta.barrier_after(version.epoch)) is not None:
-        return held
+        return Intake(held, None)
     base = Base(version)
     pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
     if not pinning.waiting():
         return None
-    return meta.inject_barrier(base.version.epoch, pinning.plan)
+    return pinning.intake(meta.inject_barrier(base.version.epoch, pinning.plan))
 
 
 def draft(
@@ -97,13 +105,14 @@ def draft(
     interval: Interval | None = None,
     max_epoch_bytes: int = MAX_EPOCH_BYTES,
     run: Mapping[str, str] | None = None,
-) -> Barrier | None:
-    """The barrier that `inject` would put in force once the epochs in flight that `base` counts are committed; nothing is written.
+) -> Intake | None:
+    """What `take_in` would take in once the epochs in flight that `base` counts are committed; nothing is written.
 
-    None where nothing waits. Raises as `inject` does. Cost: a probe of the log, a listing per source.
+    None where nothing waits. Raises as `take_in` does. Cost: a probe of the log, a listing per source.
     """
-    drafted = meta.draft_barrier(base.version, _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {})).plan)
-    return drafted if drafted.log_end > base.version.log_end or drafted.splits else None
+    pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
+    drafted = meta.draft_barrier(base.version, pinning.plan)
+    return pinning.intake(drafted) if drafted.log_end > base.version.log_end or drafted.splits else None
 
 
 def abandon(meta: MetaStore, change: Change) -> Barrier:
@@ -224,6 +233,7 @@ class _Pinning:
     only_skipped: bool = False  # take no files but those to be skipped: which others are due, only a run knows
     listings: dict[str, tuple[ListedFile, ...]] = field(default_factory=dict)  # by path: a barrier is decided on one listing of each
     pinned: dict[tuple[int, int], tuple[PinnedFile, ...]] = field(default_factory=dict)  # by relation and room; asked for twice
+    replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
 
     @property
     def version(self) -> HummockVersion:
@@ -245,10 +255,14 @@ class _Pinning:
         """Whether there is anything to take in."""
         return self.meta.log_end() > self.version.log_end or bool(self.plan(self.version.epoch + 1).splits)
 
+    def intake(self, barrier: Barrier) -> Intake:
+        """The barrier that stands, ours or another process's, with what was replayed if it is ours."""
+        return Intake(barrier, self.replayed.get(barrier.epoch) if barrier.writer == self.meta.writer else None)
+
     def plan(self, epoch: int) -> BarrierPlan:
         version, change = self.version, self.change
         log_end = self.meta.log_end()
-        replayed = replay(self.meta, version, version.log_end, log_end, change.skip_entries, epoch)
+        replayed = self.replayed[epoch] = replay(self.meta, version, version.log_end, log_end, change.skip_entries, epoch)
         catalog = _paused(_dropped(replayed.catalog, change.drop, epoch), change.pause, epoch)
         splits: dict[int, tuple[PinnedFile, ...]] = {}
         skipped: dict[int, tuple[PinnedFile, ...]] = {}

@@ -1,34 +1,18 @@
-"""What level 0 starts from: the cells of sources, tables and fragments without input."""
+"""What an epoch's leaves start from: the cells of sources, tables and fragments without input."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from jobs.catalog.reader import open_table
-from jobs.catalog.statement_log import replay
-from jobs.driver.barrier import Base
-from jobs.plan.schedule import Schedule, Scheduled
+from jobs.driver.epoch_plan import Base, EpochPlan
+from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.parquet import Split, splits
-from jobs.sources.spark_reader import read_files
 from jobs.sources.taken import taken_files, taken_rows
 from jobs.sql.statements import CreateSource
-from jobs.wire.cell import (
-    BACKFILL,
-    BACKFILL_ROWS,
-    ENTRIES,
-    FAILURE,
-    FLUSH,
-    ROWS,
-    SPLITS,
-    TICK,
-    cells,
-    encode,
-)
-from jobs.wire.epoch_task import Entry
+from jobs.wire.cell import Address, LeafInput, cells, encode
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.barrier import Barrier, PinnedFile
 from statestore.meta.catalog import Catalog
@@ -38,56 +22,78 @@ SPLIT_BYTES = 64 << 20
 MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
 
 
-# --- what level 0 starts from ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class SparkRead:
+    """Files that only Spark's own reader reads, and the leaf that takes their rows."""
+
+    scheduled: Scheduled
+    input: LeafInput
+    files: Sequence[PinnedFile]
+
+    @property
+    def source(self) -> CreateSource:
+        """The source whose files they are."""
+        assert self.scheduled.source is not None
+        return self.scheduled.source.statement
 
 
 @dataclass(slots=True)
 class LeafCells:
     """The cells that leaves and fragments without input start from."""
 
-    spark: SparkSession
     meta: MetaStore
-    base: Base
-    barrier: Barrier
-    catalog: Catalog
-    plan: Schedule
-    read: list[tuple[CreateSource, Sequence[PinnedFile]]] = field(default_factory=list)  # by Spark's reader
-    changes: Mapping[int, Sequence[Entry]] = field(default_factory=dict)  # of tables, by relation id; known once `batches` has run
+    plan: EpochPlan
+    _readers: Mapping[int, Sequence[Feed]] = field(init=False)  # by producer
+
+    def __post_init__(self) -> None:
+        readers: dict[int, list[Feed]] = {}
+        for scheduled in self.plan.schedule.fragments():
+            for feed in scheduled.feeds:
+                readers.setdefault(feed.producer, []).append(feed)
+        self._readers = readers
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        units = sorted(set(self.base.version.mapping.units))
-        self.changes = changes = self._changes()
-        for scheduled in self.plan.fragments():
+        """The driver's own cells."""
+        plan = self.plan
+        units = range(plan.unit_count)
+        for scheduled in plan.schedule.fragments():
             if scheduled.must_run:
                 alone = scheduled.fragment is not None and scheduled.fragment.singleton
-                for unit in [self.base.version.mapping.units[0]] if alone else units:
-                    yield cells(unit, scheduled.id, TICK, [b""])
-            if scheduled.kind == "table" and (entries := changes.get(scheduled.relation_id)):
+                for unit in [plan.units[0]] if alone else units:
+                    yield cells(unit, Address.leaf(scheduled.id, LeafInput.TICK), [b""])
+            if scheduled.kind == "table" and (entries := plan.changes.get(scheduled.relation_id)):
                 for unit in units:
-                    yield cells(unit, scheduled.id, ENTRIES, [msgspec.json.encode(entries)])
+                    yield cells(unit, Address.leaf(scheduled.id, LeafInput.ENTRIES), [msgspec.json.encode(entries)])
             if scheduled.source is not None and scheduled.source.statement.format == "parquet":
                 new, old = self._files(scheduled)
-                yield from self._split_cells(scheduled, SPLITS, new, units)
-                yield from self._split_cells(scheduled, BACKFILL, old, units)
-        for taken in taken_batches(self.barrier, self.catalog):  # what this epoch takes, as sealed MemTables of the driver's own
-            yield cells(0, FLUSH, taken.table_id, encode(taken.rows))
+                yield from self._split_cells(scheduled, LeafInput.SPLITS, new, units)
+                yield from self._split_cells(scheduled, LeafInput.BACKFILL, old, units)
+        for taken in taken_batches(plan.barrier, plan.catalog):  # what this epoch takes, as sealed MemTables of the driver's own
+            yield cells(0, Address.sealed(taken.table_id), encode(taken.rows))
 
-    def _changes(self) -> dict[int, list[Entry]]:
-        """Row changes per table, in log order."""
-        barrier = self.barrier
-        replayed = replay(self.meta, self.base.version, barrier.log_start, barrier.log_end, barrier.skipped_entries, barrier.epoch)
-        return {r: [Entry(position, s) for position, s in rows] for r, rows in replayed.changes.items()}
+    def spark_reads(self) -> list[SparkRead]:
+        """What only Spark's own reader reads."""
+        found = []
+        for scheduled in self.plan.schedule.fragments():
+            if (source := scheduled.source) is None or source.statement.format == "parquet":
+                continue
+            for input, files in zip((LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._files(scheduled), strict=True):
+                if files:
+                    found.append(SparkRead(scheduled, input, files))
+        return found
 
     def _files(self, scheduled: Scheduled) -> tuple[Sequence[PinnedFile], Sequence[PinnedFile]]:
         """The new files, where anybody reads them, and those taken before, where a new view wants them."""
-        readers = [feed for s in self.plan.fragments() for feed in s.feeds if feed.producer == scheduled.id]
-        new = self.barrier.splits.get(scheduled.relation_id, ()) if readers else ()
+        readers, barrier = self._readers.get(scheduled.id, ()), self.plan.barrier
+        new = barrier.splits.get(scheduled.relation_id, ()) if readers else ()
         if not any(feed.full for feed in readers):
             return new, ()
-        skipped = {f.path for f in self.barrier.skipped_files.get(scheduled.relation_id, ())}
-        return new, [f for f in files_taken(self.meta, self.base, scheduled.relation_id) if f.path not in skipped]
+        skipped = {f.path for f in barrier.skipped_files.get(scheduled.relation_id, ())}
+        return new, [f for f in files_taken(self.meta, self.plan.base, scheduled.relation_id) if f.path not in skipped]
 
-    def _split_cells(self, scheduled: Scheduled, input: int, files: Sequence[PinnedFile], units: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def _split_cells(
+        self, scheduled: Scheduled, input: LeafInput, files: Sequence[PinnedFile], units: Sequence[int]
+    ) -> Iterator[pa.RecordBatch]:
         assert scheduled.source is not None
         statement = scheduled.source.statement
         share = sum(f.size for f in files) // len(units)
@@ -96,28 +102,7 @@ class LeafCells:
         parts.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))  # large ones first, then round and round
         for n, unit in enumerate(units):
             if mine := parts[n :: len(units)]:
-                yield cells(unit, scheduled.id, input, [msgspec.json.encode(mine)])
-
-    def frames(self) -> dict[int, list[DataFrame]]:
-        """Files that Spark's own reader reads, as frames of cells, by the level that takes them."""
-        found: dict[int, list[DataFrame]] = {}
-        units = max(self.base.version.mapping.units) + 1
-        for scheduled in self.plan.fragments():
-            if (source := scheduled.source) is None or source.statement.format == "parquet":
-                continue
-            for input, files in zip((ROWS, BACKFILL_ROWS), self._files(scheduled), strict=True):
-                if files:
-                    read = read_files(self.spark, files, source.statement, source.columns)
-                    bad = F.col("failure").isNotNull()
-                    frame = read.select(
-                        F.expr(f"file % {units}").alias("slot"),
-                        F.when(bad, F.lit(FAILURE)).otherwise(F.lit(scheduled.id)).alias("fragment"),
-                        F.lit(input).alias("input"),
-                        F.coalesce("failure", "chunk").alias("chunk"),
-                    )
-                    found.setdefault(scheduled.level, []).append(frame)
-                    self.read.append((source.statement, files))
-        return found
+                yield cells(unit, Address.leaf(scheduled.id, input), [msgspec.json.encode(mine)])
 
 
 def taken_batches(barrier: Barrier, catalog: Catalog) -> Iterator[SealedBatch]:

@@ -12,7 +12,7 @@ from jobs.executors.table_replay import StatementRowError
 from jobs.kernels.errors import text_of
 from jobs.plan import nodes
 from jobs.plan.expression_text import expression_text
-from jobs.plan.fragments import Operator
+from jobs.plan.fragments import Operator, input_number, is_input
 from jobs.plan.schedule import Schedule, Scheduled
 from jobs.sources.parquet import POSITION_BITS, ROW_ID
 from jobs.sql.logical import Column, Expr
@@ -87,7 +87,7 @@ class _Naming:
         results = self._results(scheduled, operator)
         inputs = self._inputs(scheduled)
         refs = _operators(scheduled)[operator].inputs
-        return tuple(c for r in refs for c in (results[r] if r >= 0 else inputs[-1 - r]))
+        return tuple(c for r in refs for c in (inputs[input_number(r)] if is_input(r) else results[r]))
 
     def _output(self, fragment: int) -> tuple[_Named, ...]:
         if fragment not in self._known:
@@ -109,7 +109,7 @@ class _Naming:
         inputs = self._inputs(scheduled)
         results: list[tuple[_Named, ...]] = []
         for operator in _operators(scheduled)[:count]:
-            given = tuple(c for r in operator.inputs for c in (results[r] if r >= 0 else inputs[-1 - r]))
+            given = tuple(c for r in operator.inputs for c in (inputs[input_number(r)] if is_input(r) else results[r]))
             results.append(self._through(operator.node, given, scheduled.relation_id))
         return results
 

@@ -6,6 +6,7 @@ appends it, comes to the same catalog with the same ids.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -116,8 +117,13 @@ class CannotPauseError(InputError):
 
 
 def definition_of(relation: Relation) -> Definition:
-    """The relation's decoded definition."""
-    return _decoder.decode(relation.definition)
+    """The relation's decoded definition. Decoded once a process: every epoch asks for that of every relation, several times."""
+    return _decoded(bytes(relation.definition))
+
+
+@lru_cache(maxsize=4096)
+def _decoded(definition: bytes) -> Definition:
+    return _decoder.decode(definition)
 
 
 def output_of(relation: Relation) -> Output | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from jobs.plan import nodes
 from jobs.plan.expression_text import expression_text
-from jobs.plan.fragments import FORWARD, HASH, Input
+from jobs.plan.fragments import FORWARD, HASH, Input, input_number, is_input
 from jobs.plan.schedule import Scheduled, schedule
 from jobs.sql.logical import Column
 from statestore.meta.catalog import Catalog, Relation, TableSchema
@@ -54,7 +54,7 @@ def _labels(scheduled: Scheduled, relation: Relation, labels: Mapping[int, Label
     inputs = [tuple(labels[feed.producer][c] for c in feed.columns) for feed in scheduled.feeds]
     outputs: list[Labels] = []
     for operator in fragment.operators:
-        given = [outputs[r] if r >= 0 else inputs[-1 - r] for r in operator.inputs]
+        given = [inputs[input_number(r)] if is_input(r) else outputs[r] for r in operator.inputs]
         outputs.append(_through(operator.node, given, relation))
     return outputs[-1] if outputs else inputs[0]
 
@@ -89,7 +89,7 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], labels:
         lines.append(f"    in{number} <- fragment {feed.producer}{of}, {_dispatch(i)} [{_named(names)}]")
     tables = {t.table_id: t for t in scheduled.tables}
     for number, operator in enumerate(fragment.operators):
-        reads = ", ".join(f"op{r}" if r >= 0 else f"in{-1 - r}" for r in operator.inputs)
+        reads = ", ".join(f"in{input_number(r)}" if is_input(r) else f"op{r}" for r in operator.inputs)
         shown = show_node(operator.node)
         if isinstance(operator.node, nodes.Materialize | nodes.TableReplay):
             shown += f" [{_named(_through(operator.node, (), by_relation[scheduled.relation_id]))}]"

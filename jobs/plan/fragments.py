@@ -2,7 +2,7 @@
 
 A fragment reads *inputs* (other relations' changes, or other fragments of its own view), runs *operators* in order, and its last operator's
 output is the fragment's output. An operator names its inputs by reference: `r >= 0` is the output of operator r of the same fragment,
-`-1 - i` is the fragment's input i.
+`-1 - i` is the fragment's input i (`input_ref`, `is_input`, `input_number`). References are stored with the view.
 """
 
 import msgspec
@@ -11,6 +11,21 @@ from jobs.plan.nodes import Node
 
 FORWARD, HASH, SINGLETON = "forward", "hash", "singleton"
 ROW_ID = -1  # as a column of an input from a source: the hidden `_row_id`
+
+
+def input_ref(number: int) -> int:
+    """The reference to the fragment's input of this number, as stored."""
+    return -1 - number
+
+
+def is_input(ref: int) -> bool:
+    """Whether a reference is to an input of the fragment; else it is the number of an operator."""
+    return ref < 0
+
+
+def input_number(ref: int) -> int:
+    """The number of the input that a reference is to. Requires: is_input(ref)."""
+    return -1 - ref
 
 
 class Input(msgspec.Struct, frozen=True):

@@ -4,14 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from jobs.task.level import CellFunction
 from jobs.task.opened import opened_objects
-from jobs.wire.cell import (
-    FLUSH,
-    SST,
-    cells,
-    decode,
-)
+from jobs.wire.cell import Address, Mail, cells, decode
 from jobs.wire.epoch_task import EpochTask
 from jobs.wire.failure import carried_by_spark
 from statestore.hummock.ingest import batch_ingest
@@ -20,27 +17,20 @@ from statestore.meta.version import SstInfo
 from statestore.objectstore.base import ObjectStore
 
 
-def sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:
-    rows = decode([chunk])
-    return None if rows is None else SealedBatch(table_id, rows)
-
-
-def flush_function(task: "Callable[[], EpochTask]") -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The flush level: the shared buffer's merge of what all actors sealed, into few SSTs of the target size."""
+def flush_function(task: "Callable[[], EpochTask]") -> CellFunction:
+    """What a task behind the flush exchange runs; cells of other kinds pass."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = task()
         sealed: list[pa.RecordBatch] = []
         for batch in batches:
-            is_sealed = batch.column(1).to_numpy() == FLUSH
-            if not is_sealed.all():
-                yield batch.filter(pa.array(~is_sealed))
-            if is_sealed.any():
-                sealed.append(batch.filter(pa.array(is_sealed)))
-        if sealed:
+            is_sealed = pc.equal(batch.column(1), int(Mail.SEALED))
+            sealed.append(batch.filter(is_sealed))
+            yield batch.filter(pc.invert(is_sealed))
+        if any(batch.num_rows for batch in sealed):
             with carried_by_spark("flush"):
                 infos = flush_cells(opened_objects(known.store_uri), known, sealed)
-            yield cells(0, SST, 0, [msgspec.json.encode(infos)])
+            yield cells(0, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
 
     return run
 
@@ -52,4 +42,4 @@ def flush_cells(objects: ObjectStore, task: EpochTask, sealed: Sequence[pa.Recor
         for i, table_id in enumerate(batch.column(2).to_pylist()):
             if (rows := decode([batch.column(3)[i].as_buffer()])) is not None:
                 batches.append(SealedBatch(table_id, rows))
-    return batch_ingest(objects, batches, task.epoch, task.data_prefix, task.target_bytes)
+    return batch_ingest(objects, batches, task.epoch, task.data_prefix, task.policy.target_bytes)

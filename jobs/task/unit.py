@@ -4,7 +4,7 @@ An actor is a pure function, to the byte, of its cells, the pinned version and t
 use, no clock and no attempt enters a cell, and its only side effect is the upload of SSTs named after their bytes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,31 +18,16 @@ from jobs.executors.table_replay import TableReplay
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import process_kernel
 from jobs.plan import nodes
+from jobs.plan.fragments import input_number, is_input
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.parquet import Split, read_split
-from jobs.task.flush import sealed_batch
 from jobs.task.opened import decoded_version, opened_objects
-from jobs.wire.cell import (
-    BACKFILL,
-    BACKFILL_ROWS,
-    BUFFERED,
-    ENTRIES,
-    FAILURE,
-    FLUSH,
-    REPORT,
-    ROWS,
-    SPLITS,
-    SST,
-    cells,
-    decode,
-    dispatch,
-    encode,
-    select,
-)
+from jobs.wire.cell import Address, LeafInput, Mail, cells, decode, dispatch, encode, select
 from jobs.wire.chunk import empty_chunk, inserts, make_chunk
 from jobs.wire.epoch_task import Entry, EpochTask, FragmentReport
 from jobs.wire.failed_row import failed_row
 from jobs.wire.failure import ActorError, carried_by_spark, encode_failure
+from jobs.wire.flush_policy import Expected, Flush
 from statestore.errors import InputError, RetryableError, TussockError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.ingest import batch_ingest
@@ -74,19 +59,24 @@ class Unit:
     task: EpochTask
     level: int
     slot: int
-    inbox: dict[tuple[int, int], list[bytes]]
-    share: list[SealedBatch] | None = None  # what this level sealed, where the unit may upload it with what the levels before sealed
+    inbox: Mapping[Address, Sequence[bytes]]
+    arrived: Sequence[tuple[int, bytes]] = ()  # (table id, chunk): what the levels before sealed, where this level gathers it to flush
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
-    travelling: int = 0  # bytes of sealed MemTables handed on so far, at this level
+    gathered: list[SealedBatch] | None = field(init=False)  # what this level sealed, where it is the one that flushes
+    handed_on: int = 0  # bytes of sealed MemTables handed to the driver so far, at this level
 
     def __post_init__(self) -> None:
         self.vnodes = [int(v) for v in np.flatnonzero(np.asarray(self.task.units) == self.slot)]
+        last = self.level == len(self.task.schedule.levels) - 1
+        self.gathered = [] if last and self.task.units_flush else None
         version = decoded_version(self.task.version)
         self.store = HummockStore(opened_objects(self.task.store_uri), version, process_cache(), buffer=self._shared_buffer())
 
     def run(self) -> Iterator[pa.RecordBatch]:
+        """Run the actors, then flush where this level does. An error that a retry would meet again ends it: nothing is flushed then, and
+        every unit hears of it before the next level."""
         for scheduled in self.task.schedule.levels[self.level]:
             try:
                 yield from self._fragment(scheduled)
@@ -94,8 +84,11 @@ class Unit:
                 with carried_by_spark(scheduled.relation):
                     raise err
             except TussockError as err:
-                yield cells(self.slot, FAILURE, 0, [encode_failure(err, scheduled.relation, self.level)])
+                failure = encode_failure(err, scheduled.relation, self.level)
+                for unit in range(self.task.unit_count):
+                    yield cells(unit, Address.answer(Mail.FAILURE), [failure])
                 return
+        yield from self._flush()
 
     # --- one fragment ------------------------------------------------------------------------------------------------------------
 
@@ -117,17 +110,17 @@ class Unit:
         for exchange in scheduled.exchanges:
             chunk = select(self._of(output, exchange.full), exchange.columns)
             for unit, piece in dispatch(chunk, exchange.keys, np.asarray(self.task.units)):
-                yield cells(unit, scheduled.id, exchange.index, encode(piece))
+                yield cells(unit, Address.exchange(scheduled.id, exchange.index), encode(piece))
         last = scheduled.source is not None or self._materializes(scheduled)
         report = FragmentReport(scheduled.relation_id, scheduled.id, self.level, self.slot, rows_in, output.delta.num_rows, last)
-        yield cells(self.slot, REPORT, 0, [msgspec.json.encode(report)])
+        yield cells(self.slot, Address.answer(Mail.REPORT), [msgspec.json.encode(report)])
 
     def _compute(self, scheduled: Scheduled, tables: dict[int, StateTable]) -> tuple[_Output, int] | None:
         """Run the operators; None where there is nothing to do on this unit."""
         assert scheduled.fragment is not None
         fragment = scheduled.fragment
         inputs = [self._input(feed) for feed in scheduled.feeds]
-        entries = self.inbox.get((scheduled.id, ENTRIES), [])
+        entries = self.inbox.get(Address.leaf(scheduled.id, LeafInput.ENTRIES), [])
         idle = not entries and not any(i.num_rows for i in inputs)
         if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
             return None
@@ -140,7 +133,7 @@ class Unit:
                 decoded = [e for chunk in entries for e in _entries.decode(chunk)]
                 results.append(replay.apply([e.statement for e in decoded], self._payload, [e.position for e in decoded]))
                 continue
-            chunks = [results[r] if r >= 0 else inputs[-1 - r] for r in operator.inputs]
+            chunks = [inputs[input_number(r)] if is_input(r) else results[r] for r in operator.inputs]
             try:
                 results.append(build(node, states, process_kernel()).apply(*chunks))
             except RowError as err:
@@ -161,7 +154,7 @@ class Unit:
             if (output := self.outputs.get(feed.producer)) is None:
                 return empty_chunk(feed.types)
             return select(self._of(output, feed.full), feed.columns)
-        chunks = self.inbox.get((feed.producer, feed.exchange), [])
+        chunks = self.inbox.get(Address.exchange(feed.producer, feed.exchange), [])
         return decoded if (decoded := decode(sorted(chunks))) is not None else empty_chunk(feed.types)
 
     @staticmethod
@@ -181,17 +174,17 @@ class Unit:
         assert source is not None
         types = (*(source.statement.fields[c].type for c in source.columns), "bigint")
 
-        def read(splits: int, rows: int) -> pa.Table:
+        def read(splits: LeafInput, rows: LeafInput) -> pa.Table:
             parts = [empty_chunk(types)]
-            for chunk in sorted(self.inbox.get((scheduled.id, splits), [])):
+            for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, splits), [])):
                 statement = source.statement
                 parts += [inserts(read_split(s, source.columns, statement.fields, statement.options)) for s in _splits.decode(chunk)]
-            if (made := decode(sorted(self.inbox.get((scheduled.id, rows), [])))) is not None:
+            if (made := decode(sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])))) is not None:
                 parts.append(inserts(made))
             return pa.concat_tables(parts)
 
-        delta = read(SPLITS, ROWS)
-        old = read(BACKFILL, BACKFILL_ROWS)
+        delta = read(LeafInput.SPLITS, LeafInput.ROWS)
+        old = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)
         return _Output(delta, pa.concat_tables([old, delta])), delta.num_rows + old.num_rows
 
     def _snapshot(self, schema: TableSchema) -> Iterator[pa.Table]:
@@ -208,10 +201,10 @@ class Unit:
     def _shared_buffer(self) -> SharedBuffer:
         """What epochs in flight sealed on this unit."""
         runs: dict[int, list[tuple[int, Load]]] = {}
-        for (fragment, table), chunks in self.inbox.items():
-            if fragment <= BUFFERED:
-                epoch = self.task.in_flight[BUFFERED - fragment]
-                runs.setdefault(table, []).extend((epoch, partial(sealed_batch, table, chunk)) for chunk in chunks)
+        for address, chunks in self.inbox.items():
+            if (number := address.epoch_in_flight) is not None:
+                loads = ((self.task.in_flight[number], partial(_sealed_batch, address.input, chunk)) for chunk in chunks)
+                runs.setdefault(address.input, []).extend(loads)
         return SharedBuffer(runs)
 
     def _state_table(self, schema: TableSchema) -> StateTable:
@@ -219,46 +212,49 @@ class Unit:
         remembered = process_row_cache().open(RowsOf(self.task.store_uri, schema.table_id, self.slot), self.vnodes, base, self.task.epoch)
         return StateTable(schema, self.store, base, len(self.task.units), remembered)
 
-    def flush(self, arrived: Sequence[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
-        """After the last level: upload what all levels sealed on this unit, or hand it to the flush exchange.
+    # --- the flush ---------------------------------------------------------------------------------------------------------------
 
-        The exchange merges what many units sealed into few SSTs, on one core. Where an SST a unit is no more than ceil(bytes / target) + 1,
-        every unit uploads its own, side by side, and nothing travels.
-        """
-        if self.share is None or not (self.share or arrived):
+    def _seal(self, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
+        """Keep a sealed MemTable where this level flushes, else hand it on. Whole SSTs of it are uploaded here; only the rest travels."""
+        if self.gathered is not None:
+            self.gathered.append(sealed)
             return
-        size = sum(batch.rows.nbytes for batch in self.share) + sum(len(chunk) for _, chunk in arrived)
-        units = len(set(self.task.units))
-        if units <= -(-size * units // self.task.target_bytes) + 1:
-            batches = [*self.share, *(b for table_id, chunk in arrived if (b := sealed_batch(table_id, chunk)) is not None)]
+        size, policy = sealed.rows.nbytes, self.task.policy
+        rows = sealed.rows.num_rows * policy.whole_bytes(size) // max(1, size)
+        if self.task.expected is Expected.LITTLE and self._flush_of(self.handed_on + size) is Flush.UNIT:
+            rows = sealed.rows.num_rows  # more than was expected when the epoch was planned
+        if rows:
+            yield self._uploaded([SealedBatch(sealed.table_id, sealed.rows.slice(0, rows))])
+        rest = sealed.rows.slice(rows)
+        if rest.num_rows:
+            self.handed_on += rest.nbytes
+            yield cells(self.slot, Address.sealed(sealed.table_id), encode(rest))
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        """At the level that flushes: upload what all levels sealed on this unit, or hand it to the exchange."""
+        if self.gathered is None or not (self.gathered or self.arrived):
+            return
+        size = sum(batch.rows.nbytes for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)
+        if self._flush_of(size) is Flush.UNIT:
+            batches = [*self.gathered, *(b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None)]
             with carried_by_spark("flush"):
                 yield self._uploaded(batches)
             return
-        for table_id, chunk in arrived:
-            yield cells(self.slot, FLUSH, table_id, [chunk])
-        own, self.share = self.share, None
+        for table_id, chunk in self.arrived:
+            yield cells(self.slot, Address.sealed(table_id), [chunk])
+        own, self.gathered = self.gathered, None
         for sealed in own:
             yield from self._seal(sealed)
 
+    def _flush_of(self, sealed: int) -> Flush:
+        return self.task.policy.choose(self.task.expected, sealed, self.task.unit_count)
+
     def _uploaded(self, batches: Sequence[SealedBatch]) -> pa.RecordBatch:
         task = self.task
-        infos = batch_ingest(opened_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.target_bytes)
-        return cells(self.slot, SST, 0, [msgspec.json.encode(infos)])
+        infos = batch_ingest(opened_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.policy.target_bytes)
+        return cells(self.slot, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
 
-    def _seal(self, sealed: SealedBatch) -> Iterator[pa.RecordBatch]:
-        """Hand a sealed MemTable to the shared buffer. Whole SSTs of it are uploaded here; only the rest travels."""
-        if self.share is not None:
-            self.share.append(sealed)
-            return
-        size = sealed.rows.nbytes
-        whole = (size // self.task.target_bytes) if self.task.target_bytes else 0
-        rest = sealed.rows
-        rows = sealed.rows.num_rows * whole * self.task.target_bytes // max(1, size)
-        if self.task.travelling_bytes is not None and self.travelling + size > self.task.travelling_bytes:
-            rows = sealed.rows.num_rows  # more than was thought when the epoch was planned
-        if rows:
-            yield self._uploaded([SealedBatch(sealed.table_id, sealed.rows.slice(0, rows))])
-            rest = sealed.rows.slice(rows)
-        if rest.num_rows:
-            self.travelling += rest.nbytes
-            yield cells(self.slot, FLUSH, sealed.table_id, encode(rest))
+
+def _sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:
+    rows = decode([chunk])
+    return None if rows is None else SealedBatch(table_id, rows)

@@ -1,28 +1,137 @@
-"""Exchanges: cells, the chunk codec and the dispatcher.
+"""Cells: what travels between the driver, the levels of an epoch and the flush, and where each goes.
 
 A cell is one row of a Spark shuffle: `(slot int, fragment int, input int, chunk binary)`. Spark moves a few large cells instead of rows.
+`slot` is the parallel unit that gets the cell; `(fragment, input)` is its `Address`:
 
-    fragment >= 0  a chunk of that fragment's output; `input` is the number of its exchange, or one of the leaf inputs below
-    FLUSH          a sealed MemTable; `input` is its table id
-    REPORT         what a fragment did (JSON), for the driver
-    FAILURE        an error that stops the epoch (JSON), for the driver; a retry would meet it again, so the task does not fail
-    SST            an SST that was uploaded (JSON), for the driver
-    <= BUFFERED    a sealed MemTable of an epoch in flight: BUFFERED - n is that of the n-th epoch; `input` is its table id
+    fragment                 input                  chunk
+    >= 0: a fragment         >= 0: its exchange     a chunk of the fragment's output, as an Arrow stream
+    >= 0: a fragment         a LeafInput            what the fragment starts from
+    SEALED                   >= 0: a table id       a sealed MemTable
+    IN_FLIGHT - n            >= 0: a table id       a sealed MemTable of the n-th epoch in flight
+    REPORT, SST              0                      JSON for the driver: what a fragment did, SSTs that were uploaded
+    FAILURE                  0, or a LeafInput      JSON: an error that stops the epoch; a retry would meet it again, so no task fails by it
 
-Leaf inputs: SPLITS and BACKFILL (JSON, what an actor reads by itself), ROWS and BACKFILL_ROWS (chunks that Spark's own reader made),
-ENTRIES (row changes of the log, JSON), TICK (nothing; lets a fragment run without input).
+No number below 0 has two meanings: Mail and LeafInput share none, and neither uses those of stored plans (ROW_ID is column -1, a
+fragment's inputs are -1 - i; jobs/plan/fragments.py). Cells are stored nowhere.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from jobs.plan.schedule import Schedule
 from jobs.wire.chunk import WEIGHT
 from statestore.vnode import vnodes_of
 
-FLUSH, REPORT, FAILURE, SST, BUFFERED = -1, -2, -3, -4, -16
-SPLITS, BACKFILL, ROWS, BACKFILL_ROWS, ENTRIES, TICK = -1, -2, -3, -4, -5, -6
+
+class Mail(IntEnum):
+    """The `fragment` of a cell that holds no fragment's chunk."""
+
+    SEALED = -1_001
+    REPORT = -1_002
+    FAILURE = -1_003
+    SST = -1_004
+    IN_FLIGHT = -2_000  # and below: IN_FLIGHT - n is the n-th epoch in flight
+
+
+class LeafInput(IntEnum):
+    """The `input` of a cell that a fragment starts from, where it comes from no other fragment."""
+
+    SPLITS = -101  # JSON: parts of files, which the actor reads by itself
+    BACKFILL = -102  # likewise, of files that were taken in earlier epochs
+    ROWS = -103  # chunks that Spark's own reader made
+    BACKFILL_ROWS = -104  # likewise, of files that were taken in earlier epochs
+    ENTRIES = -105  # JSON: row changes of the log
+    TICK = -106  # nothing; lets a fragment run without input
+
+
+class Address(NamedTuple):
+    """Where a cell belongs: see the module."""
+
+    fragment: int
+    input: int
+
+    @classmethod
+    def leaf(cls, fragment: int, input: LeafInput) -> "Address":
+        """What a fragment starts from."""
+        return cls(fragment, input)
+
+    @classmethod
+    def exchange(cls, producer: int, exchange: int) -> "Address":
+        """A fragment's output on its way through one of its exchanges."""
+        return cls(producer, exchange)
+
+    @classmethod
+    def sealed(cls, table_id: int) -> "Address":
+        """A MemTable that this epoch sealed."""
+        return cls(Mail.SEALED, table_id)
+
+    @classmethod
+    def in_flight(cls, number: int, table_id: int) -> "Address":
+        """A MemTable that the `number`-th epoch in flight sealed."""
+        return cls(Mail.IN_FLIGHT - number, table_id)
+
+    @classmethod
+    def answer(cls, mail: Mail) -> "Address":
+        """What a unit answers the driver. A failure with this address is known to all units."""
+        return cls(mail, 0)
+
+    @property
+    def epoch_in_flight(self) -> int | None:
+        """The number of the epoch in flight whose MemTable the cell is; None for any other cell."""
+        return Mail.IN_FLIGHT - self.fragment if self.fragment <= Mail.IN_FLIGHT else None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What one level does with a cell: read it, let it pass to the levels behind, or neither. The one place that says so."""
+
+    read: frozenset[Address]  # what fragments of this level read: exchanges, leaves, MemTables in flight
+    later: frozenset[Address]  # exchanges from a level before to one behind
+    gathers: bool  # the last level, whose units flush: sealed MemTables end here
+
+    @classmethod
+    def of(cls, schedule: Schedule, level: int, in_flight: int, flushes: bool) -> "Route":
+        """The route of `level`.
+
+        Args:
+            in_flight: number of epochs in flight whose MemTables come as cells.
+            flushes: whether units of the last level take what was sealed, instead of handing it to the driver.
+        """
+        here = schedule.levels[level]
+        exchanges = (Address.exchange(f.producer, f.exchange) for s in here for f in s.feeds if f.exchange is not None)
+        leaves = (Address.leaf(s.id, input) for s in here for input in LeafInput)
+        buffered = (Address.in_flight(n, table) for table in tables_read(schedule, level) for n in range(in_flight))
+        later = (Address.exchange(s.id, x.index) for s in schedule.fragments() for x in s.exchanges if s.level < level < x.last_level)
+        last = level == len(schedule.levels) - 1
+        return cls(frozenset((*exchanges, *leaves, *buffered)), frozenset(later), flushes and last)
+
+    def reads(self, address: Address) -> bool:
+        """Whether fragments of this level read the cell."""
+        return address in self.read
+
+    def passes(self, address: Address) -> bool:
+        """Whether the cell goes on, unread, to the level behind this one, or out of the last one."""
+        match address.fragment:
+            case Mail.REPORT | Mail.SST:
+                return True
+            case Mail.FAILURE:
+                return address == Address.answer(Mail.FAILURE)
+            case Mail.SEALED:
+                return not self.gathers
+            case _:
+                return address in self.later
+
+
+def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
+    """Ids of the state tables that actors of a level may read."""
+    found = {t for s in schedule.levels[level] if s.fragment is not None for o in s.fragment.operators for t in o.tables}
+    return frozenset(found | {s.snapshot_table.table_id for s in schedule.levels[level] if s.snapshot_table is not None})
+
 
 CELL_SCHEMA = pa.schema([("slot", pa.int32()), ("fragment", pa.int32()), ("input", pa.int32()), ("chunk", pa.binary())])
 MAX_CELL_BYTES = 32 << 20
@@ -31,12 +140,17 @@ COMPRESSED_BYTES = 64 << 10  # larger tables are compressed here: five copies be
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def cells(slot: int, fragment: int, input: int, chunks: Iterable[bytes]) -> pa.RecordBatch:
-    """One cell per chunk, all with the same address."""
+def cells(slot: int, address: Address, chunks: Iterable[bytes]) -> pa.RecordBatch:
+    """One cell per chunk, all for the same unit and address."""
     data = list(chunks)
     n = len(data)
-    columns = [pa.array([v] * n, pa.int32()) for v in (slot, fragment, input)]
+    columns = [pa.array([v] * n, pa.int32()) for v in (slot, *address)]
     return pa.record_batch([*columns, pa.array(data, pa.binary())], schema=CELL_SCHEMA)
+
+
+def addresses_of(batch: pa.RecordBatch) -> list[Address]:
+    """The address of each cell. A loop per cell: they are few and large."""
+    return [Address(*pair) for pair in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True)]
 
 
 def encode(table: pa.Table) -> Iterator[bytes]:

@@ -1,31 +1,44 @@
 """What the driver hands to every task of an epoch, and what an actor reports back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pyarrow as pa
 
 from jobs.plan.schedule import Schedule
 from jobs.sql.statements import Delete, Insert, Update
-from jobs.wire.cell import (
-    CELL_SCHEMA,
-)
+from jobs.wire.cell import CELL_SCHEMA
+from jobs.wire.flush_policy import Expected, FlushPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class EpochTask:
-    """What every task of an epoch knows; broadcast once."""
+    """What every task of an epoch knows; sent out once."""
 
     store_uri: str
     version: bytes  # the pinned HummockVersion, JSON
     schedule: Schedule
     epoch: int
-    units: tuple[int, ...]  # vnode -> parallel unit
-    target_bytes: int  # of an SST
-    travelling_bytes: int | None = None  # of sealed MemTables that a unit hands on; what is more is uploaded here. None: all of it
-    in_flight: tuple[int, ...] = ()  # epochs that `version` counts and that are not all in its SSTs: their sealed MemTables come as cells
+    units: tuple[int, ...]  # vnode -> parallel unit, as the barrier pinned it
+    expected: Expected  # what the epoch is likely to seal
+    policy: FlushPolicy = field(default_factory=FlushPolicy)
+    in_flight: tuple[int, ...] = ()  # epochs that `version` counts and whose SSTs it lacks: their sealed MemTables come as cells
     cells: bytes = b""  # those of the driver, as `cells_of` encodes them: what leaves start from, and what it holds of epochs in flight
+
+    @property
+    def unit_count(self) -> int:
+        """The number of parallel units, which are numbered from 0."""
+        return max(self.units) + 1
+
+    @property
+    def units_flush(self) -> bool:
+        """Whether units gather what was sealed at the last level, to flush it or to hand it to the exchange; else the driver takes it."""
+        return self.expected is Expected.MUCH
+
+    def with_cells(self, cells: bytes) -> "EpochTask":
+        """The task with the driver's cells."""
+        return replace(self, cells=cells)
 
     @property
     def data_prefix(self) -> str:
@@ -52,9 +65,6 @@ class Entry(msgspec.Struct, frozen=True):
     statement: Insert | Update | Delete
 
 
-UPLOADING_UNITS = 2  # so many at most upload what they seal, whatever its size: an SST each is never more than ceil(bytes / target) + 1
-
-
 def cells_of(batches: Sequence[pa.RecordBatch]) -> bytes:
     """Cells of the driver, as they go out with the task. Small things, so that no exchange of their own need bring them to their units."""
     sink = pa.BufferOutputStream()
@@ -63,9 +73,3 @@ def cells_of(batches: Sequence[pa.RecordBatch]) -> bytes:
             writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
-    """Ids of the state tables that actors of a level may read."""
-    found = {t for s in schedule.levels[level] if s.fragment is not None for o in s.fragment.operators for t in o.tables}
-    return frozenset(found | {s.snapshot_table.table_id for s in schedule.levels[level] if s.snapshot_table is not None})

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.driver.epoch import advance, interval_of
+from jobs.driver.spark_runner import SparkRunner
 from jobs.session import Session
 from jobs.settings.pipeline import load_pipeline
 from jobs.settings.process import open_meta
@@ -140,7 +141,7 @@ def on_local_spark(spark: SparkSession, data: Path, tmp_path_factory: pytest.Tem
             for path, script in pipeline.scripts():
                 session.execute(script, base=path.parent)
             for interval in (interval_of(*FIRST_DAY, pipeline.time_zone), None):
-                advance(spark, session.meta, interval)
+                advance(SparkRunner(spark), session.meta, interval)
             session.meta.publish(session.meta.latest().epoch)
             return answers_of(session, list(VIEWS))
 

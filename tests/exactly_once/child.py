@@ -2,15 +2,16 @@
 
 import os
 import sys
+from functools import partial
 from unittest.mock import patch
 
 from jobs import epoch
-from jobs.driver import levels
+from jobs.driver.spark_runner import SparkRunner
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 from tests.exactly_once.daemon import watch_uploads
 from tests.exactly_once.faults import DRIVER_PID, PointedStore
-from tests.exactly_once.workload import CLOCK_MS, TARGET_SST_BYTES
+from tests.exactly_once.workload import CLOCK_MS, POLICY
 
 
 def open_meta(store: str) -> MetaStore:
@@ -21,5 +22,5 @@ def open_meta(store: str) -> MetaStore:
 if __name__ == "__main__":
     os.environ[DRIVER_PID] = str(os.getpid())
     watch_uploads()  # small epochs are flushed by the driver
-    with patch.object(epoch, "open_meta", open_meta), patch.object(levels, "TARGET_SST_BYTES", TARGET_SST_BYTES):
+    with patch.object(epoch, "open_meta", open_meta), patch.object(epoch, "SparkRunner", partial(SparkRunner, policy=POLICY)):
         sys.exit(epoch.main(sys.argv[1:]))

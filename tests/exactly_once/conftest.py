@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver import levels
 from statestore.meta.version import HummockVersion
 from tests.exactly_once import workload
 from tests.exactly_once.faults import FAULT_FILE, Fault, plan_fault
@@ -32,20 +31,13 @@ class Case:
     pipeline: Path
 
 
-@pytest.fixture(autouse=True)
-def _small_ssts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "TARGET_SST_BYTES", workload.TARGET_SST_BYTES)
-
-
 @pytest.fixture(scope="session")
 def case(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
     root = tmp_path_factory.mktemp("exactly_once")
     template, data, undisturbed = root / "template", root / "data", root / "undisturbed"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(levels, "TARGET_SST_BYTES", workload.TARGET_SST_BYTES)
-        workload.prepare(spark, template, data)
-        shutil.copytree(template, undisturbed)
-        workload.resume(spark, undisturbed)
+    workload.prepare(spark, template, data)
+    shutil.copytree(template, undisturbed)
+    workload.resume(spark, undisturbed)
     pipeline = root / "pipelines" / "once"
     pipeline.mkdir(parents=True)
     (pipeline / "pipeline.toml").write_text(

@@ -13,9 +13,8 @@ from tests.exactly_once.workload import read
 
 
 @pytest.fixture
-def session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    UnkindShuffle(7).install(monkeypatch)
-    session = Session(str(tmp_path / "store"), spark, units=2)
+def session(spark: SparkSession, tmp_path: Path) -> Session:
+    session = Session(str(tmp_path / "store"), spark, units=2, runner=UnkindShuffle(7))
     session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k)); INSERT INTO t VALUES (1, 10)")
     session.flush()
     return session

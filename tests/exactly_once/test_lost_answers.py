@@ -29,11 +29,6 @@ from tests.s3_servers import BUCKET, moto_server
 DEEP = pytest.mark.deep
 
 
-@pytest.fixture(autouse=True)
-def _local(monkeypatch: pytest.MonkeyPatch) -> None:
-    UnkindShuffle(3).install(monkeypatch)
-
-
 @dataclass(frozen=True)
 class Prepared:
     """A store with a train of epochs to run, and what an undisturbed run of it asks and makes."""
@@ -43,10 +38,10 @@ class Prepared:
     undisturbed: HummockVersion
 
 
-def advance(store: Path, spark: SparkSession, objects: FaultyObjectStore | None = None, writer: str = "driver") -> MetaStore:
+def advance(store: Path, objects: FaultyObjectStore | None = None, writer: str = "driver") -> MetaStore:
     """What the epoch job does between opening the store and leaving."""
     meta = MetaStore(objects or open_object_store(str(store)), writer, lambda: workload.CLOCK_MS)
-    epoch.advance(spark, meta, max_epoch_bytes=workload.MAX_EPOCH_BYTES)
+    epoch.advance(UnkindShuffle(3), meta, max_epoch_bytes=workload.MAX_EPOCH_BYTES)
     return meta
 
 
@@ -56,31 +51,27 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     template, data, undisturbed = root / "template", root / "data", root / "undisturbed"
     workload.write_files(data, 1)
     MetaStore.init(open_object_store(str(template)), units=2)
-    with pytest.MonkeyPatch.context() as patch:
-        UnkindShuffle(3).install(patch)
-        with Session(str(template), spark, create=False) as session:
-            session.meta = workload.open_meta(template)
-            session.execute(
-                f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales');"
-                "CREATE TABLE t (k int, g int, PRIMARY KEY (k));"
-                "CREATE MATERIALIZED VIEW n AS SELECT g, count(*) AS n FROM sales GROUP BY g;"
-                "CREATE MATERIALIZED VIEW joined AS SELECT t.k, n.n FROM t JOIN n ON t.g = n.g; INSERT INTO t VALUES (1, 1), (2, 2)"
-            )
-            session.flush()
-            session.execute("INSERT INTO t VALUES (3, 1); UPDATE t SET g = 2 WHERE k = 1")
-        workload.write_files(data, 2)
-        shutil.copytree(template, undisturbed)
-        watched = FaultyObjectStore(open_object_store(str(undisturbed)))
-        meta = advance(undisturbed, spark, watched)
+    with Session(str(template), spark, create=False, runner=UnkindShuffle(3)) as session:
+        session.meta = workload.open_meta(template)
+        session.execute(
+            f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales');"
+            "CREATE TABLE t (k int, g int, PRIMARY KEY (k));"
+            "CREATE MATERIALIZED VIEW n AS SELECT g, count(*) AS n FROM sales GROUP BY g;"
+            "CREATE MATERIALIZED VIEW joined AS SELECT t.k, n.n FROM t JOIN n ON t.g = n.g; INSERT INTO t VALUES (1, 1), (2, 2)"
+        )
+        session.flush()
+        session.execute("INSERT INTO t VALUES (3, 1); UPDATE t SET g = 2 WHERE k = 1")
+    workload.write_files(data, 2)
+    shutil.copytree(template, undisturbed)
+    watched = FaultyObjectStore(open_object_store(str(undisturbed)))
+    meta = advance(undisturbed, watched)
     return Prepared(template, tuple(watched.calls), meta.latest())
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER, Killed], ids=lambda f: getattr(f, "name", "KILLED"))
 @pytest.mark.parametrize("only", ["put_if_absent", pytest.param("", marks=DEEP)], ids=["creations", "every request"])
-def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(
-    fault: Any, only: str, prepared: Prepared, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(fault: Any, only: str, prepared: Prepared, tmp_path: Path) -> None:
     chosen = [i for i, (operation, _) in enumerate(prepared.calls) if operation.startswith(only)]
     assert sum(name.startswith("meta/version") for i in chosen for _, name in [prepared.calls[i]]) >= 1
     for number in chosen:
@@ -92,35 +83,33 @@ def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(
         else:
             objects.fail(number, fault)
         with suppress(Killed, RetryableError):  # the process is gone, or says that the store was away; anything else is an error
-            advance(store, spark, objects)
-        meta = advance(store, spark, writer="another")
+            advance(store, objects)
+        meta = advance(store, writer="another")
         assert meta.latest() == prepared.undisturbed, what
         assert meta.open_barrier() is None, what
 
 
 @pytest.mark.spark
-def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(
-    prepared: Prepared, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(prepared: Prepared, tmp_path: Path) -> None:
     """The other acts right before each of the driver's requests: what comes after can only lose, and never doubles anything."""
     commit = next(i for i, (o, name) in enumerate(prepared.calls) if o == "put_if_absent" and name.startswith("meta/version"))
     lost = 0
     for number in range(commit + 1):
         store = Path(shutil.copytree(prepared.template, tmp_path / f"store-{number}"))
         objects = FaultyObjectStore(open_object_store(str(store)))
-        objects.before(number, partial(_overtake, store, spark))
+        objects.before(number, partial(_overtake, store))
         try:
-            advance(store, spark, objects)
+            advance(store, objects)
         except LostRaceError:
             lost += 1
-        advance(store, spark, writer="a third")  # what both left, having lost to each other
+        advance(store, writer="a third")  # what both left, having lost to each other
         assert workload.open_meta(store).latest() == prepared.undisturbed, f"overtaken before request {number}, {prepared.calls[number]}"
     assert lost > 0
 
 
-def _overtake(store: Path, spark: SparkSession) -> None:
+def _overtake(store: Path) -> None:
     with suppress(LostRaceError):  # the driver's commits go on beside this
-        advance(store, spark, writer="another")
+        advance(store, writer="another")
 
 
 @pytest.mark.spark

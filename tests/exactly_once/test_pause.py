@@ -30,10 +30,9 @@ VIEWS = {
 
 
 @pytest.fixture
-def session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def session(spark: SparkSession, tmp_path: Path) -> Session:
     """A store one epoch old, with a view that raises on b = 0, one over it, and one that does not read it."""
-    UnkindShuffle(11).install(monkeypatch)
-    session = Session(str(tmp_path / "store"), spark, units=2)
+    session = Session(str(tmp_path / "store"), spark, units=2, runner=UnkindShuffle(11))
     session.execute(TABLE)
     for name, select in VIEWS.items():
         session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
@@ -79,7 +78,7 @@ def test_a_paused_view_keeps_its_rows_with_those_over_it_while_the_others_go_on(
     summary = session.flush()
     assert set(summary.rows) == {"orders", "total"}, "no fragment of a paused view ran"
     session.execute("INSERT INTO orders VALUES (4, 100, 10); DELETE FROM orders WHERE id = 1")
-    (later,) = advance(session.spark, session.meta)
+    (later,) = advance(UnkindShuffle(11), session.meta)
     session.meta.publish(later.epoch)
     assert set(later.rows) == {"orders", "total"}
     assert {name: rows(session, name) for name in still} == still

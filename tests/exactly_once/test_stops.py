@@ -6,6 +6,7 @@ The actors run without Spark here (local_engine), but where Spark reads the file
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from jobs import cli
 from jobs.driver.row_names import ViewRowError
+from jobs.driver.runner import LocalRunner
 from jobs.executors.table_replay import StatementRowError
 from jobs.session import Session
 from jobs.sources.errors import BadRowError, ChangedFileError, SchemaMismatchError, UnreadableFileError
@@ -30,13 +32,14 @@ TABLES = (
 
 
 @pytest.fixture
-def local(monkeypatch: pytest.MonkeyPatch) -> None:
-    UnkindShuffle(7).install(monkeypatch)
+def local() -> None:
+    """Asked for by a test: its session runs epochs without Spark."""
 
 
 @pytest.fixture
-def session(spark: SparkSession, tmp_path: Path) -> Session:
-    return Session(str(tmp_path / "store"), spark, units=2)
+def session(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Session:
+    runner: LocalRunner | Literal["spark"] = UnkindShuffle(7) if "local" in request.fixturenames else "spark"
+    return Session(str(tmp_path / "store"), spark, units=2, runner=runner)
 
 
 @pytest.fixture
@@ -124,9 +127,7 @@ ROWS_THAT_RAISE = {
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
 @pytest.mark.parametrize("name", ROWS_THAT_RAISE)
-def test_a_row_that_raises_is_named_and_each_way_out_loses_nothing_else(
-    name: str, session: Session, abandon: Callable[..., str]
-) -> None:
+def test_a_row_that_raises_is_named_and_each_way_out_loses_nothing_else(name: str, session: Session, abandon: Callable[..., str]) -> None:
     select, insert, kind, said = ROWS_THAT_RAISE[name]
     session.execute(f"{TABLES}; CREATE MATERIALIZED VIEW per_code AS SELECT code, count(*) AS n FROM orders GROUP BY code")
     session.execute(f"CREATE MATERIALIZED VIEW v AS {select}")

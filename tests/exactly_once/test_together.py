@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.train import Train
 from jobs.session import Session
 from statestore.hummock.scrub import scrub
@@ -68,7 +69,7 @@ def test_a_train_two_compactors_and_a_vacuum_at_once(seconds: int, spark: SparkS
         session.execute("; ".join(f"CREATE MATERIALIZED VIEW {name} AS {sql}" for name, sql in _VIEWS.items()))
         _write(data, 0, rng)
         session.flush()
-        with _at_work(store, tmp_path) as processes, Train(spark, session.meta) as train:
+        with _at_work(store, tmp_path) as processes, Train(SparkRunner(spark), session.meta) as train:
             began, number = time.monotonic(), 0
             while time.monotonic() - began < seconds:
                 number += 1

@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 from jobs.catalog.reader import scan_relation
 from jobs.driver.barrier import inject
 from jobs.driver.epoch import run_epoch
+from jobs.driver.spark_runner import SparkRunner
 from jobs.session import Session
+from jobs.wire.flush_policy import FlushPolicy
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 from statestore.types import arrow_type
@@ -22,7 +24,7 @@ from statestore.types import arrow_type
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs
 MAX_EPOCH_BYTES = 2000  # of files: one of each source an epoch
 EPOCHS = 3  # after the template's
-TARGET_SST_BYTES = 4096  # small: several SSTs an epoch, some uploaded by the actors themselves
+POLICY = FlushPolicy(target_bytes=4096)  # small: several SSTs an epoch, some uploaded by the actors themselves
 
 VIEWS = {
     "by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales GROUP BY g",
@@ -109,7 +111,7 @@ def prepare(spark: SparkSession, store: Path, data: Path) -> None:
     """Make the template: a store at epoch one, with all that waits for epoch two."""
     write_files(data, 1)
     MetaStore.init(open_object_store(str(store)), units=3)
-    with Session(str(store), spark, create=False) as session:
+    with Session(str(store), spark, create=False, runner=SparkRunner(spark, POLICY)) as session:
         session.meta = open_meta(store, "template")
         session.execute(first_statements(data))
         session.flush()
@@ -121,7 +123,7 @@ def resume(spark: SparkSession, store: Path) -> None:
     """Start again, as the next driver would: finish the open barrier, then take what waits."""
     meta = open_meta(store, "resumer")
     while (barrier := inject(meta, max_epoch_bytes=MAX_EPOCH_BYTES)) is not None:
-        run_epoch(spark, meta, barrier)
+        run_epoch(SparkRunner(spark, POLICY), meta, barrier)
 
 
 def read(meta: MetaStore, name: str) -> pa.Table:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from jobs.driver.barrier import Change, abandon
 from jobs.driver.epoch import advance
+from jobs.driver.spark_runner import SparkRunner
 from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.plan.definition import RelationExistsError, RelationInUseError, UnknownRelationError
 from jobs.session import Session
@@ -103,9 +104,7 @@ STATEMENTS = {
     "NULL in a key": Bad("INSERT INTO orders VALUES (9, 1, 'x', NULL), (NULL, 1, 'x', NULL)", NullKeyError, ("orders", "id", "2")),
     "UPDATE of a key": Bad("UPDATE orders SET id = 5", UnsupportedQueryError, ("key", "line 1")),
     "a repeated CREATE": Bad("CREATE TABLE orders (id int, PRIMARY KEY (id))", RelationExistsError, ("a table 'orders' exists already",)),
-    "a view named as a table": Bad(
-        "CREATE MATERIALIZED VIEW orders AS SELECT shop FROM by_shop", RelationExistsError, ("IF NOT EXISTS",)
-    ),
+    "a view named as a table": Bad("CREATE MATERIALIZED VIEW orders AS SELECT shop FROM by_shop", RelationExistsError, ("IF NOT EXISTS",)),
     "DROP in use": Bad("DROP TABLE orders", RelationInUseError, ("by_shop reads it", "CASCADE")),
     "DROP of nothing": Bad("DROP TABLE nobody", UnknownRelationError, ("no table 'nobody'", "orders")),
     "DROP of another kind": Bad("DROP TABLE by_shop", UnknownRelationError, ("no table 'by_shop'",)),
@@ -340,6 +339,6 @@ def test_a_damaged_store_is_left_as_it_is_by_a_job_that_meets_it(store: Path, sp
     intact = newest.read_bytes()
     newest.write_bytes(intact[:-10])
     with pytest.raises(DamagedDocumentError):
-        advance(spark, Session(str(store), spark, create=False).meta)
+        advance(SparkRunner(spark), Session(str(store), spark, create=False).meta)
     newest.write_bytes(intact)
     assert session.meta.open_barrier() is None

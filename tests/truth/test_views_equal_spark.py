@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.catalog.reader import scan_relation
+from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.train import Train
 from jobs.session import Session
 from statestore.types import arrow_type
@@ -64,7 +65,7 @@ def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: Spa
         session.execute("; ".join(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()))
         late = dict(list(VIEWS.items())[::5])
         session.execute("; ".join(f"CREATE MATERIALIZED VIEW {n} AS {sql}" for n, sql in _early(late)))
-        with Train(spark, session.meta, depth, keep) as train:
+        with Train(SparkRunner(spark), session.meta, depth, keep) as train:
             for number in range(TRAIN_EPOCHS):
                 statements = history.epoch()
                 if number == TRAIN_EPOCHS // 2:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from jobs.driver.barrier import Change, abandon, inject
 from jobs.driver.epoch import advance, run_epoch
+from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.train import Train
 from jobs.session import Session
 from statestore.errors import InputError
@@ -52,7 +53,7 @@ def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_b
     bad = pa.table({"g": [1], "price": [-1]}, schema=_BIDS)  # divides by zero
     pq.write_table(bad, tmp_path / "bids" / "3.parquet")
     with pytest.raises(InputError, match="shares"):
-        advance(spark, session.meta, max_epoch_bytes=1)
+        advance(SparkRunner(spark), session.meta, max_epoch_bytes=1)
     assert _counted(session) == 3  # files 0, 1 and 2
     held = session.meta.open_barrier()
     assert held is not None
@@ -60,7 +61,7 @@ def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_b
     assert pinned.endswith("3.parquet")
     assert session.meta.pins() == ()
     abandon(session.meta, Change(skip_files=(pinned,)))
-    advance(spark, session.meta, max_epoch_bytes=1)
+    advance(SparkRunner(spark), session.meta, max_epoch_bytes=1)
     assert _counted(session) == 4
 
 
@@ -72,7 +73,7 @@ def test_a_train_that_another_driver_overtakes_says_that_it_lost_and_counts_noth
     other = MetaStore(session.meta.objects, "another driver", lambda: 1_800_000_000_000)
 
     def ride() -> None:
-        with Train(spark, session.meta, depth=2) as train:
+        with Train(SparkRunner(spark), session.meta, depth=2) as train:
             barrier = train.next_barrier(max_epoch_bytes=1)
             assert barrier is not None
             train.run(barrier)
@@ -81,20 +82,20 @@ def test_a_train_that_another_driver_overtakes_says_that_it_lost_and_counts_noth
             assert drafted is not None
             theirs = inject(other, max_epoch_bytes=1)
             assert theirs is not None
-            run_epoch(spark, other, theirs)
+            run_epoch(SparkRunner(spark), other, theirs)
             train.run(drafted)
 
     with pytest.raises(LostRaceError, match="draft"):
         ride()
     assert _counted(session) == 3
     assert session.meta.pins() == ()
-    advance(spark, session.meta, max_epoch_bytes=1)
+    advance(SparkRunner(spark), session.meta, max_epoch_bytes=1)
     assert _counted(session) == 5
 
 
 def test_a_checkpoint_that_ended_before_anybody_waited_for_it_is_counted(session: Session, spark: SparkSession, tmp_path: Path) -> None:
     _write(tmp_path / "bids", 1)
-    with Train(spark, session.meta) as train:
+    with Train(SparkRunner(spark), session.meta) as train:
         barrier = train.next_barrier(max_epoch_bytes=1)
         assert barrier is not None
         train.run(barrier)
@@ -111,7 +112,7 @@ def test_a_train_that_ends_by_an_error_of_spark_s_commits_what_has_run_and_leave
     broken = RuntimeError("Spark is gone")
 
     def ride() -> None:
-        with Train(spark, session.meta, keep=0) as train:  # every checkpoint pins a version to move on to
+        with Train(SparkRunner(spark), session.meta, keep=0) as train:  # every checkpoint pins a version to move on to
             for _ in range(2):
                 barrier = train.next_barrier(max_epoch_bytes=1)
                 assert barrier is not None
@@ -128,7 +129,7 @@ def test_at_most_as_many_epochs_are_in_flight_as_was_asked_for(session: Session,
     for number in range(1, 6):
         _write(tmp_path / "bids", number)
     under_way: list[int] = []
-    with Train(spark, session.meta, depth=1, keep=0) as train:
+    with Train(SparkRunner(spark), session.meta, depth=1, keep=0) as train:
         while (barrier := train.next_barrier(max_epoch_bytes=1)) is not None:
             train.run(barrier)
             under_way.append(train.pending())

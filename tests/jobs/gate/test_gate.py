@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.driver.barrier import Change, abandon
 from jobs.driver.epoch import advance
+from jobs.driver.spark_runner import SparkRunner
 from jobs.gate.gate import (
     SAMPLE_KEYS,
     Failure,
@@ -195,7 +196,7 @@ def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
         session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
         for start in (0, 20, 40):
             session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(start, start + 20)))
-            (summary,) = advance(spark, meta)
+            (summary,) = advance(SparkRunner(spark), meta)
         meta.publish(summary.epoch)
         read = {sst.name for level in meta.latest().levels for sst in level}
         check = QualityGate.check
@@ -205,7 +206,7 @@ def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
             other = open_meta(f"{tmp_path}/store")
             assert [task.outcome for task in compact(other, full=True)] == ["merged"]
             session.execute("DELETE FROM items WHERE id = 1")
-            (later,) = advance(spark, other)
+            (later,) = advance(SparkRunner(spark), other)
             other.publish(later.epoch)
             clean(other, Retention(keep_ms=0))
             assert {sst.name for level in other.latest().levels for sst in level}.isdisjoint(read)
@@ -240,19 +241,19 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spar
         session.execute("CREATE TABLE items (id int, price int, PRIMARY KEY (id))")
         session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
         session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(50)))
-        (first,) = advance(spark, meta)
+        (first,) = advance(SparkRunner(spark), meta)
         (view,) = validate_epoch(spark, meta, pipeline, first.epoch, small_view_rows=10).views
         assert (view.rows, view.all_rows, view.failures) == (50, True, ())  # nobody has looked at any of it before
         meta.publish(first.epoch)
 
         session.execute("INSERT INTO items VALUES (7, -1), (51, 51); DELETE FROM items WHERE id = 3")
-        (second,) = advance(spark, meta)
+        (second,) = advance(SparkRunner(spark), meta)
         (view,) = validate_epoch(spark, meta, pipeline, second.epoch, small_view_rows=10).views
         assert (view.rows, view.all_rows) == (2, False)
         assert [key["id"] for failure in view.failures for key in failure.keys] == ["7"]
 
         session.execute("UPDATE items SET price = 8 WHERE id = 7")
-        (third,) = advance(spark, meta)
+        (third,) = advance(SparkRunner(spark), meta)
         (view,) = validate_epoch(spark, meta, pipeline, third.epoch, small_view_rows=10).views
         assert (view.rows, view.all_rows, view.failures) == (2, False, ())  # 7 and 51: the epoch between was never published
         (view,) = validate_epoch(spark, meta, pipeline, third.epoch).views
@@ -267,12 +268,12 @@ def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark:
         session.execute("CREATE MATERIALIZED VIEW price AS SELECT id, price div n AS each FROM items")
         first = session.flush()
         session.execute("INSERT INTO items VALUES (2, -6, 2)")
-        (second,) = advance(spark, meta)  # held: nobody published it
+        (second,) = advance(SparkRunner(spark), meta)  # held: nobody published it
         session.execute("INSERT INTO items VALUES (3, 1, 0)")
         with pytest.raises(InputError, match="view 'price'"):
-            advance(spark, meta)
+            advance(SparkRunner(spark), meta)
         abandon(meta, Change(pause=("price",)))
-        (third,) = advance(spark, meta)
+        (third,) = advance(SparkRunner(spark), meta)
         record = validate_epoch(spark, meta, pipeline, third.epoch)
         assert [len(view.failures) for view in record.views] == [1], "the row of the epoch that was held is still there"
         assert record.paused == ()

@@ -1,0 +1,78 @@
+"""The plan of one epoch: all that its run is a function of, decided before anything runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jobs.catalog.statement_log import replay
+from jobs.plan.definition import Replayed
+from jobs.plan.schedule import Schedule, schedule
+from jobs.sql.statements import Insert
+from jobs.wire.epoch_task import Entry
+from jobs.wire.flush_policy import Expected, FlushPolicy
+from statestore.hummock.shared_buffer import SharedBuffer
+from statestore.meta.barrier import Barrier
+from statestore.meta.catalog import Catalog
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What an epoch builds on.
+
+    Args:
+        version: the version before it. In a train it counts epochs in flight, as if they were committed: then it is one that the version
+            log does not hold, and its SSTs lack what those epochs sealed.
+        buffer: what the driver itself sealed in the epochs in flight that `version` counts.
+    """
+
+    version: HummockVersion
+    buffer: SharedBuffer = field(default_factory=SharedBuffer)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPlan:
+    """One epoch, planned.
+
+    Args:
+        barrier: what it takes in.
+        base: what it builds on.
+        catalog: the relations from this epoch on.
+        schedule: their fragments, level by level.
+        changes: row changes of the log by table's relation id, in log order.
+    """
+
+    barrier: Barrier
+    base: Base
+    catalog: Catalog
+    schedule: Schedule
+    changes: Mapping[int, Sequence[Entry]]
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """vnode -> parallel unit, as the barrier pinned it."""
+        return self.barrier.mapping.units
+
+    @property
+    def unit_count(self) -> int:
+        """The number of parallel units, which are numbered from 0."""
+        return max(self.units) + 1
+
+    def expected(self, policy: FlushPolicy) -> Expected:
+        """How much the epoch is likely to seal."""
+        files = sum(f.size for pinned in self.barrier.splits.values() for f in pinned)
+        rows = sum(e.statement.rows for entries in self.changes.values() for e in entries if isinstance(e.statement, Insert))
+        return policy.expected(file_bytes=files, rows=rows, creates=self.barrier.catalog is not None)
+
+
+def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed | None = None) -> EpochPlan:
+    """Plan a barrier's epoch.
+
+    Args:
+        replayed: what the log's part of the barrier says, where this process has read it to decide the barrier; else it is read here.
+    """
+    catalog = base.version.catalog if barrier.catalog is None else barrier.catalog
+    if replayed is None:
+        replayed = replay(meta, base.version, barrier.log_start, barrier.log_end, barrier.skipped_entries, barrier.epoch)
+    changes = {r: tuple(Entry(position, s) for position, s in rows) for r, rows in replayed.changes.items()}
+    return EpochPlan(barrier, base, catalog, schedule(catalog, barrier.epoch), changes)

@@ -1,0 +1,140 @@
+"""Runners: where the levels of an epoch run.
+
+    Spark    each level is a stage, each unit a task (jobs.driver.spark_runner). What pipelines run on.
+    local    this process runs all units, one after the other: no JVM, no exchange. What small epochs of an embedded session run on.
+
+Both run the same level functions over the same cells, and write the same bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ParamSpec, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.driver.held import Held, HeldByDriver
+from jobs.driver.leaves import SparkRead
+from jobs.task.level import CellFunction, level_function
+from jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
+from jobs.wire.epoch_task import EpochTask
+from jobs.wire.failure import TaskError, carried_failure
+from jobs.wire.flush_policy import Expected, FlushPolicy
+from statestore.errors import InputError
+from statestore.objectstore.base import ObjectStore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class NeedsSparkError(InputError):
+    """An epoch takes in files that only Spark reads, and the session was told to run without Spark."""
+
+    def __init__(self, sources: tuple[str, ...]) -> None:
+        super().__init__(sources)
+        self.sources = sources
+
+    def __str__(self) -> str:
+        return (
+            f"only Spark reads the files of {', '.join(self.sources)}, and this session runs epochs without it. Nothing of this epoch was "
+            'committed; run it from a Session(…, runner="auto") or by `tussock epoch`.'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LevelsToRun:
+    """An epoch as a runner gets it.
+
+    Args:
+        objects: the store.
+        task: what every unit knows, the driver's own cells included.
+        reads: files that Spark's own reader reads, for the level that takes them.
+        held: epochs in flight that `task` counts, oldest first.
+    """
+
+    objects: ObjectStore
+    task: EpochTask
+    reads: Sequence[SparkRead]
+    held: Sequence[Held]
+
+
+class LevelRunner(Protocol):
+    """Where the levels of an epoch run."""
+
+    policy: FlushPolicy
+
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+        """Run the levels alone: the cells that answer the driver, and what was sealed.
+
+        Raises: errors that a retry may mend, where it did not; others are among the answers (Mail.FAILURE).
+        """
+
+    def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
+        """`work` for another thread of this process, which is to run jobs of this runner."""
+
+
+class LocalRunner:
+    """Runs levels in this process, a unit after the other: for epochs that take in little. Starts no JVM and imports no Spark."""
+
+    def __init__(self, policy: FlushPolicy | None = None) -> None:
+        self.policy = policy or FlushPolicy()
+
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+        """See LevelRunner. Raises NeedsSparkError."""
+        task = levels.task
+        if levels.reads:
+            raise NeedsSparkError(tuple(sorted({read.source.name for read in levels.reads})))
+        assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), "Spark holds epochs before this one"
+        found = CELL_SCHEMA.empty_table()
+        for level in range(len(task.schedule.levels)):
+            functions = [level_function(lambda: task, level, lambda unit=unit: unit) for unit in range(task.unit_count)]  # type: ignore[misc]
+            arriving = [found.filter(pc.equal(found["slot"], unit)) for unit in range(task.unit_count)]
+            answers = [self.attempt(unit, *both) for unit, both in enumerate(zip(functions, arriving, strict=True))]
+            found = pa.concat_tables([CELL_SCHEMA.empty_table(), *answers])
+        is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
+        return found.filter(pc.invert(is_sealed)), self.hold(levels, found.filter(is_sealed))
+
+    def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
+        """A unit's task: its cells through its function. Raises the error that Spark would carry to the driver."""
+        try:
+            return pa.Table.from_batches(list(function(iter(cells.to_batches()))), CELL_SCHEMA)
+        except TaskError as err:
+            raise carried_failure(err) or err from err
+
+    def hold(self, levels: LevelsToRun, sealed: pa.Table) -> Held:
+        """Keep what the levels sealed."""
+        return HeldByDriver(levels.objects, levels.task, sealed)
+
+    def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
+        """See LevelRunner: as it is."""
+        return work
+
+
+class AutoRunner:
+    """Runs on Spark where it is at work already, or is needed; else here.
+
+    Needed: by an epoch that takes in much, or files that only Spark reads.
+    """
+
+    def __init__(self, spark: Callable[[], LevelRunner], at_work: Callable[[], bool], policy: FlushPolicy | None = None) -> None:
+        """
+        Args:
+            spark: the runner on Spark; called when it is wanted, and may start it.
+            at_work: whether Spark has been started.
+        """
+        self.policy = policy or FlushPolicy()
+        self._spark, self._at_work, self._local = spark, at_work, LocalRunner(policy)
+
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+        """See LevelRunner."""
+        fits = levels.task.expected is Expected.LITTLE and not levels.reads
+        return (self._local if fits and not self._at_work() else self._spark()).run(levels)
+
+    def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
+        """See LevelRunner."""
+        return self._spark().for_a_thread(work) if self._at_work() else work
+
+
+def tables_of_all_levels(task: EpochTask) -> frozenset[int]:
+    """Ids of the state tables that any actor of the epoch may read."""
+    return frozenset[int]().union(*(tables_read(task.schedule, level) for level in range(len(task.schedule.levels))))

@@ -1,0 +1,164 @@
+"""The levels of an epoch on Spark: each a stage, each parallel unit a task, an exchange of cells before it.
+
+    frame.repartitionById(units, slot).mapInArrow(level)
+
+The first level needs no exchange unless Spark's own reader feeds it: the driver's cells go out with the task.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import inheritable_thread_target
+from pyspark.core.broadcast import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.storagelevel import StorageLevel
+
+from jobs.driver.held import Held, HeldByDriver
+from jobs.driver.leaves import SparkRead
+from jobs.driver.runner import LevelsToRun, P, R
+from jobs.sources.spark_reader import read_files, translate_read_error
+from jobs.spark import epoch_session
+from jobs.task.flush import flush_function
+from jobs.task.level import level_function
+from jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
+from jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
+from jobs.wire.epoch_task import EpochTask
+from jobs.wire.failure import carried_failure
+from jobs.wire.flush_policy import FlushPolicy
+from statestore.meta.version import SstInfo
+
+#: Of a cell, as a Spark type: a DDL string would be parsed, by the JVM, for every level of every epoch.
+CELL_TYPE = from_arrow_schema(CELL_SCHEMA)
+
+_IS_SEALED = f"fragment = {int(Mail.SEALED)}"
+
+
+class SparkRunner:
+    """Runs levels on Spark."""
+
+    def __init__(self, spark: SparkSession, policy: FlushPolicy | None = None) -> None:
+        """
+        Args:
+            spark: a classic session; the runner uses one of its own beside it.
+        """
+        self.spark, self.policy = spark, policy or FlushPolicy()
+
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+        """See LevelRunner."""
+        spark, task = epoch_session(self.spark), levels.task
+        known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
+        try:
+            cells = _cells(spark, known, levels)
+            with spark_errors_as_ours(levels.reads):
+                if task.policy.may_exchange(task.expected, task.unit_count):
+                    return _kept_by_spark(known, cells)
+                found = cells.toArrow()
+        except BaseException:
+            known.destroy()
+            raise
+        known.destroy()  # the driver has all there is
+        is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
+        return found.filter(pc.invert(is_sealed)), HeldByDriver(levels.objects, task, found.filter(is_sealed))
+
+    def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
+        """See LevelRunner: Spark's properties of this thread hold in that one."""
+        wrapped: Callable[P, R] = inheritable_thread_target(self.spark)(work)
+        return wrapped
+
+
+class HeldBySpark:
+    """The sealed MemTables of an epoch, in the memory of Spark's executors and on their local disks."""
+
+    def __init__(self, known: "Broadcast[EpochTask]", cells: DataFrame, tables: frozenset[int], nbytes: int) -> None:
+        """
+        Args:
+            cells: what the last level put out, checkpointed.
+            nbytes: of the sealed MemTables among them.
+        """
+        self.epoch, self.tables = known.value.epoch, tables
+        self._known, self._cells, self._nbytes = known, cells, nbytes
+
+    def batches(self, number: int, tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
+        """See Held. The driver holds none of them."""
+        return iter(())
+
+    def frames(self, number: int, tables: frozenset[int]) -> Iterator[DataFrame]:
+        """See Held."""
+        if wanted := sorted(self.tables & tables):
+            mine = self._cells.filter(F.expr(_IS_SEALED) & F.col("input").isin(wanted))
+            yield mine.withColumn("fragment", F.lit(Address.in_flight(number, 0).fragment))
+
+    def flush(self) -> list[SstInfo]:
+        """See Held: through an exchange into few tasks."""
+        if not self.tables:
+            return []
+        known, tasks = self._known, self._known.value.policy.exchange_tasks(self._nbytes)
+        sealed = self._cells.filter(_IS_SEALED).repartition(tasks, "slot")
+        with spark_errors_as_ours(()):
+            found = sealed.mapInArrow(flush_function(lambda: known.value), CELL_TYPE).toArrow()
+        return [sst for chunk in found["chunk"].to_pylist() for sst in msgspec.json.decode(chunk, type=list[SstInfo])]
+
+    def release(self) -> None:
+        """See Held."""
+        self._cells._jdf.queryExecution().analyzed().rdd().unpersist(False)
+        self._known.destroy()
+
+
+def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun) -> DataFrame:
+    """What comes out of the last level; nothing runs yet."""
+    task = levels.task
+    units = task.unit_count
+    frame: DataFrame | None = None
+    for level in range(len(task.schedule.levels)):
+        read = [_read(spark, one, units) for one in levels.reads if one.scheduled.level == level]
+        wanted = tables_read(task.schedule, level)
+        buffered = [held for number, one in enumerate(levels.held) for held in one.frames(number, wanted)]
+        arriving = [*([] if frame is None else [frame]), *read, *buffered]
+        actors = in_spark_task(level_function(lambda: known.value, level, partition_of_this_task))
+        if arriving:
+            frame = reduce(DataFrame.unionByName, arriving).repartitionById(units, F.col("slot")).mapInArrow(actors, CELL_TYPE)
+        else:
+            frame = spark.range(0, units, 1, units).mapInArrow(without_cells(actors), CELL_TYPE)
+    assert frame is not None, "a plan has levels"
+    return frame
+
+
+def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
+    """Files as cells, by Spark's own reader. A failure goes to the unit of its file, which announces it to the others."""
+    assert read.scheduled.source is not None
+    rows = read_files(spark, read.files, read.source, read.scheduled.source.columns)
+    return rows.select(
+        F.expr(f"file % {units}").alias("slot"),
+        F.when(F.col("failure").isNotNull(), F.lit(int(Mail.FAILURE))).otherwise(F.lit(read.scheduled.id)).alias("fragment"),
+        F.lit(int(read.input)).alias("input"),
+        F.coalesce("failure", "chunk").alias("chunk"),
+    )
+
+
+def _kept_by_spark(known: "Broadcast[EpochTask]", cells: DataFrame) -> tuple[pa.Table, Held]:
+    """Run the levels and leave what they sealed with Spark; the driver gets its sizes."""
+    kept = cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    answer = f"if({_IS_SEALED}, NULL, chunk) AS chunk"
+    size = f"if({_IS_SEALED}, octet_length(chunk), NULL) AS size"
+    found = kept.selectExpr("slot", "fragment", "input", answer, size).toArrow()
+    is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
+    tables = frozenset(found.filter(is_sealed)["input"].to_pylist())
+    held = HeldBySpark(known, kept, tables, pc.sum(found["size"]).as_py() or 0)
+    return found.filter(pc.invert(is_sealed)).drop_columns(["size"]), held
+
+
+@contextmanager
+def spark_errors_as_ours(reads: Sequence[SparkRead]) -> Iterator[None]:
+    """Raises the error of a task, or of a source's reader, in the place of Spark's, where one of them is its cause."""
+    try:
+        yield
+    except Exception as err:
+        if (carried := carried_failure(err)) is not None:
+            raise carried from err
+        raise next((e for read in reads if (e := translate_read_error(err, read.files, read.source)) is not None), err) from err

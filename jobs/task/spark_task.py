@@ -1,0 +1,37 @@
+"""A level in a Spark task."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from jobs.task.collector import collect_own_garbage
+from jobs.task.level import CellFunction
+
+
+def partition_of_this_task() -> int:
+    """The number of the partition that this Spark task computes."""
+    context = TaskContext.get()
+    assert context is not None, "not in a Spark task"
+    return context.partitionId()
+
+
+def in_spark_task(function: CellFunction) -> CellFunction:
+    """The function as `mapInArrow` runs it: a worker keeps its garbage collector away from caches (jobs.task.collector)."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from function(batches)
+        collect_own_garbage()
+
+    return run
+
+
+def without_cells(function: CellFunction) -> CellFunction:
+    """A level to which nothing comes but what the driver gave it: of the frame below it, only the partitions count, one a unit."""
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in numbers:
+            pass
+        return function(iter(()))
+
+    return run
