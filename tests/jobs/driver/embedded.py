@@ -1,0 +1,63 @@
+"""Stores whose epochs run in this process over statements written by hand: no JVM anywhere."""
+
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from jobs.catalog.reader import scan_relation
+from jobs.driver.barrier import inject
+from jobs.driver.epoch import run_epoch
+from jobs.driver.runner import LevelRunner, LocalRunner
+from jobs.driver.summary import EpochSummary
+from jobs.sql.statements import Insert, Statement
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from statestore.types import arrow_type
+
+_ids = count()
+_CLOCK_MS = 1_700_000_000_000
+
+
+def new_store(folder: Path, units: int = 2) -> MetaStore:
+    """An empty store and its one writer."""
+    objects = open_object_store(str(folder))
+    MetaStore.init(objects, units=units)
+    return open_store(folder)
+
+
+def open_store(folder: Path, writer: str = "test") -> MetaStore:
+    """The store, for another process as it were."""
+    return MetaStore(open_object_store(str(folder)), writer, lambda: _CLOCK_MS + next(_ids))
+
+
+def append(meta: MetaStore, *statements: Statement) -> None:
+    """Bound statements into the log."""
+    for statement in statements:
+        meta.append_log(f"{meta.writer}/{next(_ids)}", msgspec.json.encode(statement))
+
+
+def insert(meta: MetaStore, table: str, *rows: tuple[int | None, ...]) -> None:
+    """Rows of (k int, g int, a int) into a table."""
+    columns = {name: pa.array([row[i] for row in rows], pa.int32()) for i, name in enumerate(("k", "g", "a"))}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.table(columns).schema) as writer:
+        writer.write_table(pa.table(columns))
+    append(meta, Insert(table, len(rows), meta.put_payload(sink.getvalue().to_pybytes())))
+
+
+def epoch(meta: MetaStore, runner: LevelRunner | None = None) -> EpochSummary:
+    """One epoch over all that waits."""
+    barrier = inject(meta)
+    assert barrier is not None, "nothing waits"
+    return run_epoch(runner or LocalRunner(), meta, barrier)
+
+
+def rows(meta: MetaStore, name: str) -> list[tuple[object, ...]]:
+    """A relation's rows at the committed epoch, sorted."""
+    version = meta.latest()
+    (relation,) = [r for r in version.catalog.live() if r.name == name]
+    schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
+    found = pa.concat_tables([schema.empty_table(), *scan_relation(meta.objects, version, relation, version.epoch)])
+    return sorted(zip(*(c.to_pylist() for c in found.columns), strict=True), key=repr)
