@@ -60,7 +60,12 @@ def meta(tmp_path: Path) -> MetaStore:
 
 
 @pytest.mark.parametrize(
-    "policy", [FlushPolicy(), FlushPolicy(little_rows=-1), FlushPolicy(driver_bytes=0)], ids=["driver flushes", "units flush", "all uploaded"]
+    "policy",
+    [
+        pytest.param(FlushPolicy(), id="the driver flushes"),
+        pytest.param(FlushPolicy(little_rows=-1), id="units flush"),
+        pytest.param(FlushPolicy(driver_bytes=0), id="units upload at once"),
+    ],
 )
 def test_one_bad_row_costs_neither_later_levels_nor_an_upload(meta: MetaStore, policy: FlushPolicy) -> None:
     before, uploaded = meta.latest(), {found.name for found in meta.objects.list("data/")}

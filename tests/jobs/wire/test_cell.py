@@ -1,4 +1,4 @@
-"""Addresses of cells: no number means two things, and each cell of an epoch is read where its reader is, having passed the levels before."""
+"""Addresses of cells: no number means two things, and each cell is read at its readers' levels, having passed those before."""
 
 from jobs.plan.fragments import ROW_ID, input_number, input_ref, is_input
 from jobs.plan.schedule import schedule
