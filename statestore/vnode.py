@@ -13,7 +13,8 @@ are hashed with the hash so far as seed, the first with 42; NULL leaves the hash
     string, binary                                      its bytes
 
 xxHash64 (specification: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md) runs here as NumPy passes over whole columns: it
-needs no session and no threads, so it survives a fork, and a batch of ten rows costs microseconds.
+needs no session and no threads, so it survives a fork, and a batch of ten rows costs microseconds. Strings of LONG_BYTES and more
+go through the `xxhash` package one by one: a pass is made for every 32 bytes of the longest string, however few rows reach so far.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from statestore.errors import InputError
 from statestore.types import UnsupportedTypeError
 
 MAX_VNODE_COUNT = 32768
 SPARK_SEED = 42
+#: Strings from here on are hashed one by one. Measured: a call of the package costs 0.3 us, a row's share of the passes over 20,000 strings
+#: of 256 bytes 0.6 us, and far more where there are few. So however many long strings there are, calls are cheaper; and one string of 10 MB
+#: does not cost 300,000 passes.
+LONG_BYTES = 256
 
 U64 = npt.NDArray[np.uint64]
 
@@ -208,7 +214,20 @@ def _hash_u32(words: U64, seeds: U64) -> U64:
 
 
 def _hash_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seeds: U64) -> U64:
-    """xxHash64 of every span. One pass per 32-byte stripe of the longest span, each over the spans that reach so far."""
+    """xxHash64 of every span."""
+    long = np.flatnonzero(lengths >= LONG_BYTES)
+    if not len(long):
+        return _hash_short(data, offsets, lengths, seeds)
+    spans = zip(offsets[long].tolist(), lengths[long].tolist(), seeds[long].tolist(), strict=True)
+    one_by_one = np.array([xxhash.xxh64_intdigest(data[at : at + size], seed) for at, size, seed in spans], np.uint64)
+    short = np.flatnonzero(lengths < LONG_BYTES)
+    hashes = np.empty(len(lengths), np.uint64)
+    hashes[long], hashes[short] = one_by_one, _hash_short(data, offsets[short], lengths[short], seeds[short])
+    return hashes
+
+
+def _hash_short(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seeds: U64) -> U64:
+    """xxHash64 of every span shorter than LONG_BYTES: one pass per 32-byte stripe of the longest, each over the spans that reach so far."""
     padded = np.concatenate([data, np.zeros(8, np.uint8)])  # so that a word may be read at any offset
     words64: U64 = np.ndarray((len(data) + 1,), np.dtype("<u8"), padded, strides=(1,))
     words32: npt.NDArray[np.uint32] = np.ndarray((len(data) + 5,), np.dtype("<u4"), padded, strides=(1,))

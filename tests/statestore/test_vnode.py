@@ -1,6 +1,7 @@
 """Vnodes against the xxhash package, Java's rules worked out in plain Python, and Spark itself."""
 
 import struct
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -18,6 +19,7 @@ from statestore.vnode import VnodeCountError, normalise, vnodes_of, xxhash64
 LONGS = [0, 1, -1, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63)]
 FLOATS = [0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"), float("-inf"), 1e-40, -3.4e38]
 TEXTS = ["", "abc", "abcd", "1234567", "12345678", "a\x00b", "ß中🙂", *("xyz" * n for n in (10, 11, 21, 22, 33, 400)), "x" * 32, "y" * 64]
+TEXTS += ["ab" * n + "c" for n in (127, 128, 5000)]
 WIDE = [Decimal(0), *(Decimal(s * (2**b + d)) for s in (1, -1) for b in (7, 8, 15, 63, 64, 71, 119) for d in (-1, 0, 1))]
 EDGES: dict[str, list[Any]] = {
     "boolean": [True, False, None],
@@ -78,7 +80,8 @@ def test_the_hash_equals_the_xxhash_package(name: str) -> None:
     assert xxhash64([column(name)]).tolist() == [expected([name], (value,)) for value in EDGES[name]]
 
 
-ROWS = st.tuples(st.none() | st.integers(-(2**63), 2**63 - 1), st.none() | st.text(max_size=80), st.none() | st.binary(max_size=80))
+LONG = st.builds(lambda part, n: part * n, st.binary(min_size=1, max_size=9), st.integers(20, 200))
+ROWS = st.tuples(st.none() | st.integers(-(2**63), 2**63 - 1), st.none() | st.text(max_size=80), st.none() | st.binary(max_size=80) | LONG)
 
 
 @given(st.lists(ROWS))
@@ -87,6 +90,14 @@ def test_columns_are_chained_by_seed_and_null_leaves_it(rows: list[tuple[Any, ..
     names = ["bigint", "string", "binary"]
     columns = [pa.array([row[i] for row in rows], arrow_type(name)) for i, name in enumerate(names)]
     assert xxhash64(columns).tolist() == [expected(names, row) for row in rows]
+
+
+def test_a_few_very_long_strings_cost_no_pass_for_each_of_their_words() -> None:
+    keys = pa.array(["x" * (4 << 20), "y", "z"])
+    start = time.process_time()
+    found = xxhash64([keys]).tolist()
+    assert time.process_time() - start < 0.2
+    assert found == [xxhash.xxh64_intdigest(key.as_py().encode(), 42) for key in keys]
 
 
 def test_a_sliced_array_hashes_as_its_values() -> None:
