@@ -219,7 +219,8 @@ def _hash_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], len
     if not len(long):
         return _hash_short(data, offsets, lengths, seeds)
     spans = zip(offsets[long].tolist(), lengths[long].tolist(), seeds[long].tolist(), strict=True)
-    one_by_one = np.array([xxhash.xxh64_intdigest(data[at : at + size], seed) for at, size, seed in spans], np.uint64)
+    view = data.data
+    one_by_one = np.array([xxhash.xxh64_intdigest(view[at : at + size], seed) for at, size, seed in spans], np.uint64)
     short = np.flatnonzero(lengths < LONG_BYTES)
     hashes = np.empty(len(lengths), np.uint64)
     hashes[long], hashes[short] = one_by_one, _hash_short(data, offsets[short], lengths[short], seeds[short])

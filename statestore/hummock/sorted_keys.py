@@ -19,6 +19,7 @@ _WORTH_PACKING = 8192  # keys
 _FEW = 64  # probes that are searched sooner than packed
 _SPARSE = 32  # stored keys per probe from which on packing does not pay the first time
 NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
+_COPIED_ALONE = 4096  # bytes of a padded key from which on keys are copied one by one: a mask of their bytes would take as much again
 _COMPARED = 16384  # keys compared with their neighbours at once: their words stay in the CPU's cache
 
 Fixed = npt.NDArray[Any]  # numpy `S{w}`: a type mypy can't spell
@@ -49,6 +50,11 @@ def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
         return np.zeros(0, f"S{width}")
     if bool((lengths == width).all()):
         return data.view(f"S{width}")
+    if width >= _COPIED_ALONE:
+        rows = np.zeros((count, width), np.uint8)
+        for row, at, size in zip(rows, (start - start[0]).tolist(), np.minimum(lengths, width).tolist(), strict=True):
+            row[:size] = data[at : at + size]
+        return rows.reshape(-1).view(f"S{width}")
     columns = np.arange(width, dtype=np.int64)
     held = columns < lengths[:, None]
     matrix = np.zeros((count, width), np.uint8)
@@ -152,8 +158,12 @@ class SortedKeys:
         return self._packing
 
     def _equal_wide(self, positions: Positions, probes: pa.Array) -> Mask:
-        there = self.array.take(pa.array(np.minimum(positions, self._count - 1))).cast(pa.binary())
-        equal: Mask = pc.equal(there, probes.cast(pa.binary())).to_numpy(zero_copy_only=False)
+        equal: Mask = positions < self._count
+        at = np.minimum(positions, self._count - 1)
+        equal &= lengths_of(self.array)[at] == lengths_of(probes)  # else one long key would be compared with, and copied for, every probe
+        there = np.flatnonzero(equal)
+        stored, searched = self.array.take(pa.array(at[there])), probes.take(pa.array(there))
+        equal[there] = pc.equal(stored.cast(pa.binary()), searched.cast(pa.binary())).to_numpy(zero_copy_only=False)
         return equal
 
     def take(self, rows: Positions) -> "SortedKeys":
@@ -317,16 +327,26 @@ def successors(prefixes: pa.Array) -> pa.Array:
     """`successor` of each prefix, for a whole array. Requires: each has a byte below 0xff (a table id below 2^32 - 1 has)."""
     if len(prefixes) == 0:
         return prefixes.cast(pa.binary())
-    width = max_width(prefixes)
-    lengths = np.full(len(prefixes), width) if pa.types.is_fixed_size_binary(prefixes.type) else _lengths(prefixes)
-    matrix = fixed_keys(prefixes, width).view(np.uint8).reshape(-1, width).copy()
-    # the last byte below 0xff within each prefix is raised; what follows it is cut off
-    raisable = (matrix != 0xFF) & (np.arange(width) < lengths[:, None])
-    last = width - 1 - np.argmax(raisable[:, ::-1], axis=1)
-    matrix[np.arange(len(matrix)), last] += 1
-    kept = np.arange(width) <= last[:, None]
-    offsets = np.concatenate([[0], np.cumsum(last + 1)]).astype(np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(matrix), [None, pa.py_buffer(offsets), pa.py_buffer(matrix[kept])])
+    starts, data = _data(prefixes.cast(pa.binary()))
+    starts = starts - starts[0]
+    last = starts + lengths_of(prefixes) - 1
+    # The last byte below 0xff of each prefix is raised; what follows it is cut off. Few steps: only numbers end in bytes 0xff.
+    while len(full := np.flatnonzero(data[last] == 0xFF)):
+        last[full] -= 1
+    raised = data.copy()
+    raised[last] += 1
+    kept = last - starts + 1
+    offsets = np.concatenate([[0], np.cumsum(kept)])
+    if offsets[-1] < len(data):
+        raised = raised[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], kept)]
+    return pa.Array.from_buffers(pa.binary(), len(kept), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raised)])
+
+
+def lengths_of(keys: pa.Array) -> Positions:
+    """Bytes of each key, of either type."""
+    if pa.types.is_fixed_size_binary(keys.type):
+        return np.full(len(keys), int(keys.type.byte_width))
+    return _lengths(keys)
 
 
 def _lengths(keys: pa.Array) -> Positions:

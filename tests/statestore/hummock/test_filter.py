@@ -1,6 +1,7 @@
 """Filters: never a wrong no, at most 1% wrong yes, and the hash as its specification says, key by key in plain Python."""
 
 import random
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -40,8 +41,19 @@ def test_the_hash_is_the_specified_one_whatever_keys_surround_it() -> None:
     expected = [_plain_hash(key) for key in keys]
     assert hash_keys(pa.array(keys, pa.binary())).tolist() == expected
     assert [hash_keys(pa.array([key], pa.binary()))[0] for key in keys] == expected
+    long = keys + [rng.randbytes(n) for n in (511, 512, 513, 1024, 1025, 3000, 40_000) for _ in range(3)]
+    assert hash_keys(pa.array(long, pa.binary())).tolist() == [_plain_hash(key) for key in long]
+    wide = [rng.randbytes(700) for _ in range(200)]
+    assert hash_keys(pa.array(wide, pa.binary(700))).tolist() == [_plain_hash(key) for key in wide]
     same = [key[:8].ljust(8, b"z") for key in keys]
     assert hash_keys(pa.array(same, pa.binary(8))).tolist() == [_plain_hash(key) for key in same]
+
+
+def test_one_very_long_key_does_not_make_the_others_long() -> None:
+    keys = pa.array([b"x" * (1 << 20), *(b"key %d" % i for i in range(500))], pa.binary())
+    start = time.process_time()
+    hash_keys(keys)
+    assert time.process_time() - start < 0.5
 
 
 def test_the_filter_is_the_specified_one_bit_by_bit() -> None:

@@ -2,6 +2,7 @@
 
 import bisect
 import random
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -117,10 +118,23 @@ def test_keys_are_padded_or_cut_whatever_slice_they_come_from() -> None:
 
 
 def test_a_successor_is_the_least_string_above_all_that_start_with_the_prefix() -> None:
-    prefixes = [b"a", b"a\xff", b"\x00\x00\x01\xff\xff", b"\x00\xff\xfe", b"\x01" * 30]
+    prefixes = [b"a", b"a\xff", b"\x00\x00\x01\xff\xff", b"\x00\xff\xfe", b"\x01" * 30, b"\x02" + b"\xff" * 40, b"y" * 9000]
     for array in (pa.array(prefixes, pa.binary()), pa.array([b"q", *prefixes], pa.binary()).slice(1)):
         assert successors(array).to_pylist() == [successor(prefix) for prefix in prefixes]
     assert successor(b"a\xff") == b"b"
     assert successor(b"\xff\xff") is None
     assert successors(pa.array([b"ab"], pa.binary(2))).to_pylist() == [b"ac"]
     assert np.array_equal(successors(pa.array([], pa.binary())).to_numpy(zero_copy_only=False), [])
+
+
+def test_one_very_long_key_among_many_costs_its_bytes_once() -> None:
+    """Padded, or compared with every probe, it would take its bytes times the number of keys: Arrow overflowed at 2 GB of them."""
+    long, short = b"z" * (8 << 20), [b"k%03d" % i for i in range(300)]
+    stored = SortedKeys(pa.array([*short, long], pa.binary()))
+    probes = [b"kx%d" % i for i in range(300)] + [long, short[7]]
+    start = time.process_time()
+    positions, hit = stored.find(Probes(pa.array(probes, pa.binary())), slice(None))
+    assert (positions[-2], positions[-1]) == (300, 7)
+    assert hit.tolist() == [False] * 300 + [True, True]
+    assert successors(pa.array([long, *short], pa.binary()))[0].as_py() == long[:-1] + b"{"
+    assert time.process_time() - start < 1
