@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jobs.catalog.statement_log import replay
+from jobs.executors.operator import Entry
 from jobs.plan.definition import Replayed
 from jobs.plan.schedule import Schedule, schedule
 from jobs.sql.statements import Insert
-from jobs.wire.epoch_task import Entry
 from jobs.wire.flush_policy import Expected, FlushPolicy
 from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.meta.barrier import Barrier

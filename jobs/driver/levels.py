@@ -9,7 +9,7 @@ import pyarrow as pa
 from jobs.driver.epoch_plan import EpochPlan
 from jobs.driver.held import Held
 from jobs.driver.leaves import LeafCells, files_taken
-from jobs.driver.row_names import in_names
+from jobs.driver.row_names import named_error
 from jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
 from jobs.wire.cell import Mail
 from jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
@@ -87,4 +87,4 @@ def in_order(ssts: Iterable[SstInfo]) -> tuple[SstInfo, ...]:
 def with_names(err: InputError, meta: MetaStore, plan: EpochPlan) -> InputError:
     """An actor's error with names in it: actors know columns by number, and the files of rows by number too."""
     splits = plan.barrier.splits
-    return in_names(err, plan.schedule, plan.catalog, lambda source: (*splits.get(source, ()), *files_taken(meta, plan.base, source)))
+    return named_error(err, plan.schedule, plan.catalog, lambda source: (*splits.get(source, ()), *files_taken(meta, plan.base, source)))

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.executors.agg_call import Agg
 from jobs.executors.exact_sum import decode_limbs
 from jobs.executors.int128 import Int128
 from jobs.executors.value_state import ExactSum, Slot, State
 from jobs.kernels.kernel import Kernel
-from jobs.plan.nodes import Agg
 from statestore.errors import InputError
 from statestore.types import arrow_type
 

@@ -1,4 +1,4 @@
-"""What all executors share: their face, netting, and the error for changes that contradict the rows they change.
+"""What all executors share: netting, and the error for changes that contradict the rows they change.
 
 An executor gets all input of its epoch in one `apply`, rows in no order that means anything. Deletes of an epoch count before its
 inserts, and what it emits is netted: at most one -old and one +new per stream key.
@@ -6,13 +6,13 @@ inserts, and what it emits is netted: at most one -old and one +new per stream k
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.executors.operator import show_row
 from jobs.wire.chunk import WEIGHT
 from statestore.errors import DamagedError
 from statestore.hummock.key import encode_keys
@@ -24,14 +24,6 @@ Positions = npt.NDArray[np.int64]
 
 TWO_ROWS = "two live rows with one key"
 NO_ROW = "a delete of a row that is not there"
-
-
-class Executor(Protocol):
-    """One operator of one actor. Its state is in the StateTables it was built with; the caller seals them when the epoch is done."""
-
-    def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Take one chunk per input (jobs.wire.chunk), all of the epoch, and return what changes downstream, netted."""
-        ...
 
 
 class ChangeError(DamagedError):
@@ -53,20 +45,14 @@ def change_error(table: str, problem: str, keys: pa.Table, row: int) -> ChangeEr
     return ChangeError(table, problem, show_row(keys, row))
 
 
-def show_row(rows: pa.Table, row: int) -> str:
-    """One row as a person reads it: `7, 'east', NULL`."""
-    values: list[Any] = [column[row].as_py() for column in rows.columns]
-    return ", ".join("NULL" if v is None else repr(v) if isinstance(v, str | bytes) else str(v) for v in values)
-
-
-def columns_of(types: Sequence[str]) -> tuple[ColumnSpec, ...]:
+def numbered_columns(types: Sequence[str]) -> tuple[ColumnSpec, ...]:
     """Columns c0, c1, … of a state table."""
     return tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(types))
 
 
 def state_table(name: str, types: Sequence[str], key: Sequence[KeyColumn], distribution: Sequence[int]) -> TableSchema:
     """A state table's layout with id 0; the planner numbers it."""
-    return TableSchema(0, name, columns_of(types), tuple(key), tuple(distribution))
+    return TableSchema(0, name, numbered_columns(types), tuple(key), tuple(distribution))
 
 
 def weights_of(chunk: pa.Table) -> npt.NDArray[np.int64]:

@@ -5,32 +5,33 @@ first row. NULL arguments are not stored. The extreme itself is a slot of the gr
 extreme (or a row equal to it) went.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import halves, net, state_table, take_rows
 from jobs.executors.value_state import Extreme, State
-from jobs.plan import nodes
 from jobs.wire.chunk import WEIGHT
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 
 
-def extreme_table(node: nodes.HashAgg, slot: Extreme) -> TableSchema:
-    """The layout of one call's extreme state, id 0."""
-    places = _places(node, slot)
-    types = [node.input_types[p] for p in places]
+def extreme_table(input_types: Sequence[str], keys: Sequence[int], stream_key: Sequence[int], slot: Extreme) -> TableSchema:
+    """The layout of one call's extreme state, id 0, over rows that are grouped by `keys`."""
+    places = _places(keys, stream_key, slot)
+    types = [input_types[p] for p in places]
     key = [KeyColumn(i, descending=slot.largest and p == slot.arg) for i, p in enumerate(places)]
-    return state_table(f"agg_{slot.function}_c{slot.arg}", types, key, range(len(node.keys)))
+    return state_table(f"agg_{slot.function}_c{slot.arg}", types, key, range(len(keys)))
 
 
 class ExtremeState:
     """The values of one argument by group, the extreme first."""
 
-    def __init__(self, node: nodes.HashAgg, slot: Extreme, table: StateTable) -> None:
+    def __init__(self, keys: Sequence[int], stream_key: Sequence[int], slot: Extreme, table: StateTable) -> None:
         self._slot, self._table = slot, table
-        self._places = _places(node, slot)
+        self._places = _places(keys, stream_key, slot)
         self._argument = self._places.index(slot.arg)
 
     def write(self, chunk: pa.Table) -> None:
@@ -66,6 +67,6 @@ class ExtremeState:
         return [pc.if_else(pa.array(unsure), read, known)]
 
 
-def _places(node: nodes.HashAgg, slot: Extreme) -> tuple[int, ...]:
+def _places(keys: Sequence[int], stream_key: Sequence[int], slot: Extreme) -> tuple[int, ...]:
     """Input columns that the state's columns are, each once."""
-    return tuple(dict.fromkeys((*node.keys, slot.arg, *node.input_stream_key)))
+    return tuple(dict.fromkeys((*keys, slot.arg, *stream_key)))

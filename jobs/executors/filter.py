@@ -1,19 +1,60 @@
 """Filter: keeps the changes of rows whose condition is true."""
 
+from collections.abc import Sequence
+
+import msgspec
 import pyarrow as pa
 
 from jobs.executors.base import net
+from jobs.executors.operator import Actor, Executor, Origin, Passed, expression_error
+from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
-from jobs.plan import nodes
+from jobs.sql.expression_text import expression_text
+from jobs.sql.logical import Expr
+from statestore.meta.catalog import TableSchema
+from statestore.table.state_table import StateTable
+
+
+class Filter(msgspec.Struct, frozen=True, tag=True):
+    """Keeps rows whose condition is true."""
+
+    condition: Expr
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.condition,)
+
+    def text(self) -> str:
+        return f"Filter {expression_text(self.condition)}"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return FilterExecutor(self, actor.kernel)
 
 
 class FilterExecutor:
     """An update that moves a row across the condition leaves as its delete or its insert alone: each half is judged by itself."""
 
-    def __init__(self, node: nodes.Filter, kernel: Kernel) -> None:
+    def __init__(self, node: Filter, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises RowError where the condition raises on a row of the chunk. Cost: one kernel query."""
+        """Raises ExpressionError where the condition raises on a row. Cost: one kernel query."""
         (chunk,) = chunks
-        return net(self._kernel.filter(chunk, self._node.condition) if chunk.num_rows else chunk)
+        try:
+            return net(self._kernel.filter(chunk, self._node.condition) if chunk.num_rows else chunk)
+        except RowError as err:
+            raise expression_error(err, 0, self._node.condition, chunk) from err

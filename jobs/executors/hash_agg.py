@@ -5,28 +5,67 @@ State: `agg_values`, group key -> (row count, slots of the calls; see value_stat
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
+from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.agg_result import AggregateOverflowError, result_of
-from jobs.executors.base import NO_ROW, change_error, no_columns, same_rows, show_row, state_table
+from jobs.executors.base import NO_ROW, change_error, no_columns, same_rows, state_table
 from jobs.executors.extreme import ExtremeState, extreme_table
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list, show_row
 from jobs.executors.partial_agg import group_partials, group_rows
 from jobs.executors.value_state import Extreme, State, slots_of, value_layout
 from jobs.kernels.kernel import Kernel
-from jobs.plan import nodes
+from jobs.sql.logical import Expr
 from jobs.wire.chunk import difference, empty_chunk, some_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 
 
-def state_tables(node: nodes.HashAgg) -> tuple[TableSchema, ...]:
-    """The value states, then one extreme state per retractable min and max, in slot order. Raises UnsupportedTypeError."""
-    layout = value_layout(node.calls, node.append_only)
-    keys = range(len(node.keys))
-    types = (*(node.input_types[k] for k in node.keys), *layout.types)
-    values = state_table("agg_values", types, [KeyColumn(k) for k in keys], keys)
-    return (values, *(extreme_table(node, slot) for slot in layout.slots if isinstance(slot, Extreme) and slot.retractable))
+class HashAgg(msgspec.Struct, frozen=True, tag=True):
+    """Groups. Output: keys, then one column per call; stream key: the keys. With `partial` the input is PartialAgg's output, else raw rows.
+    Without keys: a singleton that emits its one row from its first epoch, also when there is no input."""
+
+    input_types: tuple[str, ...]  # of the raw rows, also when partial
+    keys: tuple[int, ...]  # into the raw rows; with `partial` the key columns come first
+    calls: tuple[Agg, ...]
+    input_stream_key: tuple[int, ...]  # into the raw rows
+    append_only: bool  # of the input
+    partial: bool
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return not self.keys
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The value states, then one extreme state per retractable min and max, in slot order. Raises UnsupportedTypeError."""
+        layout = value_layout(self.calls, self.append_only)
+        keys = range(len(self.keys))
+        types = (*(self.input_types[k] for k in self.keys), *layout.types)
+        values = state_table("agg_values", types, [KeyColumn(k) for k in keys], keys)
+        extremes = [slot for slot in layout.slots if isinstance(slot, Extreme) and slot.retractable]
+        return (values, *(extreme_table(self.input_types, self.keys, self.input_stream_key, slot) for slot in extremes))
+
+    def lineage(self) -> tuple[Origin, ...]:
+        keys = range(len(self.keys)) if self.partial else self.keys
+        calls = (Computed(f"{c.function.lower()}(…)" if self.partial and c.arg is not None else c.text()) for c in self.calls)
+        return (*(Passed(k) for k in keys), *calls)
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        notes = " append-only" if self.append_only else ""
+        return f"HashAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]{notes}"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return HashAggExecutor(self, tables, actor.kernel)
 
 
 class HashAggExecutor:
@@ -36,7 +75,7 @@ class HashAggExecutor:
     Spark's do. Sums over the same column share their state.
     """
 
-    def __init__(self, node: nodes.HashAgg, tables: Sequence[StateTable], kernel: Kernel) -> None:
+    def __init__(self, node: HashAgg, tables: Sequence[StateTable], kernel: Kernel) -> None:
         """`tables`: as `state_tables(node)` lays them out."""
         self._node, self._kernel = node, kernel
         self._layout = value_layout(node.calls, node.append_only)
@@ -46,7 +85,7 @@ class HashAggExecutor:
         for i, table in zip(retractable, tables[1:], strict=True):
             slot = self._layout.slots[i]
             assert isinstance(slot, Extreme)
-            self._extremes[i] = ExtremeState(node, slot, table)
+            self._extremes[i] = ExtremeState(node.keys, node.input_stream_key, slot, table)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """One chunk: raw rows, or PartialAgg's output where the node says so.

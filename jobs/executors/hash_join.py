@@ -9,45 +9,69 @@ Rows whose key is NULL never join (but by `<=>`), so they are neither read for n
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import halves, key_ids, net, same_rows, show_row, state_table, take_rows
+from jobs.executors.base import halves, key_ids, net, same_rows, state_table, take_rows
+from jobs.executors.operator import Actor, Executor, Origin, Passed, expression_error
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
-from jobs.plan import nodes
+from jobs.sql.expression_text import expression_text
+from jobs.sql.logical import Expr
 from jobs.wire.chunk import WEIGHT, empty_chunk, make_chunk
-from statestore.errors import InputError
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 from statestore.vnode import normalise
 
 
-def state_tables(node: nodes.HashJoin) -> tuple[TableSchema, ...]:
-    """The left rows, then the right rows. A column joined on twice is in the key once, in the distribution as often as it is hashed."""
-    return (
-        _side("join_left", node.left_types, node.left_keys, node.left_stream_key),
-        _side("join_right", node.right_types, node.right_keys, node.right_stream_key),
-    )
+class HashJoin(msgspec.Struct, frozen=True, tag=True):
+    """Inner equi-join. Output: left columns, then right columns. State: one table a side, `join key | stream key -> row`."""
+
+    left_types: tuple[str, ...]
+    right_types: tuple[str, ...]
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    left_stream_key: tuple[int, ...]
+    right_stream_key: tuple[int, ...]
+    condition: Expr | None
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The left rows, then the right rows. A column joined on twice is in the key once, in the distribution as often as it is hashed."""
+        return (
+            _side("join_left", self.left_types, self.left_keys, self.left_stream_key),
+            _side("join_right", self.right_types, self.right_keys, self.right_stream_key),
+        )
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return () if self.condition is None else (self.condition,)
+
+    def text(self) -> str:
+        keys = zip(self.left_keys, self.right_keys, self.null_safe, strict=True)
+        pairs = (f"c{a} {'<=>' if safe else '='} right c{b}" for a, b, safe in keys)
+        where = "" if self.condition is None else f" where {expression_text(self.condition)}"
+        return f"HashJoin inner on {' and '.join(pairs)}{where}"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return HashJoinExecutor(self, tables, actor.kernel)
 
 
 def _side(name: str, types: tuple[str, ...], keys: tuple[int, ...], stream_key: tuple[int, ...]) -> TableSchema:
     return state_table(name, types, [KeyColumn(k) for k in dict.fromkeys((*keys, *stream_key))], keys)
-
-
-class JoinConditionError(InputError):
-    """A join's further condition raised on a pair of rows that have one key; `joined` holds that pair as one row."""
-
-    def __init__(self, condition: str, reason: str, row: str, joined: pa.Table | None = None) -> None:
-        super().__init__(condition, reason, row)
-        self.condition, self.reason, self.row, self.joined = condition, reason, row, joined
-
-    def __str__(self) -> str:
-        return (
-            f"join condition {self.condition} raised: {self.reason}. The joined row (left columns, then right ones): ({self.row}). "
-            "Correct the rows, or write the condition with try_… or CASE."
-        )
 
 
 class HashJoinExecutor:
@@ -56,7 +80,7 @@ class HashJoinExecutor:
     Invariant: the sum of all output chunks is the join of the sums of both inputs. Weights are +1 or -1 per stream key and side.
     """
 
-    def __init__(self, node: nodes.HashJoin, tables: Sequence[StateTable], kernel: Kernel) -> None:
+    def __init__(self, node: HashJoin, tables: Sequence[StateTable], kernel: Kernel) -> None:
         """`tables`: as `state_tables(node)` lays them out."""
         self._node, self._kernel = node, kernel
         self._left, self._right = tables
@@ -66,7 +90,7 @@ class HashJoinExecutor:
 
         Raises:
             ChangeError: a row of one side came or went twice.
-            JoinConditionError: the condition raised on a joined row.
+            ExpressionError: the condition raised on a joined row.
 
         Cost: one prefix scan a side for the distinct keys that the other side's changes have; then O(rows joined).
         """
@@ -89,8 +113,7 @@ class HashJoinExecutor:
             try:
                 joined = self._kernel.filter(joined, node.condition)
             except RowError as err:
-                pairs = joined.drop_columns([WEIGHT])
-                raise JoinConditionError(err.text, err.reason, show_row(pairs, err.row), pairs.slice(err.row, 1)) from err
+                raise expression_error(err, 0, node.condition, joined) from err
         return net(joined)
 
     def _joinable(self, chunk: pa.Table, keys: Sequence[int]) -> pa.Table:

@@ -9,6 +9,7 @@ which the table stores them: then they are paired by a search, and written witho
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,7 +26,8 @@ from jobs.executors.base import (
     take_rows,
     weights_of,
 )
-from jobs.plan import nodes
+from jobs.executors.operator import Actor, Executor, Origin, Own, column_list
+from jobs.sql.logical import Expr
 from jobs.wire.chunk import WEIGHT, difference, empty_chunk, some_rows
 from statestore.hummock.sorted_keys import Probes, SortedKeys
 from statestore.meta.catalog import KeyColumn, TableSchema
@@ -34,9 +36,37 @@ from statestore.table.state_table import Located, StateTable
 Mask = npt.NDArray[np.bool_]
 
 
-def state_tables(node: nodes.Materialize) -> tuple[TableSchema, ...]:
-    """The view's rows."""
-    return (state_table("rows", node.types, [KeyColumn(k) for k in node.stream_key], node.distribution),)
+class Materialize(msgspec.Struct, frozen=True, tag=True):
+    """Keeps the view's rows: state `stream key -> row`; passes the netted changes on to views over this view."""
+
+    relation_id: int
+    stream_key: tuple[int, ...]
+    distribution: tuple[int, ...]
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return True
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The view's rows."""
+        return (state_table("rows", self.types, [KeyColumn(k) for k in self.stream_key], self.distribution),)
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Own(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        return f"Materialize key=[{column_list(self.stream_key)}]"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return MaterializeExecutor(self, tables[0])
 
 
 class MaterializeExecutor:
@@ -46,7 +76,7 @@ class MaterializeExecutor:
     a row. A row that only comes or only goes is checked.
     """
 
-    def __init__(self, node: nodes.Materialize, table: StateTable) -> None:
+    def __init__(self, node: Materialize, table: StateTable) -> None:
         self._node, self._table = node, table
 
     def apply(self, *chunks: pa.Table) -> pa.Table:

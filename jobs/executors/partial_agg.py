@@ -5,17 +5,55 @@ Output: the group key (normalised), then the state columns of the group's change
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
+from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.base import weights_of
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list
 from jobs.executors.value_state import Extreme, State, ValueLayout, value_layout
-from jobs.plan import nodes
+from jobs.sql.logical import Expr
 from jobs.wire.chunk import empty_chunk, make_chunk
+from statestore.meta.catalog import TableSchema
+from statestore.table.state_table import StateTable
 from statestore.vnode import normalise
 
 
-def partial_types(node: nodes.PartialAgg) -> tuple[str, ...]:
+class PartialAgg(msgspec.Struct, frozen=True, tag=True):
+    """Pre-aggregation by the sender, before the exchange: one row per key, partial states as columns (see executors.hash_agg). No state."""
+
+    input_types: tuple[str, ...]
+    keys: tuple[int, ...]
+    calls: tuple[Agg, ...]
+    append_only: bool
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return (*(Passed(k) for k in self.keys), *(Computed("") for _ in self.types[len(self.keys) :]))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        return f"PartialAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return PartialAggExecutor(self)
+
+
+def partial_types(node: PartialAgg) -> tuple[str, ...]:
     """Types of PartialAgg's output columns: the keys', then the states'. `node.types` may still be empty. Raises UnsupportedTypeError."""
     layout = value_layout(node.calls, node.append_only)
     return (*(node.input_types[k] for k in node.keys), *layout.types)
@@ -24,7 +62,7 @@ def partial_types(node: nodes.PartialAgg) -> tuple[str, ...]:
 class PartialAggExecutor:
     """Sums up rows by group without state."""
 
-    def __init__(self, node: nodes.PartialAgg) -> None:
+    def __init__(self, node: PartialAgg) -> None:
         self._node = node
         self._layout = value_layout(node.calls, node.append_only)
         if any(isinstance(slot, Extreme) and slot.retractable for slot in self._layout.slots):

@@ -1,20 +1,61 @@
 """Project: computes columns; weights stay."""
 
+from collections.abc import Sequence
+
+import msgspec
 import pyarrow as pa
 
 from jobs.executors.base import net
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
-from jobs.plan import nodes
+from jobs.sql.expression_text import expression_text
+from jobs.sql.logical import Column, Expr
 from jobs.wire.chunk import WEIGHT
+from statestore.meta.catalog import TableSchema
+from statestore.table.state_table import StateTable
+
+
+class Project(msgspec.Struct, frozen=True, tag=True):
+    """One output column per expression; weights stay."""
+
+    exprs: tuple[Expr, ...]
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(e.index) if isinstance(e, Column) else Computed(expression_text(e)) for e in self.exprs)
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.exprs
+
+    def text(self) -> str:
+        return f"Project [{', '.join(map(expression_text, self.exprs))}]"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return ProjectExecutor(self, actor.kernel)
 
 
 class ProjectExecutor:
     """One output column per expression. A change that no kept column shows is netted away."""
 
-    def __init__(self, node: nodes.Project, kernel: Kernel) -> None:
+    def __init__(self, node: Project, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Raises RowError where an expression raises on a row of the chunk. Cost: one kernel query, none for plain columns."""
+        """Raises ExpressionError where an expression raises on a row. Cost: one kernel query, none for plain columns."""
         (chunk,) = chunks
-        return net(self._kernel.project(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,)))
+        try:
+            return net(self._kernel.project(chunk, self._node.exprs, self._node.types, keep=(WEIGHT,)))
+        except RowError as err:
+            raise expression_error(err, err.expression, self._node.exprs[err.expression], chunk) from err

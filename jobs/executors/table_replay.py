@@ -5,27 +5,27 @@ in one epoch ends as a database would end it. What goes out is netted over the e
 found it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.kernels.errors import RowError, text_of
-from jobs.kernels.kernel import Kernel
-from jobs.plan import nodes
-from jobs.plan.expression_text import expression_text
+from jobs.executors.base import same_rows, state_table
+from jobs.executors.operator import Actor, Executor, Origin, Own, column_list
+from jobs.kernels.errors import RowError
+from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
 from jobs.sql.statements import Delete, Insert, Update
 from jobs.wire.chunk import difference, empty_chunk
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
-from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type
 from statestore.vnode import vnodes_of
 
-Statement = Insert | Update | Delete
 MAX_NAMED_KEYS = 10_000  # a WHERE that names more keys than this scans
 
 
@@ -43,32 +43,55 @@ class StatementRowError(InputError):
         )
 
 
-def state_tables(node: nodes.TableReplay) -> tuple[TableSchema, ...]:
-    """The table itself: key -> row, distributed by the whole key."""
-    columns = tuple(ColumnSpec(f"c{i}", t) for i, t in enumerate(node.types))
-    return (TableSchema(0, "rows", columns, tuple(KeyColumn(k) for k in node.key), node.key),)
+class TableReplay(msgspec.Struct, frozen=True, tag=True):
+    """Replays the pinned DML entries of one table on its rows; state: the table. Output: the table's changes, all columns."""
+
+    relation_id: int
+    key: tuple[int, ...]
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return True
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The table itself: key -> row, distributed by the whole key."""
+        return (state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key),)
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Own(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()  # those of the entries are theirs: StatementRowError names them
+
+    def text(self) -> str:
+        return f"TableReplay key=[{column_list(self.key)}]"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return TableReplayExecutor(self, tables[0], actor)
 
 
-class TableReplay:
+class TableReplayExecutor:
     """Replays row changes of one table on the vnodes of one actor.
 
     State: the table, key -> row.
     Invariant: the sum of all output chunks is the table's content on these vnodes.
     """
 
-    def __init__(self, node: nodes.TableReplay, table: StateTable, kernel: Kernel, vnodes: Sequence[int], vnode_count: int) -> None:
-        self._node, self._table, self._kernel = node, table, kernel
-        self._vnodes, self._vnode_count = tuple(vnodes), vnode_count
-        self._mine = np.zeros(vnode_count, np.bool_)
-        self._mine[list(vnodes)] = True
+    def __init__(self, node: TableReplay, table: StateTable, actor: Actor) -> None:
+        self._node, self._table, self._kernel = node, table, actor.kernel
+        self._entries, self._payload = actor.entries, actor.payload
+        self._vnodes = tuple(actor.vnodes)
+        self._mine = np.zeros(actor.vnode_count, np.bool_)
+        self._mine[list(actor.vnodes)] = True
         self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
 
-    def apply(self, entries: Sequence[Statement], rows_of: Callable[[str], pa.Table], positions: Sequence[int] = ()) -> pa.Table:
-        """Replay `entries`, which are of this table and in log order.
-
-        Args:
-            rows_of: an Insert's object -> its rows, the table's columns in order.
-            positions: where each entry stands in the log, for the error; numbered from 1 where none are given.
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Replay the actor's entries, which are of this table and in log order. There are no chunks: the log is a leaf.
 
         Returns: a chunk of the table's columns; at most one -old and one +new per key.
 
@@ -78,14 +101,14 @@ class TableReplay:
         Memory: the rows that change.
         """
         touched = _Touched(self._node, self._schema)
-        for number, entry in zip(positions or range(1, len(entries) + 1), entries, strict=True):
-            match entry:
+        for entry in self._entries:
+            match entry.statement:
                 case Insert():
-                    self._insert(rows_of(entry.object), touched)
+                    self._insert(self._payload(entry.statement.object), touched)
                 case Update():
-                    self._update(entry, number, touched)
+                    self._update(entry.statement, entry.position, touched)
                 case Delete():
-                    self._delete(entry, number, touched)
+                    self._delete(entry.statement, entry.position, touched)
         return touched.net(self._table)
 
     def _insert(self, rows: pa.Table, touched: "_Touched") -> None:
@@ -106,7 +129,7 @@ class TableReplay:
             try:
                 new = self._kernel.project(old, exprs, self._node.types)
             except RowError as err:
-                raise self._row_error(entry, number, old, err) from err
+                raise self._row_error(entry, number, old, exprs[err.expression], err) from err
             new = _as_schema(new, self._schema)
             touched.add(old, old, _all_true(old.num_rows))
             self._table.update_rows(old, new)
@@ -133,7 +156,7 @@ class TableReplay:
                 try:
                     rows = _as_schema(self._kernel.filter(rows, entry.where), self._schema)
                 except RowError as err:
-                    raise self._row_error(entry, number, rows, err) from err
+                    raise self._row_error(entry, number, rows, entry.where, err) from err
             if rows.num_rows:
                 yield rows
 
@@ -161,23 +184,21 @@ class TableReplay:
         return rows.filter(pa.array(self._is_mine([rows.column(k) for k in self._node.key])))
 
     def _is_mine(self, keys: Sequence[pa.ChunkedArray]) -> np.ndarray:
-        return self._mine[vnodes_of(keys, self._vnode_count)]
+        return self._mine[vnodes_of(keys, len(self._mine))]
 
-    def _row_error(self, entry: Update | Delete, number: int, rows: pa.Table, err: RowError) -> StatementRowError:
+    def _row_error(self, entry: Update | Delete, number: int, rows: pa.Table, raised: Expr, err: RowError) -> StatementRowError:
         key = "unknown"
         if 0 <= err.row < rows.num_rows:
             values = rows.select(list(self._node.key)).slice(err.row, 1).to_pylist()[0]
             key = "(" + ", ".join(repr(v) for v in values.values()) + ")"
         statement = f"{type(entry).__name__.upper()} at log entry {number}"
-        written = (entry.where, *(value for _, value in entry.assignments)) if isinstance(entry, Update) else (entry.where,)
-        text = next((expression_text(e) for e in written if e is not None and text_of(e) == err.text), err.text)
-        return StatementRowError(entry.table, statement, key, f"{text} raised: {err.reason}.")
+        return StatementRowError(entry.table, statement, key, f"{expression_text(raised)} raised: {err.reason}.")
 
 
 class _Touched:
     """Which keys an epoch has touched, and the row each had before the first touch."""
 
-    def __init__(self, node: nodes.TableReplay, schema: pa.Schema) -> None:
+    def __init__(self, node: TableReplay, schema: pa.Schema) -> None:
         self._node, self._schema = node, schema
         self._keys: list[pa.Array] = []
         self._columns: list[pa.Table] = []
@@ -206,12 +227,13 @@ class _Touched:
         before = pa.concat_tables(self._before).take(first)
         now = table.get_rows(pa.concat_tables(self._columns).take(first))
         after = _as_schema(now.rows, self._schema)
-        same = pc.or_(pc.and_(pc.invert(existed), pc.invert(now.found)), pc.and_(pc.and_(existed, now.found), _same_rows(before, after)))
+        equal = pa.array(same_rows(before, after))
+        same = pc.or_(pc.and_(pc.invert(existed), pc.invert(now.found)), pc.and_(pc.and_(existed, now.found), equal))
         gone, come = pc.and_not(existed, same), pc.and_not(now.found, same)
         return difference(before.filter(gone), after.filter(come))
 
 
-def _pinned_columns(where: Expr | None, node: nodes.TableReplay) -> list[tuple[Literal, ...]] | None:
+def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal, ...]] | None:
     """Per key column, the constants that WHERE's conjunction allows it; None where a key column is not confined so."""
     allowed: dict[int, tuple[Literal, ...]] = {}
     waiting = [] if where is None else [where]
@@ -255,21 +277,3 @@ def _pick(keys: pa.Array | pa.ChunkedArray, which: str) -> pa.Array:
     places = pa.table({"key": keys, "at": pa.array(np.arange(len(keys)))})
     picked = places.group_by("key", use_threads=False).aggregate([("at", which)])[f"at_{which}"]
     return pa.array(np.sort(picked.to_numpy()))
-
-
-def _same_rows(left: pa.Table, right: pa.Table) -> pa.ChunkedArray:
-    """Whether rows are equal, column by column, NULL equal to NULL and floats by their bits."""
-    same: pa.ChunkedArray = pa.chunked_array([_all_true(left.num_rows)])
-    for a, b in zip(left.columns, right.columns, strict=True):
-        if pa.types.is_floating(a.type):
-            a, b = _bits(a), _bits(b)
-        equal = pc.fill_null(pc.equal(a, b), False)
-        same = pc.and_(same, pc.or_(equal, pc.and_(pc.is_null(a), pc.is_null(b))))
-    return same
-
-
-def _bits(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks)
-    return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())

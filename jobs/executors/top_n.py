@@ -3,22 +3,67 @@
 State: all rows of the input under `order | stream key`, so that the top lies first and the rows that move up are found behind it.
 """
 
+from collections.abc import Sequence
 
+import msgspec
 import pyarrow as pa
 
 from jobs.executors.base import halves, net, no_columns, state_table
-from jobs.plan import nodes
+from jobs.executors.operator import Actor, Executor, Origin, Passed
+from jobs.sql.logical import Expr
 from jobs.wire.chunk import difference, empty_chunk
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 
 
-def state_tables(node: nodes.TopN) -> tuple[TableSchema, ...]:
-    """The rows in order. A column named twice counts where it is first."""
-    return (state_table("top_n", node.types, tuple(_key(node).values()), ()),)
+class Order(msgspec.Struct, frozen=True):
+    """One ORDER BY column."""
+
+    column: int
+    descending: bool
+    nulls_last: bool
+
+    def text(self) -> str:
+        """As EXPLAIN shows it: `c3 desc nulls last`."""
+        return f"c{self.column}{' desc' if self.descending else ''} nulls {'last' if self.nulls_last else 'first'}"
 
 
-def _key(node: nodes.TopN) -> dict[int, KeyColumn]:
+class TopN(msgspec.Struct, frozen=True, tag=True):
+    """Rows offset .. offset+limit of the input in `order`, ties broken by the stream key. Singleton. State: `order | stream key -> row`."""
+
+    order: tuple[Order, ...]
+    limit: int
+    offset: int
+    stream_key: tuple[int, ...]
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The rows in order. A column named twice counts where it is first."""
+        return (state_table("top_n", self.types, tuple(_key(self).values()), ()),)
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        order = ", ".join(o.text() for o in self.order)
+        return f"TopN order=[{order}] limit={self.limit}" + (f" offset={self.offset}" if self.offset else "")
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return TopNExecutor(self, tables[0])
+
+
+def _key(node: TopN) -> dict[int, KeyColumn]:
     """The state's key: column -> its order."""
     key: dict[int, KeyColumn] = {}
     for order in node.order:
@@ -34,7 +79,7 @@ class TopNExecutor:
     Invariant: the sum of all output chunks is the top of the sum of all input chunks.
     """
 
-    def __init__(self, node: nodes.TopN, table: StateTable) -> None:
+    def __init__(self, node: TopN, table: StateTable) -> None:
         self._node, self._table = node, table
 
     def apply(self, *chunks: pa.Table) -> pa.Table:

@@ -24,10 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.executors.agg_call import Agg
 from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_floats, limbs_of_int128
 from jobs.executors.int128 import Int128, validity
 from jobs.executors.integer_groups import sums_by_integer
-from jobs.plan.nodes import Agg
 from statestore.types import arrow_type
 from statestore.vnode import null_mask, one_array
 

@@ -1,24 +1,7 @@
 """What a kernel refuses, before it runs and while it runs."""
 
-from jobs.sql.logical import Call, Column, Expr, Literal, Place
+from jobs.sql.logical import Place
 from statestore.errors import InputError, TussockError
-
-
-def text_of(expr: Expr) -> str:
-    """The expression as a person reads it: `Add(c0, 1)`, `Cast(c2 AS int)`; stable, and never run."""
-    match expr:
-        case Column(index=index):
-            return f"c{index}"
-        case Literal(value=None):
-            return "NULL"
-        case Literal(value=value, type="string" | "binary" | "date" | "timestamp" | "timestamp_ntz"):
-            return f"{value!r}"
-        case Literal(value=value):
-            return f"{value}"
-        case Call(node="Cast", args=(child,), type=type_):
-            return f"Cast({text_of(child)} AS {type_})"
-        case Call(node=node, args=args, mode=mode):
-            return f"{'try_' if mode == 'TRY' else ''}{node}({', '.join(text_of(a) for a in args)})"
 
 
 class UnsupportedExpressionError(InputError):
@@ -36,12 +19,13 @@ class UnsupportedExpressionError(InputError):
 class RowError(InputError):
     """An expression raised on a row, as Spark in ANSI mode would.
 
-    `row` is the index of the first such row in the kernel's input, so that the caller can name the row's key.
+    `expression` is the index of the expression among those that the kernel was given, `row` that of the first such row in the kernel's
+    input, so that the caller can name both.
     """
 
-    def __init__(self, text: str, reason: str, row: int) -> None:
-        super().__init__(text, reason, row)
-        self.text, self.reason, self.row = text, reason, row
+    def __init__(self, text: str, reason: str, row: int, expression: int = 0) -> None:
+        super().__init__(text, reason, row, expression)
+        self.text, self.reason, self.row, self.expression = text, reason, row, expression
 
     def __str__(self) -> str:
         return (

@@ -17,10 +17,12 @@ import duckdb
 import pyarrow as pa
 
 from jobs.kernels.duck import duck_type
-from jobs.kernels.errors import KernelError, RowError, text_of
+from jobs.kernels.errors import KernelError, RowError
 from jobs.kernels.functions import declared
 from jobs.kernels.render import render
-from jobs.sql.logical import Call, Column, Expr
+from jobs.sql.expression_text import expression_text
+from jobs.sql.expression_tree import columns_of
+from jobs.sql.logical import Column, Expr
 from statestore.types import arrow_type
 
 DEFAULT_MEMORY = "512MB"
@@ -72,8 +74,8 @@ class Kernel:
 
         Cost: one query for all expressions (about 1 ms and up); none for plain columns, which are passed on without a copy.
         """
-        computed = tuple(e for e in exprs if not isinstance(e, Column))
-        answer = self._select(rows, computed) if computed else None
+        places = [i for i, e in enumerate(exprs) if not isinstance(e, Column)]
+        answer = self._select(rows, tuple(exprs[i] for i in places), places) if places else None
         columns: list[pa.ChunkedArray] = []
         taken = 0
         for expr, type_name in zip(exprs, types, strict=True):
@@ -83,7 +85,7 @@ class Kernel:
                 assert answer is not None
                 column, taken = answer.column(taken), taken + 1
             if column.type != arrow_type(type_name):
-                raise KernelError(text_of(expr), f"it gives {column.type} where {arrow_type(type_name)} ({type_name}) was bound")
+                raise KernelError(expression_text(expr), f"it gives {column.type} where {arrow_type(type_name)} ({type_name}) was bound")
             columns.append(column)
         names = [*(f"c{i}" for i in range(len(columns))), *keep]
         return pa.table([*columns, *(rows[k] for k in keep)], names=names)
@@ -111,7 +113,7 @@ class Kernel:
         """Release the connection; the kernel is of no use afterwards."""
         self._connection.close()
 
-    def _select(self, rows: pa.Table, exprs: tuple[Expr, ...]) -> pa.Table:
+    def _select(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int]) -> pa.Table:
         sql = _select_text(exprs)
         self._register_functions()
         try:
@@ -119,7 +121,7 @@ class Kernel:
         except _NOT_A_ROWS_FAULT as err:
             raise KernelError(sql, _reason_of(err)) from err
         except duckdb.Error as err:
-            raise self._row_error(rows, exprs, err) from err
+            raise self._row_error(rows, exprs, places, err) from err
 
     def _run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
         for name, table in tables.items():
@@ -146,9 +148,9 @@ class Kernel:
             )
         self._registered = len(functions)
 
-    def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], err: duckdb.Error) -> Exception:
+    def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int], err: duckdb.Error) -> Exception:
         """Which expression raised, and on which row first: by running each alone, then halves of the rows. O(log n) queries."""
-        for expr in exprs:
+        for place, expr in zip(places, exprs, strict=True):
             if (found := self._failure(rows, expr)) is None:
                 continue
             low, high = 0, rows.num_rows  # rows[:low] passes, rows[:high] fails
@@ -157,7 +159,7 @@ class Kernel:
                 failure = self._failure(rows.slice(low, middle - low), expr)
                 low, high, found = (middle, high, found) if failure is None else (low, middle, failure)
             reason = self._failure(rows.slice(low, 1), expr) or found
-            return RowError(text_of(expr), f"{reason}, with {_shown_inputs(rows, low, expr)}", low)
+            return RowError(expression_text(expr), f"{reason}, with {_shown_inputs(rows, low, expr)}", low, place)
         return KernelError(_select_text(exprs), _reason_of(err))
 
     def _failure(self, rows: pa.Table, expr: Expr) -> str | None:
@@ -186,19 +188,13 @@ def _reason_of(err: duckdb.Error) -> str:
 
 def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
     """The values that the expression reads on one row: `c0 = 'abc', c3 = None`."""
-    names = [f"c{i}" for i in sorted(_columns_of(expr))]
+    names = [f"c{i}" for i in sorted(columns_of(expr))]
     return ", ".join(f"{name} = {_shown(rows[name][row])}" for name in names) or "no columns"
 
 
 def _shown(value: pa.Scalar) -> str:
     text = repr(value.as_py()) if pa.types.is_string(value.type) or pa.types.is_binary(value.type) else str(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _columns_of(expr: Expr) -> set[int]:
-    if isinstance(expr, Column):
-        return {expr.index}
-    return set().union(*map(_columns_of, expr.args)) if isinstance(expr, Call) else set()
 
 
 _kernels: dict[int, Kernel] = {}

@@ -11,7 +11,8 @@ list here and the list there are checked to be equal. Everything else is refused
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from jobs.kernels.errors import UnsupportedExpressionError, text_of
+from jobs.kernels.errors import UnsupportedExpressionError
+from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -113,11 +114,11 @@ def rule_of(call: Call) -> Rule:
     if rule is None or name not in rule.shapes:
         known = "" if rule is None else f"; {call.node} is there for " + ", ".join(sorted(rule.shapes)[:12])
         reason = f"is not on the list of expressions that are tested to equal Spark{known}"
-        raise UnsupportedExpressionError(name, text_of(call), reason, call.place)
+        raise UnsupportedExpressionError(name, expression_text(call), reason, call.place)
     if unknown := [f"{name}={value}" for name, value in call.params if name not in rule.params]:
-        raise UnsupportedExpressionError(name, text_of(call), f"is not tested with {', '.join(unknown)}", call.place)
+        raise UnsupportedExpressionError(name, expression_text(call), f"is not tested with {', '.join(unknown)}", call.place)
     if (reason_or_none := rule.refuse(call)) is not None:
-        raise UnsupportedExpressionError(name, text_of(call), reason_or_none, call.place)
+        raise UnsupportedExpressionError(name, expression_text(call), reason_or_none, call.place)
     return rule
 
 

@@ -14,8 +14,9 @@ import jobs.kernels.datetime
 import jobs.kernels.math
 import jobs.kernels.strings  # noqa: F401 - importing a rule file puts its nodes on the list
 from jobs.kernels.duck import duck_type, quote
-from jobs.kernels.errors import UnsupportedExpressionError, text_of
+from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.kernels.registry import Rule, family_of, may_raise, rule_of
+from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
 from statestore.types import UnsupportedTypeError, arrow_type
 
@@ -86,7 +87,7 @@ def _require_type(expr: Expr, type_name: str) -> None:
         arrow_type(type_name)
     except UnsupportedTypeError as err:
         place = expr.place if isinstance(expr, Call) else None
-        raise UnsupportedExpressionError(f"type {type_name}", text_of(expr), "is not supported", place) from err
+        raise UnsupportedExpressionError(f"type {type_name}", expression_text(expr), "is not supported", place) from err
 
 
 def _literal(literal: Literal) -> str:

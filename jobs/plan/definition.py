@@ -10,9 +10,8 @@ from functools import lru_cache
 
 import msgspec
 
-from jobs.executors.build import state_tables
+from jobs.executors.table_replay import TableReplay
 from jobs.plan.fragments import Fragment, Operator, Output
-from jobs.plan.nodes import TableReplay
 from jobs.plan.stream import Upstream, plan_view
 from jobs.sources.taken import taken_schema
 from jobs.sql.logical import Plan
@@ -209,7 +208,7 @@ def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView
             fields = statement.fields
             types = tuple(f.type for f in fields)
             node = TableReplay(relation_id, statement.key, types)
-            tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(state_tables(node)))
+            tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(node.state_tables()))
             fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
             output = Output(types, statement.key, tables[0].distribution, False, table_id)
             kind, definition = "table", TableDefinition(statement, (fragment,), output)

@@ -5,11 +5,12 @@ output is the fragment's output. An operator names its inputs by reference: `r >
 `-1 - i` is the fragment's input i (`input_ref`, `is_input`, `input_number`). References are stored with the view.
 """
 
+from enum import StrEnum
+
 import msgspec
 
-from jobs.plan.nodes import Node
+from jobs.executors.registry import Node
 
-FORWARD, HASH, SINGLETON = "forward", "hash", "singleton"
 ROW_ID = -1  # as a column of an input from a source: the hidden `_row_id`
 
 
@@ -28,18 +29,26 @@ def input_number(ref: int) -> int:
     return -1 - ref
 
 
+class Dispatch(StrEnum):
+    """How the rows of an input find their actor."""
+
+    FORWARD = "forward"  # they stay on the producer's unit and level
+    HASH = "hash"  # to the unit of the vnode of their key
+    SINGLETON = "singleton"  # to the unit of vnode 0
+
+
 class Input(msgspec.Struct, frozen=True):
     """One input of a fragment: some columns of what a producer puts out, and how rows find their actor.
 
-    The producer is a relation (`relation_id`) or, when that is None, fragment `fragment` of the same view. Dispatch `forward` stays on the
-    producer's unit and level; `hash` goes by the vnode of `keys` (indices into `columns`); `singleton` goes to vnode 0.
+    The producer is a relation (`relation_id`) or, when that is None, fragment `fragment` of the same view. `keys` (of a hash dispatch) are
+    indices into `columns`.
     """
 
     relation_id: int | None
     fragment: int | None
     columns: tuple[int, ...]
     types: tuple[str, ...]
-    dispatch: str
+    dispatch: Dispatch
     keys: tuple[int, ...] = ()
 
 

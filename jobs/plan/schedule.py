@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jobs.plan.definition import SourceDefinition, definition_of
-from jobs.plan.fragments import FORWARD, ROW_ID, Fragment, Input, Operator
-from jobs.plan.nodes import HashAgg
+from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator
 from jobs.sql.statements import CreateSource
 from statestore.meta.catalog import Catalog, Relation, TableSchema
 
@@ -130,7 +129,7 @@ def _source_columns(relations: Iterable[Relation]) -> dict[int, tuple[int, ...]]
 
 def _set_levels(entries: list[_Entry]) -> None:
     for entry in entries:  # producers come first
-        entry.level = max((entries[p].level + (i.dispatch != FORWARD) for p, i in entry.inputs), default=0)
+        entry.level = max((entries[p].level + (i.dispatch != Dispatch.FORWARD) for p, i in entry.inputs), default=0)
     readers: dict[int, list[tuple[int, Input]]] = {}
     for index, entry in enumerate(entries):
         for producer, i in entry.inputs:
@@ -139,7 +138,7 @@ def _set_levels(entries: list[_Entry]) -> None:
         if entry.inputs:
             continue
         chained = _chained(index, readers)
-        reading = [entries[r].level - 1 for c in chained for r, i in readers.get(c, ()) if i.dispatch != FORWARD]
+        reading = [entries[r].level - 1 for c in chained for r, i in readers.get(c, ()) if i.dispatch != Dispatch.FORWARD]
         for c in chained:
             entries[c].level = max(0, min(reading, default=0))
 
@@ -147,7 +146,7 @@ def _set_levels(entries: list[_Entry]) -> None:
 def _chained(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[int]:
     found = [leaf]
     for at in found:
-        found += [r for r, i in readers.get(at, ()) if i.dispatch == FORWARD]
+        found += [r for r, i in readers.get(at, ()) if i.dispatch == Dispatch.FORWARD]
     return found
 
 
@@ -163,7 +162,7 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
             if full and above.source is None:
                 snapshots.add(producer)
             number = None
-            if i.dispatch != FORWARD:
+            if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})
                 key = (columns, i.keys, full)
                 number = known[key].index if key in known else len(known)
@@ -189,7 +188,7 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
                 tuple(feeds.get(index, ())),
                 tuple(exchanges.get(index, {}).values()),
                 stored,
-                stored is not None or (new and entry.fragment is not None and _speaks_first(entry.fragment.operators)),
+                stored is not None or (new and entry.fragment is not None and _emits_without_input(entry.fragment.operators)),
             )
         )
     return Schedule(tuple(tuple(level) for level in levels))
@@ -208,6 +207,5 @@ def _stored_table(relation: Relation) -> TableSchema:
     return next(t for t in relation.state_tables if t.table_id == definition.output.table_id)
 
 
-def _speaks_first(operators: Iterable[Operator]) -> bool:
-    """A global aggregate has a row before anything came in."""
-    return any(isinstance(o.node, HashAgg) and not o.node.keys for o in operators)
+def _emits_without_input(operators: Iterable[Operator]) -> bool:
+    return any(o.node.emits_without_input for o in operators)

@@ -6,15 +6,25 @@ exchange starts a new fragment. Columns that no query asked for but a key needs 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 import msgspec
 
-from jobs.executors.build import partial_types, state_tables
-from jobs.plan import nodes
-from jobs.plan.fragments import FORWARD, HASH, ROW_ID, SINGLETON, Fragment, Input, Operator, Output
+from jobs.executors.agg_call import Agg
+from jobs.executors.filter import Filter
+from jobs.executors.hash_agg import HashAgg
+from jobs.executors.hash_join import HashJoin
+from jobs.executors.materialize import Materialize
+from jobs.executors.partial_agg import PartialAgg, partial_types
+from jobs.executors.project import Project
+from jobs.executors.registry import Node
+from jobs.executors.top_n import Order, TopN
+from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
 from jobs.sql import logical
+from jobs.sql.expression_tree import reads_of, renumbered, substituted
+from jobs.sql.logical import AggFunction
 from statestore.meta.catalog import TableSchema
 
 ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
@@ -86,8 +96,8 @@ class _Planner:
         stream = self._visible_first(self.stream(plan), len(plan.fields))
         if stream.distribution is ANYWHERE:
             stream = self._exchange(stream, stream.key)
-        node = nodes.Materialize(self.relation_id, stream.key, stream.distribution or (), stream.types)
-        stream = self._add(stream, node, stream.types)
+        node = Materialize(self.relation_id, stream.key, stream.distribution or (), stream.types)
+        stream = self._add(stream, node)
         self._close(stream)
         (table_id,) = stream.draft.operators[-1].tables
         output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id)
@@ -99,7 +109,7 @@ class _Planner:
                 return self._scan(plan)
             case logical.Filter(input, condition):
                 below = self.stream(input)
-                return self._add(below, nodes.Filter(_moved(condition, below.visible), below.types), below.types)
+                return self._add(below, Filter(renumbered(condition, below.visible), below.types))
             case logical.Project(input, exprs):
                 return self._project(self.stream(input), exprs)
             case logical.Join():
@@ -108,6 +118,8 @@ class _Planner:
                 return self._aggregate(plan)
             case logical.TopN():
                 return self._top_n(plan)
+            case _:
+                assert_never(plan)
 
     # --- operators ---------------------------------------------------------------------------------------------------------------
 
@@ -117,18 +129,19 @@ class _Planner:
         visible = tuple(range(len(types)))
         if source.output is None:
             columns, types = (*plan.columns, ROW_ID), (*types, "bigint")
-            draft = _Draft([Input(source.relation_id, None, columns, types, FORWARD)])
-            return _Stream(draft, -1, types, visible, (len(types) - 1,), ANYWHERE, True)
+            draft = _Draft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)])
+            return _Stream(draft, input_ref(0), types, visible, (len(types) - 1,), ANYWHERE, True)
         out = source.output
         columns = (*plan.columns, *(c for c in out.key if c not in plan.columns))
         types = tuple(out.types[c] for c in columns)
         at = {c: i for i, c in reversed(list(enumerate(columns)))}
-        draft = _Draft([Input(source.relation_id, None, columns, types, FORWARD)], singleton=out.distribution == ())
-        return _Stream(draft, -1, types, visible, tuple(at[c] for c in out.key), tuple(at[c] for c in out.distribution), out.append_only)
+        draft = _Draft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)], singleton=out.distribution == ())
+        key, distribution = tuple(at[c] for c in out.key), tuple(at[c] for c in out.distribution)
+        return _Stream(draft, input_ref(0), types, visible, key, distribution, out.append_only)
 
     def _project(self, below: _Stream, exprs: Sequence[logical.Expr]) -> _Stream:
         """One column per expression, then the key columns that no expression passes through as they are."""
-        moved = [_moved(e, below.visible) for e in exprs]
+        moved = [renumbered(e, below.visible) for e in exprs]
         at = {e.index: i for i, e in reversed(list(enumerate(moved))) if isinstance(e, logical.Column)}
         for column in below.key:
             if column not in at:
@@ -138,9 +151,9 @@ class _Planner:
         distribution = None if below.distribution is None else tuple(at[c] for c in below.distribution)
         visible = tuple(range(len(exprs)))
         if moved == [logical.Column(i, t) for i, t in enumerate(below.types)]:  # nothing changes
-            return _Stream(below.draft, below.ref, below.types, visible, below.key, below.distribution, below.append_only)
+            return replace(below, visible=visible)
         ref = self._projection(below, moved, types)
-        return _Stream(below.draft, ref, types, visible, tuple(at[c] for c in below.key), distribution, below.append_only)
+        return replace(below, ref=ref, types=types, visible=visible, key=tuple(at[c] for c in below.key), distribution=distribution)
 
     def _join(self, plan: logical.Join) -> _Stream:
         left, left_keys = self._keyed(self.stream(plan.left), plan.left_keys)
@@ -151,23 +164,23 @@ class _Planner:
         # A right key column that is joined on equals its left partner: the left one stands for both.
         partner = {r: left_keys[i] for i, r in reversed(list(enumerate(right_keys)))}
         key = tuple(dict.fromkeys((*left_keys, *left.key, *(partner.get(c, left_width + c) for c in right.key))))
-        condition = None if plan.condition is None else _moved(plan.condition, visible)
-        node = nodes.HashJoin(left.types, right.types, left_keys, right_keys, plan.null_safe, left.key, right.key, condition, types)
+        condition = None if plan.condition is None else renumbered(plan.condition, visible)
+        node = HashJoin(left.types, right.types, left_keys, right_keys, plan.null_safe, left.key, right.key, condition, types)
         draft = _Draft([self._input(left, left_keys), self._input(right, right_keys)])
-        ref = self._operator(draft, node, (-1, -2))
+        ref = self._operator(draft, node, (input_ref(0), input_ref(1)))
         return _Stream(draft, ref, types, visible, key, left_keys, left.append_only and right.append_only)
 
     def _aggregate(self, plan: logical.Aggregate) -> _Stream:
         below = self.stream(plan.input)
-        columns: list[logical.Expr] = [_moved(k, below.visible) for k in plan.keys]
-        calls: list[nodes.Agg] = []
+        columns: list[logical.Expr] = [renumbered(k, below.visible) for k in plan.keys]
+        calls: list[Agg] = []
         for call in plan.calls:
             argument = _argument(call, below.visible)
             if argument is not None and argument not in columns[len(plan.keys) :]:
                 columns.append(argument)
             place = None if argument is None else len(plan.keys) + columns[len(plan.keys) :].index(argument)
-            calls.append(nodes.Agg(call.function, place, None if argument is None else argument.type, call.type, call.mode))
-        extremes = not below.append_only and any(c.function in ("Min", "Max") for c in calls)
+            calls.append(Agg(call.function, place, None if argument is None else argument.type, call.type, call.mode))
+        extremes = not below.append_only and any(c.function in (AggFunction.MIN, AggFunction.MAX) for c in calls)
         wide = len(columns)
         distribution: tuple[int, ...] | None = None
         columns += [logical.Column(c, below.types[c]) for c in below.key] if extremes else []
@@ -178,20 +191,21 @@ class _Planner:
         stream_key = tuple(range(wide, len(columns)))
         keys = tuple(range(len(plan.keys)))
         ref = self._projection(below, columns, types)
-        raw = _Stream(below.draft, ref, types, keys, stream_key, distribution, below.append_only)
+        raw = replace(below, ref=ref, types=types, visible=keys, key=stream_key, distribution=distribution)
         out_types = tuple(types[k] for k in keys) + tuple(c.type for c in calls)
         partial = distribution is None and not extremes
-        node = nodes.HashAgg(types, keys, tuple(calls), stream_key, below.append_only, partial, out_types)
+        node = HashAgg(types, keys, tuple(calls), stream_key, below.append_only, partial, out_types)
         if partial:
-            sender = nodes.PartialAgg(types, keys, tuple(calls), below.append_only, ())
+            sender = PartialAgg(types, keys, tuple(calls), below.append_only, ())
             sender = msgspec.structs.replace(sender, types=partial_types(sender))
             ref = self._operator(raw.draft, sender, (raw.ref,))
-            raw = _Stream(raw.draft, ref, sender.types, keys, keys, None, False)
+            raw = replace(raw, ref=ref, types=sender.types, key=keys, append_only=False)
         if distribution is None:
             raw = self._exchange(raw, keys)
             distribution = keys
         ref = self._operator(raw.draft, node, (raw.ref,), distribution)
-        return _Stream(raw.draft, ref, out_types, tuple(range(len(out_types))), keys, distribution, False)
+        visible = tuple(range(len(out_types)))
+        return replace(raw, ref=ref, types=out_types, visible=visible, key=keys, distribution=distribution, append_only=False)
 
     def _top_n(self, plan: logical.TopN) -> _Stream:
         below = self.stream(plan.input)
@@ -202,23 +216,23 @@ class _Planner:
         if below.distribution != ():
             below = self._exchange(below, ())
         places = {e: below.visible[i] for i, e in enumerate((*fields, *computed))}
-        order = tuple(nodes.Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
-        node = nodes.TopN(order, plan.limit, plan.offset, below.key, below.types)
+        order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
+        node = TopN(order, plan.limit, plan.offset, below.key, below.types)
         ref = self._operator(below.draft, node, (below.ref,))
-        return _Stream(below.draft, ref, below.types, below.visible[:width], below.key, (), False)
+        return replace(below, ref=ref, visible=below.visible[:width], append_only=False)
 
     # --- helpers -----------------------------------------------------------------------------------------------------------------
 
     def _keyed(self, stream: _Stream, keys: Sequence[logical.Expr]) -> tuple[_Stream, tuple[int, ...]]:
         """The stream with every key expression as a column, and where they are."""
-        moved = [_moved(k, stream.visible) for k in keys]
+        moved = [renumbered(k, stream.visible) for k in keys]
         computed = [k for k in dict.fromkeys(moved) if not isinstance(k, logical.Column)]
         if computed:
             columns: list[logical.Expr] = [logical.Column(i, t) for i, t in enumerate(stream.types)]
             types = (*stream.types, *(k.type for k in computed))
             ref = self._projection(stream, (*columns, *computed), types)
             width = len(stream.types)
-            stream = _Stream(stream.draft, ref, types, stream.visible, stream.key, stream.distribution, stream.append_only)
+            stream = replace(stream, ref=ref, types=types)
             places = {k: width + i for i, k in enumerate(computed)}
             return stream, tuple(k.index if isinstance(k, logical.Column) else places[k] for k in moved)
         return stream, tuple(k.index for k in moved if isinstance(k, logical.Column))
@@ -232,15 +246,15 @@ class _Planner:
         """A Project over `below`; where that is a Project itself the two become one."""
         draft = below.draft
         inputs: tuple[int, ...] = (below.ref,)
-        if below.ref >= 0 and below.ref == len(draft.operators) - 1 and isinstance(node := draft.operators[-1].node, nodes.Project):
+        if below.ref >= 0 and below.ref == len(draft.operators) - 1 and isinstance(node := draft.operators[-1].node, Project):
             fused = fuse_projections(exprs, node.exprs)
             if fused is not None:
                 exprs, inputs = fused, draft.operators.pop().inputs
-        return self._operator(draft, nodes.Project(tuple(exprs), types), inputs)
+        return self._operator(draft, Project(tuple(exprs), types), inputs)
 
-    def _operator(self, draft: _Draft, node: nodes.Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
+    def _operator(self, draft: _Draft, node: Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
         schemas = []
-        for schema in state_tables(node):
+        for schema in node.state_tables():
             keep = schema.distribution if distribution is None else distribution
             schemas.append(msgspec.structs.replace(schema, table_id=self.next_table_id, distribution=keep))
             self.next_table_id += 1
@@ -248,10 +262,10 @@ class _Planner:
         draft.operators.append(Operator(node, inputs, tuple(s.table_id for s in schemas)))
         return len(draft.operators) - 1
 
-    def _add(self, stream: _Stream, node: nodes.Node, types: tuple[str, ...]) -> _Stream:
+    def _add(self, stream: _Stream, node: Node) -> _Stream:
         """A unary operator that keeps columns, key and distribution."""
         ref = self._operator(stream.draft, node, (stream.ref,))
-        return _Stream(stream.draft, ref, types, stream.visible, stream.key, stream.distribution, stream.append_only)
+        return replace(stream, ref=ref)
 
     def _close(self, stream: _Stream) -> int:
         draft = stream.draft
@@ -260,67 +274,40 @@ class _Planner:
 
     def _input(self, stream: _Stream, keys: tuple[int, ...]) -> Input:
         """Close the stream's fragment and read it by hash of `keys` (none: singleton). One without operators is not worth a fragment."""
-        dispatch = HASH if keys else SINGLETON
+        dispatch = Dispatch.HASH if keys else Dispatch.SINGLETON
         draft = stream.draft
         if not draft.operators:
             (only,) = draft.inputs
-            if only.dispatch == FORWARD:
+            if only.dispatch == Dispatch.FORWARD:
                 return msgspec.structs.replace(only, dispatch=dispatch, keys=keys)
         return Input(None, self._close(stream), tuple(range(len(stream.types))), stream.types, dispatch, keys)
 
     def _exchange(self, stream: _Stream, keys: tuple[int, ...]) -> _Stream:
         draft = _Draft([self._input(stream, keys)], singleton=keys == ())
-        return _Stream(draft, -1, stream.types, stream.visible, stream.key, keys, stream.append_only)
+        return replace(stream, draft=draft, ref=input_ref(0), distribution=keys)
 
 
 def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr]) -> tuple[logical.Expr, ...] | None:
     """The one projection that two in a row amount to; None where that would compute an expression of `lower` more than once."""
-    read = Counter(c.index for e in upper for c in _columns_of(e))
+    read = Counter(column for e in upper for column in reads_of(e))
     if any(n > 1 and isinstance(lower[i], logical.Call) for i, n in read.items()):
         return None
-    return tuple(_substituted(e, lower) for e in upper)
-
-
-def _columns_of(expr: logical.Expr) -> Iterator[logical.Column]:
-    if isinstance(expr, logical.Column):
-        yield expr
-    elif isinstance(expr, logical.Call):
-        for arg in expr.args:
-            yield from _columns_of(arg)
-
-
-def _substituted(expr: logical.Expr, columns: Sequence[logical.Expr]) -> logical.Expr:
-    if isinstance(expr, logical.Column):
-        return columns[expr.index]
-    if isinstance(expr, logical.Call):
-        return msgspec.structs.replace(expr, args=tuple(_substituted(a, columns) for a in expr.args))
-    return expr
+    return tuple(substituted(e, lower) for e in upper)
 
 
 def _argument(call: logical.AggCall, visible: tuple[int, ...]) -> logical.Expr | None:
     """The one column an aggregate reads; a FILTER becomes NULL where it does not hold, which every aggregate ignores."""
-    argument = _moved(call.args[0], visible) if call.args else None
+    argument = renumbered(call.args[0], visible) if call.args else None
     if len(call.args) > 1:  # count(a, b): rows where all are there
         missing: logical.Expr = logical.Call("IsNotNull", "boolean", (argument,))  # type: ignore[arg-type]
         for other in call.args[1:]:
-            there = logical.Call("IsNotNull", "boolean", (_moved(other, visible),))
+            there = logical.Call("IsNotNull", "boolean", (renumbered(other, visible),))
             missing = logical.Call("And", "boolean", (missing, there))
         argument = logical.Call("If", "int", (missing, logical.Literal(1, "int"), logical.Literal(None, "int")))
-    if call.function == "Count" and isinstance(argument, logical.Literal) and argument.value is not None:
+    if call.function is AggFunction.COUNT and isinstance(argument, logical.Literal) and argument.value is not None:
         argument = None
     if call.filter is None:
         return argument
     argument = logical.Literal(1, "int") if argument is None else argument
-    condition = _moved(call.filter, visible)
+    condition = renumbered(call.filter, visible)
     return logical.Call("If", argument.type, (condition, argument, logical.Literal(None, argument.type)))
-
-
-def _moved(expr: logical.Expr, columns: Sequence[int]) -> logical.Expr:
-    """The expression over other column places: column i becomes columns[i]."""
-    match expr:
-        case logical.Column(index, type):
-            return logical.Column(columns[index], type)
-        case logical.Call(args=args):
-            return msgspec.structs.replace(expr, args=tuple(_moved(a, columns) for a in args))
-        case _:
-            return expr

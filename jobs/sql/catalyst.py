@@ -16,8 +16,25 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from jobs.sql.errors import SqlError, UnsupportedQueryError, translated
-from jobs.sql.expressions import ExpressionWalk, columns_of, conjunction, conjuncts, renumbered, without_places
-from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Field, Filter, Join, Literal, Plan, Project, Scan, SortKey, TopN
+from jobs.sql.expression_tree import columns_of, conjunction, conjuncts, renumbered, without_places
+from jobs.sql.expressions import ExpressionWalk
+from jobs.sql.logical import (
+    AggCall,
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Field,
+    Filter,
+    Join,
+    JoinKind,
+    Literal,
+    Plan,
+    Project,
+    Scan,
+    SortKey,
+    TopN,
+)
 from jobs.sql.prune import prune
 from jobs.sql.refusals import refuse_unstable
 from jobs.sql.sandbox import Sandbox, items
@@ -276,7 +293,7 @@ class PlanWalk:
         plan = Join(
             left.plan,
             right.plan,
-            "inner",
+            JoinKind.INNER,
             tuple(a for a, _, _ in pairs),
             tuple(renumbered(b, to_right) for _, b, _ in pairs),
             tuple(null_safe for _, _, null_safe in pairs),

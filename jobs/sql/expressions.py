@@ -23,22 +23,22 @@ Cost: about ten round trips to the JVM a node (0.03-0.1 ms each).
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.logical import AggCall, Call, Column, Expr, Literal, Place
+from jobs.sql.expression_tree import conjunction
+from jobs.sql.logical import AggCall, AggFunction, Call, Expr, Literal, Place
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
 
 #: Expression ids of a plan node's input, and what each stands for.
 Scope = Mapping[int, Expr]
 
-#: Catalyst's names of the aggregates that are kept, and SQL's.
-AGGREGATES = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
+#: SQL's names of the aggregates that are kept.
+_AGGREGATES = {f: "avg" if f is AggFunction.AVERAGE else f.lower() for f in AggFunction}
 _COMPARISONS = ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _BOOLEAN = frozenset({"And", "Or", "Not", "IsNull", "IsNotNull", "In", "Like", "StartsWith", "EndsWith", "Contains", *_COMPARISONS})
 _SUBQUERIES = frozenset(
@@ -129,8 +129,8 @@ class ExpressionWalk:
         name = function.productPrefix()
         if node.isDistinct() and name not in ("Min", "Max"):
             raise self.refuse(node, None, "DISTINCT inside an aggregate is not kept yet; aggregate over SELECT DISTINCT … instead")
-        if name not in AGGREGATES:
-            raise self.refuse(node, None, f"the aggregates kept incrementally are {', '.join(AGGREGATES.values())}")
+        if name not in _AGGREGATES:
+            raise self.refuse(node, None, f"the aggregates kept incrementally are {', '.join(_AGGREGATES.values())}")
         args = tuple(self.expression(child, scope) for child in items(function.children()))
         mode, _ = self._mode_and_params(name, function)
         condition = node.filter()
@@ -140,7 +140,7 @@ class ExpressionWalk:
             if len(args) > 1:  # count(a, b) counts rows where none is NULL
                 present = [Call("IsNotNull", "boolean", (a,)) for a in args] + ([] if where is None else [where])
                 args, where = (), conjunction(present)
-        return AggCall(name, function.dataType().catalogString(), args, mode, filter=where, place=self.place_of(node))
+        return AggCall(AggFunction(name), function.dataType().catalogString(), args, mode, filter=where, place=self.place_of(node))
 
     def _literal(self, node: JavaObject) -> Literal:
         kind = node.dataType().catalogString()
@@ -202,40 +202,3 @@ def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) 
     if source != target and "timestamp" in (source, target) and {source, target} <= _ZONED_CAST:
         return params
     return tuple(p for p in params if p[0] != "timeZoneId")
-
-
-def columns_of(expr: Expr) -> frozenset[int]:
-    """Indices of the input columns an expression reads."""
-    if isinstance(expr, Column):
-        return frozenset({expr.index})
-    if isinstance(expr, Literal):
-        return frozenset()
-    return frozenset().union(*(columns_of(a) for a in expr.args))
-
-
-def conjunction(conditions: Sequence[Expr]) -> Expr:
-    """All conditions in one. Requires: at least one."""
-    return reduce(lambda left, right: Call("And", "boolean", (left, right)), conditions)
-
-
-def conjuncts(condition: Expr) -> list[Expr]:
-    """The conditions that a condition joins by AND."""
-    if isinstance(condition, Call) and condition.node == "And":
-        return [c for arg in condition.args for c in conjuncts(arg)]
-    return [condition]
-
-
-def renumbered(expr: Expr, to: Mapping[int, int]) -> Expr:
-    """The expression with column i read from `to[i]`."""
-    if isinstance(expr, Column):
-        return Column(to[expr.index], expr.type)
-    if isinstance(expr, Literal):
-        return expr
-    return Call(expr.node, expr.type, tuple(renumbered(a, to) for a in expr.args), expr.mode, expr.params, expr.place)
-
-
-def without_places(expr: Expr) -> Expr:
-    """The expression as it is compared: two texts of the same meaning differ only in their places."""
-    if not isinstance(expr, Call):
-        return expr
-    return Call(expr.node, expr.type, tuple(without_places(a) for a in expr.args), expr.mode, expr.params)

@@ -1,11 +1,32 @@
 """The logical plan: what a query means, bound and typed, columns numbered by us.
 
+A node says what it reads (`inputs`), which expressions it computes (`expressions`) and what comes out (`fields`), so that a pass that needs
+no more knows no node by name.
+
 Produced by walking Catalyst's optimized plan, stored in the catalog as JSON, so that a running view never depends on how
 another Spark version would bind it. Types are Spark's catalog strings (statestore.types). A column reference is an index into the
 output of the node's input (for a join condition: left columns, then right columns).
 """
 
+from enum import StrEnum
+
 import msgspec
+
+
+class AggFunction(StrEnum):
+    """The aggregates that are kept, by Catalyst's class names."""
+
+    COUNT = "Count"
+    SUM = "Sum"
+    AVERAGE = "Average"
+    MIN = "Min"
+    MAX = "Max"
+
+
+class JoinKind(StrEnum):
+    """Which pairs and which rows a join puts out."""
+
+    INNER = "inner"  # every pair that matches
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -53,9 +74,9 @@ Expr = Column | Literal | Call
 
 
 class AggCall(msgspec.Struct, frozen=True):
-    """An aggregate: `function` is Catalyst's class name (`Count`, `Sum`, `Average`, `Min`, `Max`). Count without args counts rows."""
+    """An aggregate. Count without args counts rows."""
 
-    function: str
+    function: AggFunction
     type: str
     args: tuple[Expr, ...]
     mode: str | None = None
@@ -79,6 +100,14 @@ class Scan(msgspec.Struct, frozen=True, tag=True):
     columns: tuple[int, ...]  # indices into the relation's columns
     fields: tuple[Field, ...]
 
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return ()
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
 
 class Project(msgspec.Struct, frozen=True, tag=True):
     """Computes one output column per expression."""
@@ -87,12 +116,28 @@ class Project(msgspec.Struct, frozen=True, tag=True):
     exprs: tuple[Expr, ...]
     fields: tuple[Field, ...]
 
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.exprs
+
 
 class Filter(msgspec.Struct, frozen=True, tag=True):
     """Keeps rows whose condition is true."""
 
     input: "Plan"
     condition: Expr
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.condition,)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -105,12 +150,20 @@ class Join(msgspec.Struct, frozen=True, tag=True):
 
     left: "Plan"
     right: "Plan"
-    kind: str  # "inner" so far
+    kind: JoinKind
     left_keys: tuple[Expr, ...]  # over left columns
     right_keys: tuple[Expr, ...]  # over right columns
     null_safe: tuple[bool, ...]
     condition: Expr | None = None
     place: Place | None = None
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.left, self.right)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (*self.left_keys, *self.right_keys, *(() if self.condition is None else (self.condition,)))
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -125,6 +178,15 @@ class Aggregate(msgspec.Struct, frozen=True, tag=True):
     calls: tuple[AggCall, ...]
     fields: tuple[Field, ...]
 
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        of_calls = (e for call in self.calls for e in (*call.args, *(() if call.filter is None else (call.filter,))))
+        return (*self.keys, *of_calls)
+
 
 class TopN(msgspec.Struct, frozen=True, tag=True):
     """The first `limit` rows after `offset` in the given order."""
@@ -133,6 +195,14 @@ class TopN(msgspec.Struct, frozen=True, tag=True):
     order: tuple[SortKey, ...]
     limit: int
     offset: int = 0
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return tuple(key.expr for key in self.order)
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -7,7 +7,7 @@ needs down to the scans, and drops Projects that only picked columns of a scan.
 from collections.abc import Sequence
 from typing import assert_never
 
-from jobs.sql.expressions import columns_of, renumbered
+from jobs.sql.expression_tree import columns_of, renumbered
 from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Field, Filter, Join, Plan, Project, Scan, SortKey, TopN
 
 

@@ -12,19 +12,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.build import build
-from jobs.executors.hash_join import JoinConditionError
-from jobs.executors.table_replay import TableReplay
-from jobs.kernels.errors import RowError
+from jobs.executors.operator import Actor, Entry, ExpressionError
+from jobs.executors.table_replay import StatementRowError
 from jobs.kernels.kernel import process_kernel
-from jobs.plan import nodes
 from jobs.plan.fragments import input_number, is_input
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.parquet import Split, read_split
 from jobs.task.opened import decoded_version, opened_objects
 from jobs.wire.cell import Address, LeafInput, Mail, cells, decode, dispatch, encode, select
 from jobs.wire.chunk import empty_chunk, inserts, make_chunk
-from jobs.wire.epoch_task import Entry, EpochTask, FragmentReport
+from jobs.wire.epoch_task import EpochTask, FragmentReport
 from jobs.wire.failed_row import failed_row
 from jobs.wire.failure import ActorError, carried_by_spark, encode_failure
 from jobs.wire.flush_policy import Expected, Flush
@@ -124,22 +121,18 @@ class Unit:
         idle = not entries and not any(i.num_rows for i in inputs)
         if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
             return None
+        decoded = [e for chunk in entries for e in _entries.decode(chunk)]
+        actor = Actor(process_kernel(), self.vnodes, len(self.task.units), decoded, self._payload)
         results: list[pa.Table] = []
         for number, operator in enumerate(fragment.operators):
             states = [tables[t] for t in operator.tables]
-            node = operator.node
-            if isinstance(node, nodes.TableReplay):
-                replay = TableReplay(node, states[0], process_kernel(), self.vnodes, len(self.task.units))
-                decoded = [e for chunk in entries for e in _entries.decode(chunk)]
-                results.append(replay.apply([e.statement for e in decoded], self._payload, [e.position for e in decoded]))
-                continue
             chunks = [inputs[input_number(r)] if is_input(r) else results[r] for r in operator.inputs]
             try:
-                results.append(build(node, states, process_kernel()).apply(*chunks))
-            except RowError as err:
-                raise failed_row(scheduled, number, err.text, err.reason, chunks[0], err.row) from err
-            except JoinConditionError as err:
-                raise failed_row(scheduled, number, err.condition, err.reason, err.joined, 0) from err
+                results.append(operator.node.executor(states, actor).apply(*chunks))
+            except ExpressionError as err:
+                raise failed_row(scheduled.relation, scheduled.id, number, err) from err
+            except StatementRowError:
+                raise  # it names its table by itself
             except InputError as err:
                 raise ActorError(f"view {scheduled.relation!r}", str(err)) from err
         delta = results[-1] if results else inputs[0]
@@ -164,7 +157,7 @@ class Unit:
     @staticmethod
     def _materializes(scheduled: Scheduled) -> bool:
         assert scheduled.fragment is not None
-        return isinstance(scheduled.fragment.operators[-1].node, nodes.Materialize | nodes.TableReplay)
+        return scheduled.fragment.operators[-1].node.keeps_relation
 
     # --- leaves and snapshots ----------------------------------------------------------------------------------------------------
 

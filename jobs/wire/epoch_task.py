@@ -7,7 +7,6 @@ import msgspec
 import pyarrow as pa
 
 from jobs.plan.schedule import Schedule
-from jobs.sql.statements import Delete, Insert, Update
 from jobs.wire.cell import CELL_SCHEMA
 from jobs.wire.flush_policy import Expected, FlushPolicy
 
@@ -56,13 +55,6 @@ class FragmentReport(msgspec.Struct, frozen=True):
     rows_in: int
     rows_out: int
     last: bool  # the fragment that puts out the relation's changes
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One row change of the log, with its position there."""
-
-    position: int
-    statement: Insert | Update | Delete
 
 
 def cells_of(batches: Sequence[pa.RecordBatch]) -> bytes:

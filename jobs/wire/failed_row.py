@@ -3,34 +3,30 @@
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
-from jobs.plan.schedule import Scheduled
-from jobs.wire.chunk import WEIGHT
+from jobs.executors.operator import ExpressionError, rows_alone
 from statestore.errors import InputError
 
 _SHOWN_CHARACTERS = 60
 
 
 class FailedRow(InputError):
-    """An expression raised in operator `operator` of fragment `fragment`; `values` are the texts of the row's columns."""
+    """Expression `expression` (an index among its node's) raised in operator `operator` of fragment `fragment`; `text` is the expression,
+    `values` are the texts of the row's columns."""
 
-    def __init__(self, relation: str, fragment: int, operator: int, expression: str, reason: str, values: Sequence[str]) -> None:
-        super().__init__(relation, fragment, operator, expression, reason, list(values))
+    def __init__(self, relation: str, fragment: int, operator: int, expression: int, text: str, reason: str, values: Sequence[str]) -> None:
+        super().__init__(relation, fragment, operator, expression, text, reason, list(values))
         self.relation, self.fragment, self.operator = relation, fragment, operator
-        self.expression, self.reason, self.values = expression, reason, list(values)
+        self.expression, self.text, self.reason, self.values = expression, text, reason, list(values)
 
     def __str__(self) -> str:
-        return f"{self.relation}: {self.expression} raised on a row: {self.reason}. The row: {', '.join(self.values)}"
+        return f"{self.relation}: {self.text} raised on a row: {self.reason}. The row: {', '.join(self.values)}"
 
 
-def failed_row(scheduled: Scheduled, operator: int, expression: str, reason: str, rows: pa.Table | None, row: int) -> FailedRow:
-    """The facts of a failure. `rows` is the chunk, `row` a place in it."""
-    if rows is None:
-        return FailedRow(scheduled.relation, scheduled.id, operator, expression, reason, [])
-    kept = rows.drop_columns([WEIGHT]) if WEIGHT in rows.column_names else rows
-    found = [_shown(column[row].as_py()) for column in kept.columns] if 0 <= row < rows.num_rows else []
-    return FailedRow(scheduled.relation, scheduled.id, operator, expression, reason, found)
+def failed_row(relation: str, fragment: int, operator: int, err: ExpressionError) -> FailedRow:
+    """The facts of an executor's error, as they travel."""
+    rows = rows_alone(err.rows)
+    values = [_shown(column[err.row].as_py()) for column in rows.columns] if 0 <= err.row < rows.num_rows else []
+    return FailedRow(relation, fragment, operator, err.expression, err.text, err.reason, values)
 
 
 def _shown(value: object) -> str:

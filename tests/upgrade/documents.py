@@ -5,11 +5,20 @@ Fields are given values that are not their defaults, where they have one: a fiel
 
 import msgspec
 
-from jobs.plan import nodes
+from jobs.executors.agg_call import Agg
+from jobs.executors.filter import Filter
+from jobs.executors.hash_agg import HashAgg
+from jobs.executors.hash_join import HashJoin
+from jobs.executors.materialize import Materialize
+from jobs.executors.partial_agg import PartialAgg
+from jobs.executors.project import Project
+from jobs.executors.registry import Node
+from jobs.executors.table_replay import TableReplay
+from jobs.executors.top_n import Order, TopN
 from jobs.plan.definition import SourceDefinition, TableDefinition, ViewDefinition
-from jobs.plan.fragments import HASH, SINGLETON, Fragment, Input, Operator, Output
+from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from jobs.sql import logical
-from jobs.sql.logical import AggCall, Call, Column, Field, Literal, Place, SortKey
+from jobs.sql.logical import AggCall, AggFunction, Call, Column, Field, JoinKind, Literal, Place, SortKey
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Update
 from statestore.meta.barrier import Barrier, Mutation, PinnedFile
 from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
@@ -48,10 +57,10 @@ SCAN = logical.Scan("orders", (1, 0), _FIELDS)
 _THREE = (Field("a", "int"), Field("b", "double"), Field("c", "boolean"))
 PROJECT = logical.Project(SCAN, (_SUM, Literal(None, "double"), Literal(True, "boolean")), _THREE)
 FILTER = logical.Filter(SCAN, _BIG)
-JOIN = logical.Join(SCAN, FILTER, "inner", (_K,), (Column(1, "int"),), (True,), _BIG, Place(1, 2))
+JOIN = logical.Join(SCAN, FILTER, JoinKind.INNER, (_K,), (Column(1, "int"),), (True,), _BIG, Place(1, 2))
 CALLS = (
-    AggCall("Sum", "bigint", (_K,), "ANSI", True, _BIG, Place(2, 3)),
-    AggCall("Count", "bigint", ()),
+    AggCall(AggFunction.SUM, "bigint", (_K,), "ANSI", True, _BIG, Place(2, 3)),
+    AggCall(AggFunction.COUNT, "bigint", ()),
 )
 AGGREGATE = logical.Aggregate(JOIN, (_K,), CALLS, (Field("k", "int"), Field("s", "bigint"), Field("n", "bigint")))
 TOP_N = logical.TopN(AGGREGATE, (SortKey(_K, True, True),), 5, 2)
@@ -73,26 +82,26 @@ STATEMENTS: dict[str, msgspec.Struct] = {
 
 # --- stream nodes and definitions ------------------------------------------------------------------------------------------------
 
-_AGG = nodes.Agg("Sum", 1, "int", "bigint", "TRY")
-_COUNT = nodes.Agg("Count", None, None, "bigint")
-NODES: dict[str, nodes.Node] = {
-    "table_replay": nodes.TableReplay(7, (0,), ("int", "string")),
-    "project": nodes.Project((_SUM,), ("int",)),
-    "filter": nodes.Filter(_BIG, ("int", "string")),
-    "hash_join": nodes.HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
-    "partial_agg": nodes.PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
-    "hash_agg": nodes.HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
-    "top_n": nodes.TopN((nodes.Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
-    "materialize": nodes.Materialize(9, (0,), (0,), ("int", "bigint")),
+_AGG = Agg(AggFunction.SUM, 1, "int", "bigint", "TRY")
+_COUNT = Agg(AggFunction.COUNT, None, None, "bigint")
+NODES: dict[str, Node] = {
+    "table_replay": TableReplay(7, (0,), ("int", "string")),
+    "project": Project((_SUM,), ("int",)),
+    "filter": Filter(_BIG, ("int", "string")),
+    "hash_join": HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
+    "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
+    "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
+    "top_n": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
+    "materialize": Materialize(9, (0,), (0,), ("int", "bigint")),
 }
 _OUTPUT = Output(("int", "bigint"), (0,), (0,), True, 12)
 
 
-def _fragment(node: nodes.Node) -> Fragment:
+def _fragment(node: Node) -> Fragment:
     """A fragment of this node, with an input of either sort."""
     inputs = (
-        Input(3, None, (1, -1), ("int", "bigint"), HASH, (1,)),
-        Input(None, 2, (0,), ("int",), SINGLETON),
+        Input(3, None, (1, -1), ("int", "bigint"), Dispatch.HASH, (1,)),
+        Input(None, 2, (0,), ("int",), Dispatch.SINGLETON),
     )
     return Fragment(inputs, (Operator(node, (-1, 0), (4, 5)),), ("int", "bigint"), True)
 

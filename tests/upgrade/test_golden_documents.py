@@ -11,8 +11,8 @@ from typing import get_args
 import msgspec
 import pytest
 
+from jobs.executors.registry import Node
 from jobs.plan.definition import Definition
-from jobs.plan.nodes import Node
 from jobs.sql.logical import Expr, Plan
 from jobs.sql.statements import Statement
 from statestore.meta.delta import Change

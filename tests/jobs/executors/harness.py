@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 import yaml
 
-from jobs.executors.build import build, state_tables
+from jobs.executors.operator import Actor
+from jobs.executors.registry import Node
 from jobs.kernels.kernel import Kernel
-from jobs.plan import nodes
 from jobs.wire.chunk import chunk_schema
 from statestore.objectstore.base import ObjectStore
 from statestore.table.row_cache import RowCache, RowsOf
@@ -35,11 +35,11 @@ def kernel() -> Kernel:
 class Bench:
     """An executor that is built anew each epoch, as an actor does it, over tables committed in between and rows its process remembers."""
 
-    def __init__(self, node: nodes.Node, objects: ObjectStore, remembered: RowCache | None = None) -> None:
+    def __init__(self, node: Node, objects: ObjectStore, remembered: RowCache | None = None) -> None:
         self.node = node
         self.remembered = RowCache() if remembered is None else remembered
         self.store = BucketStore(objects)
-        self.schemas = [msgspec.structs.replace(s, table_id=i + 1) for i, s in enumerate(state_tables(node))]
+        self.schemas = [msgspec.structs.replace(s, table_id=i + 1) for i, s in enumerate(node.state_tables())]
         self.epoch = 0
 
     def tables(self) -> list[StateTable]:
@@ -56,7 +56,7 @@ class Bench:
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         tables = self.tables()
-        out = build(self.node, tables, kernel()).apply(*chunks)
+        out = self.node.executor(tables, Actor(kernel(), range(VNODES), VNODES)).apply(*chunks)
         assert out.schema == chunk_schema(self.node.types), out.schema
         self.epoch += 1
         for table in tables:
@@ -107,7 +107,7 @@ class Case:
     """A node, and what it puts out for what it is given. `sql` is the batch query over `input` (of a join: `left_input`, `right_input`)."""
 
     name: str
-    node: nodes.Node
+    node: Node
     sql: str
     input_types: tuple[tuple[str, ...], ...]
     steps: tuple[tuple[tuple[str, ...], str], ...]
@@ -117,7 +117,7 @@ def load_cases(file: str) -> list[Case]:
     """Cases of a file below `cases/`. `node` is written as the catalog stores it."""
     cases = []
     for entry in yaml.safe_load((Path(__file__).parent / "cases" / file).read_text()):
-        node = msgspec.convert(entry["node"], nodes.Node)
+        node = msgspec.convert(entry["node"], Node)
         inputs = tuple(tuple(t) for t in entry["inputs"])
         steps = tuple((tuple(s["input"] if isinstance(s["input"], list) else [s["input"]]), s["output"]) for s in entry["steps"])
         cases.append(Case(entry["name"], node, entry["sql"], inputs, steps))

@@ -7,7 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.plan import nodes
+from jobs.executors.agg_call import Agg
+from jobs.executors.hash_join import HashJoin
+from jobs.executors.top_n import Order, TopN
 from statestore.objectstore.base import ObjectStore
 from statestore.types import type_name
 from tests.jobs.executors.harness import Bench, Row, chunk_of, integrate, pairs_of
@@ -29,7 +31,7 @@ def _weighted(rows: pa.Table, weight: int = 1) -> pa.Table:
     return rows.append_column("w", pa.array([weight] * rows.num_rows, pa.int64()))
 
 
-def _sql_of(call: nodes.Agg) -> str:
+def _sql_of(call: Agg) -> str:
     name = {"Average": "avg"}.get(call.function, call.function.lower())
     return f"{name}({'*' if call.arg is None else f'c{call.arg}'})"
 
@@ -75,7 +77,7 @@ def test_every_aggregate_equals_sparks(spark: Any, keys: tuple[int, ...], object
 @pytest.mark.parametrize(("key", "null_safe"), [(0, False), (1, False), (1, True), (6, False), (9, True), (13, False)])
 def test_every_join_equals_sparks(spark: Any, key: int, null_safe: bool, objects: ObjectStore) -> None:
     left, right = _live(6), _live(7)
-    bench = Bench(nodes.HashJoin(TYPES, TYPES, (key,), (key,), (null_safe,), (KEY,), (KEY,), None, TYPES + TYPES), objects)
+    bench = Bench(HashJoin(TYPES, TYPES, (key,), (key,), (null_safe,), (KEY,), (KEY,), None, TYPES + TYPES), objects)
     content = integrate(Counter(), bench.apply(_weighted(left.slice(0, 20)), _weighted(right.slice(10))))
     content = integrate(content, bench.apply(_weighted(left.slice(20)), _weighted(right.slice(0, 10))))
     sign = "<=>" if null_safe else "="
@@ -87,8 +89,8 @@ def test_every_join_equals_sparks(spark: Any, key: int, null_safe: bool, objects
 @pytest.mark.parametrize("column", [1, 5, 7, 8, 9, 10, 11, 12, 13])
 def test_every_order_equals_sparks(spark: Any, column: int, objects: ObjectStore) -> None:
     rows = _live(8)
-    order = (nodes.Order(column, True, True), nodes.Order(KEY, False, False))
-    bench = Bench(nodes.TopN(order, 12, 3, (KEY,), TYPES), objects)
+    order = (Order(column, True, True), Order(KEY, False, False))
+    bench = Bench(TopN(order, 12, 3, (KEY,), TYPES), objects)
     content = integrate(Counter(), bench.apply(_weighted(rows.slice(0, 9))))
     content = integrate(content, bench.apply(_weighted(rows.slice(9))))
     _, expected = _answer(spark, f"select c{KEY} from rows order by c{column} desc nulls last, c{KEY} limit 12 offset 3", rows=rows)

@@ -13,10 +13,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from jobs.executors.agg_call import Agg
 from jobs.executors.agg_result import AggregateOverflowError
 from jobs.executors.base import ChangeError
-from jobs.executors.build import build, partial_types
-from jobs.plan import nodes
+from jobs.executors.hash_agg import HashAgg
+from jobs.executors.operator import Actor
+from jobs.executors.partial_agg import PartialAgg, partial_types
+from jobs.sql.logical import AggFunction
 from jobs.wire.chunk import empty_chunk
 from statestore.objectstore.base import ObjectStore as Store
 from statestore.objectstore.local import LocalObjectStore
@@ -41,10 +44,10 @@ def _result_type(function: str, arg_type: str) -> str:
     return "bigint" if function == "Sum" and arg_type not in ("float", "double") else "double"
 
 
-def _call(function: str, arg: int | None, mode: str | None = None) -> nodes.Agg:
+def _call(function: str, arg: int | None, mode: str | None = None) -> Agg:
     if arg is None:
-        return nodes.Agg(function, None, None, "bigint")
-    return nodes.Agg(function, arg, TYPES[arg], _result_type(function, TYPES[arg]), mode)
+        return Agg(AggFunction(function), None, None, "bigint")
+    return Agg(AggFunction(function), arg, TYPES[arg], _result_type(function, TYPES[arg]), mode)
 
 
 SUMS = tuple(_call(f, a) for a in NUMBERS for f in ("Count", "Sum", "Average"))
@@ -52,15 +55,15 @@ EXTREMES = tuple(_call(f, a) for a in range(2, KEY) for f in ("Max", "Min"))
 CALLS = (_call("Count", None), *SUMS, *EXTREMES)
 
 
-def agg_node(keys: tuple[int, ...], calls: Sequence[nodes.Agg], append_only: bool, partial: bool) -> nodes.HashAgg:
+def agg_node(keys: tuple[int, ...], calls: Sequence[Agg], append_only: bool, partial: bool) -> HashAgg:
     types = (*(TYPES[k] for k in keys), *(c.type for c in calls))
-    return nodes.HashAgg(TYPES, keys, tuple(calls), (KEY,), append_only, partial, types)
+    return HashAgg(TYPES, keys, tuple(calls), (KEY,), append_only, partial, types)
 
 
-def _senders(node: nodes.HashAgg, chunks: Sequence[pa.Table]) -> pa.Table:
-    sender = nodes.PartialAgg(node.input_types, node.keys, node.calls, node.append_only, ())
+def _senders(node: HashAgg, chunks: Sequence[pa.Table]) -> pa.Table:
+    sender = PartialAgg(node.input_types, node.keys, node.calls, node.append_only, ())
     sender = msgspec.structs.replace(sender, types=partial_types(sender))
-    executor = build(sender, (), kernel())
+    executor = sender.executor((), Actor(kernel()))
     return pa.concat_tables([empty_chunk(sender.types), *(executor.apply(chunk) for chunk in chunks)])
 
 
@@ -115,7 +118,7 @@ def random_epochs(seed: int, epochs: int, deletes: bool) -> list[list[tuple[Row,
 # --- the judge: one group at a time, in exact arithmetic -----------------------------------------------------------------------
 
 
-def _batch(rows: Counter[Row], keys: Sequence[int], calls: Sequence[nodes.Agg]) -> Counter[Row]:
+def _batch(rows: Counter[Row], keys: Sequence[int], calls: Sequence[Agg]) -> Counter[Row]:
     groups: dict[Row, list[Row]] = defaultdict(list)
     for row in rows.elements():
         groups[tuple(_key(row[k]) for k in keys)].append(row)
@@ -128,7 +131,7 @@ def _key(value: Any) -> Any:
     return NAN if isinstance(value, float) and isnan(value) else 0.0 if isinstance(value, float) and value == 0 else value
 
 
-def _answer(call: nodes.Agg, rows: list[Row]) -> Any:
+def _answer(call: Agg, rows: list[Row]) -> Any:
     if call.arg is None:
         return len(rows)
     values = [row[call.arg] for row in rows if row[call.arg] is not None]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jobs.executors.base import ChangeError
-from jobs.executors.hash_join import JoinConditionError
-from jobs.plan import nodes
+from jobs.executors.hash_join import HashJoin
+from jobs.executors.operator import ExpressionError
 from jobs.sql.logical import Call, Column, Literal
 from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
@@ -18,8 +18,8 @@ SIDE = ("int", "string", "double", "bigint")  # three key columns, then the stre
 SMALLER = Call("LessThan", "boolean", (Column(3, "bigint"), Column(7, "bigint")))
 
 
-def _node(left: tuple[int, ...], right: tuple[int, ...], null_safe: tuple[bool, ...], condition: Call | None = None) -> nodes.HashJoin:
-    return nodes.HashJoin(SIDE, SIDE, left, right, null_safe, (3,), (3,), condition, SIDE + SIDE)
+def _node(left: tuple[int, ...], right: tuple[int, ...], null_safe: tuple[bool, ...], condition: Call | None = None) -> HashJoin:
+    return HashJoin(SIDE, SIDE, left, right, null_safe, (3,), (3,), condition, SIDE + SIDE)
 
 
 def _equal(a: Any, b: Any, null_safe: bool) -> bool:
@@ -28,7 +28,7 @@ def _equal(a: Any, b: Any, null_safe: bool) -> bool:
     return bool(a == b or (a != a and b != b))
 
 
-def _joined(node: nodes.HashJoin, left: Counter[Row], right: Counter[Row], keep: Callable[[Row], bool]) -> Counter[Row]:
+def _joined(node: HashJoin, left: Counter[Row], right: Counter[Row], keep: Callable[[Row], bool]) -> Counter[Row]:
     def match(one: Row, two: Row) -> bool:
         keys = zip(node.left_keys, node.right_keys, node.null_safe, strict=True)
         return all(_equal(one[k], two[r], safe) for k, r, safe in keys) and keep(one + two)
@@ -73,7 +73,7 @@ class _Side:
     ],
 )
 @pytest.mark.parametrize("seed", [1, 2])
-def test_joined_rows_equal_the_nested_loop_at_every_epoch(node: nodes.HashJoin, seed: int, objects: ObjectStore) -> None:
+def test_joined_rows_equal_the_nested_loop_at_every_epoch(node: HashJoin, seed: int, objects: ObjectStore) -> None:
     bench, sides = Bench(node, objects), (_Side(seed), _Side(seed + 100))
     held: list[Counter[Row]] = [Counter(), Counter()]
     content: Counter[Row] = Counter()
@@ -89,7 +89,7 @@ def test_joined_rows_equal_the_nested_loop_at_every_epoch(node: nodes.HashJoin, 
 @pytest.mark.parametrize(("left", "right"), [((0, 0), (0, 1)), ((0, 1), (0, 0))])
 def test_a_column_joined_with_two_others_wants_both_equal(left: tuple[int, int], right: tuple[int, int], objects: ObjectStore) -> None:
     types = ("int", "int", "bigint")
-    bench = Bench(nodes.HashJoin(types, types, left, right, (False, False), (2,), (2,), None, types + types), objects)
+    bench = Bench(HashJoin(types, types, left, right, (False, False), (2,), (2,), None, types + types), objects)
     rows: list[Row] = [(a, b, 10 * a + b) for a in (1, 2) for b in (1, 2)]
     half = chunk_of(types, [(row, 1) for row in rows])
     first = bench.apply(half, chunk_of(types, []))
@@ -112,7 +112,7 @@ def test_a_condition_that_raises_says_on_which_joined_row(objects: ObjectStore) 
     divided = Call("Divide", "double", (Column(2, "double"), Column(6, "double")), "ANSI")
     bench = Bench(_node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("1.0", "double")))), objects)
     left = chunk_of(SIDE, [((1, "a", 8.0, 1), 1)])
-    with pytest.raises(JoinConditionError, match=r"\(1, 'a', 8.0, 1, 1, 'a', 0.0, 2\)"):
+    with pytest.raises(ExpressionError, match=r"\(1, 'a', 8.0, 1, 1, 'a', 0.0, 2\)"):
         bench.apply(left, chunk_of(SIDE, [((1, "a", 0.0, 2), 1)]))
 
 

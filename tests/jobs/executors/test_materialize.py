@@ -9,15 +9,14 @@ import pyarrow as pa
 import pytest
 
 from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
-from jobs.executors.materialize import _in_key_order
-from jobs.plan import nodes
+from jobs.executors.materialize import Materialize, _in_key_order
 from jobs.wire.chunk import inserts
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.local import LocalObjectStore
 from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
 
 TYPES = ("string", "double", "int")
-NODE = nodes.Materialize(1, (2, 0), (0,), TYPES)
+NODE = Materialize(1, (2, 0), (0,), TYPES)
 
 
 def _stored(bench: Bench, vnodes: Sequence[int] = range(VNODES)) -> Counter[Row]:
@@ -112,7 +111,7 @@ def test_changes_that_do_not_fit_are_an_error_with_table_and_key(
 
 
 def test_a_view_of_one_row_without_key_takes_its_updates(objects: ObjectStore) -> None:
-    bench = Bench(nodes.Materialize(1, (), (), ("bigint",)), objects)
+    bench = Bench(Materialize(1, (), (), ("bigint",)), objects)
     bench.apply(chunk_of(("bigint",), [((0,), 1)]))
     bench.apply(chunk_of(("bigint",), [((5,), 1), ((0,), -1)]))
     assert _stored(bench) == Counter([(5,)])

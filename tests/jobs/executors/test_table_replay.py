@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.executors.table_replay import StatementRowError, TableReplay, state_tables
+from jobs.executors.operator import Actor, Entry
+from jobs.executors.table_replay import StatementRowError, TableReplay, TableReplayExecutor
 from jobs.kernels.kernel import Kernel
-from jobs.plan import nodes
 from jobs.sql.logical import Call, Column, Expr, Literal
 from jobs.sql.statements import Delete, Insert, Update
 from statestore.hummock.cache import BlockCache
@@ -27,7 +27,7 @@ from statestore.types import arrow_type
 
 VNODES = 16
 TYPES = ("bigint", "string", "double")
-NODE = nodes.TableReplay(1, (0,), TYPES)
+NODE = TableReplay(1, (0,), TYPES)
 Row = tuple[Any, ...]
 Statement = Insert | Update | Delete
 
@@ -52,9 +52,9 @@ def kernel() -> Kernel:
 class Table:
     """A table over a local store: each epoch replays on every unit, checks the chunks and commits."""
 
-    def __init__(self, path: Path, kernel: Kernel, node: nodes.TableReplay = NODE, units: int = 3) -> None:
+    def __init__(self, path: Path, kernel: Kernel, node: TableReplay = NODE, units: int = 3) -> None:
         self.node, self.kernel, self.units = node, kernel, units
-        (schema,) = state_tables(node)
+        (schema,) = node.state_tables()
         self.schema = msgspec.structs.replace(schema, table_id=5)
         self.objects = LocalObjectStore(path)
         mapping = VnodeMapping(0, tuple(v % units for v in range(VNODES)))
@@ -76,9 +76,8 @@ class Table:
         for unit in range(self.units):
             vnodes = [v for v in range(VNODES) if v % self.units == unit]
             state = StateTable(self.schema, store, self.version.epoch, VNODES)
-            replay = TableReplay(self.node, state, self.kernel, vnodes, VNODES)
             before = [row for batch in state.scan(vnodes) for row in rows_in(batch)]
-            chunk = replay.apply(entries, self.payloads.__getitem__)
+            chunk = self.replay(state, vnodes, entries).apply()
             assert [f.type for f in chunk.schema] == [*(arrow_type(t) for t in self.node.types), pa.int64()]
             after = [row for batch in state.scan(vnodes) for row in rows_in(batch)]
             assert applied(before, weighted(chunk)) == sorted(map(repr, after))
@@ -91,6 +90,11 @@ class Table:
             levels = ((*reversed(infos), *self.version.levels[0]),)
             self.version = msgspec.structs.replace(self.version, epoch=epoch, levels=levels)
         return sorted(out, key=repr)
+
+    def replay(self, state: StateTable, vnodes: Sequence[int], statements: Sequence[Statement]) -> TableReplayExecutor:
+        """An actor's executor of these statements, numbered from 1."""
+        entries = [Entry(number, statement) for number, statement in enumerate(statements, 1)]
+        return TableReplayExecutor(self.node, state, Actor(self.kernel, vnodes, VNODES, entries, self.payloads.__getitem__))
 
 
 def rows_in(table: pa.Table) -> list[Row]:
@@ -166,17 +170,16 @@ def test_a_where_that_names_the_keys_reads_only_them(table: Table, monkeypatch: 
     ]
     store = HummockStore(table.objects, table.version, BlockCache())
     state = StateTable(table.schema, store, table.version.epoch, VNODES)
-    replay = TableReplay(NODE, state, table.kernel, range(VNODES), VNODES)
     monkeypatch.setattr(StateTable, "scan", no_scan)
-    chunk = replay.apply([Delete("t", w) for w in named], table.payloads.__getitem__)
+    chunk = table.replay(state, range(VNODES), [Delete("t", w) for w in named]).apply()
     assert sorted(weighted(chunk)) == [(-1, (i, "a", float(i))) for i in (5, 7, 8)]
     with pytest.raises(AssertionError, match="a scan"):
-        replay.apply([Delete("t", call("GreaterThan", column(0), long(5)))], table.payloads.__getitem__)
+        table.replay(state, range(VNODES), [Delete("t", call("GreaterThan", column(0), long(5)))]).apply()
 
 
 def test_a_composite_key_is_read_by_the_product_of_its_choices(tmp_path: Path, kernel: Kernel) -> None:
     types = ("double", "decimal(10,2)", "string")
-    wide = Table(tmp_path / "store", kernel, nodes.TableReplay(1, (1, 0), types))
+    wide = Table(tmp_path / "store", kernel, TableReplay(1, (1, 0), types))
     rows = [(x, Decimal(y), "r") for x in (0.0, 1.5, float("nan")) for y in ("1.00", "2.50")]
     wide.epoch(wide.insert(*rows))
     zero = call("EqualTo", Column(0, "double"), Literal("-0.0", "double"))
@@ -234,7 +237,7 @@ def test_units_share_the_keys_by_vnode(table: Table) -> None:
     seen = []
     for vnode in range(VNODES):
         state = StateTable(table.schema, store, 0, VNODES)
-        chunk = TableReplay(NODE, state, table.kernel, [vnode], VNODES).apply([entry], table.payloads.__getitem__)
+        chunk = table.replay(state, [vnode], [entry]).apply()
         assert 20 < chunk.num_rows < 120
         seen += chunk["c0"].to_pylist()
     assert np.array_equal(np.sort(seen), np.arange(1000))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.plan import nodes
+from jobs.executors.top_n import Order, TopN
 from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate
 
@@ -21,9 +21,9 @@ def _compare(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
-def _order(node: nodes.TopN) -> Any:
+def _order(node: TopN) -> Any:
     def compare(one: Row, two: Row) -> int:
-        for by in (*node.order, *(nodes.Order(k, False, False) for k in node.stream_key)):
+        for by in (*node.order, *(Order(k, False, False) for k in node.stream_key)):
             a, b = one[by.column], two[by.column]
             if a is None or b is None:
                 side = int(a is None) - int(b is None)
@@ -37,23 +37,23 @@ def _order(node: nodes.TopN) -> Any:
     return cmp_to_key(compare)
 
 
-def _node(order: tuple[nodes.Order, ...], limit: int, offset: int) -> nodes.TopN:
-    return nodes.TopN(order, limit, offset, (2,), TYPES)
+def _node(order: tuple[Order, ...], limit: int, offset: int) -> TopN:
+    return TopN(order, limit, offset, (2,), TYPES)
 
 
 @pytest.mark.parametrize(
     "node",
     [
-        pytest.param(_node((nodes.Order(0, True, True),), 3, 0), id="descending, nulls last"),
-        pytest.param(_node((nodes.Order(0, False, False), nodes.Order(1, True, False)), 4, 2), id="two columns and an offset"),
-        pytest.param(_node((nodes.Order(1, False, True), nodes.Order(2, True, True)), 5, 0), id="the stream key descends"),
+        pytest.param(_node((Order(0, True, True),), 3, 0), id="descending, nulls last"),
+        pytest.param(_node((Order(0, False, False), Order(1, True, False)), 4, 2), id="two columns and an offset"),
+        pytest.param(_node((Order(1, False, True), Order(2, True, True)), 5, 0), id="the stream key descends"),
         pytest.param(_node((), 2, 1), id="no order but the stream key"),
-        pytest.param(_node((nodes.Order(0, True, False), nodes.Order(0, False, False)), 1000, 0), id="a limit that holds all"),
-        pytest.param(_node((nodes.Order(0, False, False),), 0, 0), id="nothing"),
+        pytest.param(_node((Order(0, True, False), Order(0, False, False)), 1000, 0), id="a limit that holds all"),
+        pytest.param(_node((Order(0, False, False),), 0, 0), id="nothing"),
     ],
 )
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_top_equals_the_head_of_all_rows_sorted(node: nodes.TopN, seed: int, objects: ObjectStore) -> None:
+def test_the_top_equals_the_head_of_all_rows_sorted(node: TopN, seed: int, objects: ObjectStore) -> None:
     rng, bench = random.Random(seed), Bench(node, objects)
     live: dict[int, Row] = {}
     content: Counter[Row] = Counter()

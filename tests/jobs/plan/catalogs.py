@@ -1,7 +1,7 @@
 """Catalogs for planner tests, from statements whose plans are written by hand: no JVM."""
 
 from jobs.plan.definition import apply_statement
-from jobs.sql.logical import AggCall, Aggregate, Column, Field, Join, Plan, Scan
+from jobs.sql.logical import AggCall, AggFunction, Aggregate, Column, Field, Join, JoinKind, Plan, Scan
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Statement
 from statestore.meta.catalog import Catalog
 
@@ -32,13 +32,13 @@ def counted(plan: Plan, *keys: int) -> Aggregate:
     """SELECT keys, count(*) GROUP BY keys."""
     columns = tuple(Column(k, plan.fields[k].type) for k in keys)
     fields = (*(plan.fields[k] for k in keys), Field("n", "bigint"))
-    return Aggregate(plan, columns, (AggCall("Count", "bigint", ()),), fields)
+    return Aggregate(plan, columns, (AggCall(AggFunction.COUNT, "bigint", ()),), fields)
 
 
 def joined(left: Plan, right: Plan, left_key: int, right_key: int) -> Join:
     """An inner join on one column of each side."""
     keys = Column(left_key, left.fields[left_key].type), Column(right_key, right.fields[right_key].type)
-    return Join(left, right, "inner", keys[:1], keys[1:], (False,))
+    return Join(left, right, JoinKind.INNER, keys[:1], keys[1:], (False,))
 
 
 def catalog_of(*statements: Statement, epoch: int = 1, before: Catalog | None = None) -> Catalog:

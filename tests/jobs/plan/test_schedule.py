@@ -1,7 +1,9 @@
 """Levels, leaves, shared exchanges and backfill of an epoch's schedule; the levels are worked out by hand from the module's rules."""
 
+from jobs.executors.hash_agg import HashAgg
+from jobs.executors.hash_join import HashJoin
+from jobs.executors.partial_agg import PartialAgg
 from jobs.plan.definition import pause_view
-from jobs.plan.nodes import HashAgg, HashJoin, PartialAgg
 from jobs.plan.schedule import Schedule, Scheduled, schedule
 from jobs.sql.logical import Field, Scan
 from statestore.meta.catalog import Catalog

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.plan.expression_text import expression_text
+from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
 
 A, B = Column(0, "int"), Column(1, "int")

@@ -1,0 +1,17 @@
+"""The operators there are. A new one is a file of this room and a line in each of the two lists; whoever matches over `Node` and forgets it
+fails in mypy."""
+
+from jobs.executors.filter import Filter
+from jobs.executors.hash_agg import HashAgg
+from jobs.executors.hash_join import HashJoin
+from jobs.executors.materialize import Materialize
+from jobs.executors.operator import OperatorNode
+from jobs.executors.partial_agg import PartialAgg
+from jobs.executors.project import Project
+from jobs.executors.table_replay import TableReplay
+from jobs.executors.top_n import TopN
+
+Node = TableReplay | Project | Filter | HashJoin | PartialAgg | HashAgg | TopN | Materialize
+
+#: The same, as mypy checks each against the face that all have.
+OPERATORS: tuple[type[OperatorNode], ...] = (TableReplay, Project, Filter, HashJoin, PartialAgg, HashAgg, TopN, Materialize)

@@ -1,0 +1,97 @@
+"""What the columns of a schedule's fragments hold, traced from operator to operator: a relation's column, or an expression's text."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from jobs.executors.operator import Computed, Own, Passed
+from jobs.plan.fragments import Operator, input_number, is_input
+from jobs.plan.schedule import Scheduled
+from jobs.sources.parquet import ROW_ID
+from statestore.meta.catalog import Relation
+
+_COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")  # quoted text is passed over
+
+
+@dataclass(frozen=True, slots=True)
+class NamedColumn:
+    """What a column holds: a relation's column by its name, or (`computed`) an expression by its text; of a `_row_id` the source whose rows
+    it numbers."""
+
+    name: str
+    numbers: int | None = None
+    computed: bool = False
+
+
+class Lineage:
+    """Traces the columns of fragments back to names."""
+
+    def __init__(self, fragments: Iterable[Scheduled], relations: Iterable[Relation]) -> None:
+        self._fragments = {s.id: s for s in fragments}
+        self._names = {r.id: tuple(c.name for c in r.columns) for r in relations}
+        self._known: dict[int, tuple[NamedColumn, ...]] = {}
+
+    def output(self, fragment: int) -> tuple[NamedColumn, ...]:
+        """The columns that a fragment puts out."""
+        if fragment not in self._known:
+            scheduled = self._fragments[fragment]
+            if (source := scheduled.source) is not None:
+                names = self._names[scheduled.relation_id]
+                row_id = NamedColumn(ROW_ID, scheduled.relation_id)
+                found: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), row_id)
+            else:
+                results = self.results(scheduled)
+                found = results[-1] if results else self.inputs(scheduled)[0]
+            self._known[fragment] = found
+        return self._known[fragment]
+
+    def inputs(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
+        """The columns of each of a fragment's inputs."""
+        return [tuple(self.output(feed.producer)[c] for c in feed.columns) for feed in scheduled.feeds]
+
+    def results(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
+        """The columns that each of a fragment's operators puts out."""
+        results: list[tuple[NamedColumn, ...]] = []
+        for operator in _operators(scheduled):
+            results.append(self._through(operator, self._given(scheduled, operator, results), scheduled.relation_id))
+        return results
+
+    def read_by(self, scheduled: Scheduled, operator: int) -> tuple[NamedColumn, ...]:
+        """The columns that an operator reads; of a join the left ones, then the right ones."""
+        return self._given(scheduled, _operators(scheduled)[operator], self.results(scheduled))
+
+    def _given(self, scheduled: Scheduled, operator: Operator, results: Sequence[tuple[NamedColumn, ...]]) -> tuple[NamedColumn, ...]:
+        inputs = self.inputs(scheduled)
+        return tuple(c for r in operator.inputs for c in (inputs[input_number(r)] if is_input(r) else results[r]))
+
+    def _through(self, operator: Operator, given: Sequence[NamedColumn], relation: int) -> tuple[NamedColumn, ...]:
+        own = self._names[relation]
+        columns: list[NamedColumn] = []
+        for origin in operator.node.lineage():
+            match origin:
+                case Passed(column):
+                    columns.append(given[column])
+                case Computed(text):
+                    columns.append(NamedColumn(in_names(text, given), computed=True))
+                case Own(column):
+                    columns.append(NamedColumn(own[column]) if column < len(own) else given[column])
+                case _:
+                    assert_never(origin)
+        return tuple(columns)
+
+
+def in_names(text: str, columns: Sequence[NamedColumn]) -> str:
+    """An expression's text with `c{i}` replaced by what column i holds."""
+
+    def name(match: re.Match[str]) -> str:
+        if match[1] is None or int(match[1]) >= len(columns):
+            return match[0]
+        column = columns[int(match[1])]
+        return f"({column.name})" if column.computed and " " in column.name else column.name or match[0]
+
+    return _COLUMN.sub(name, text)
+
+
+def _operators(scheduled: Scheduled) -> Sequence[Operator]:
+    return () if scheduled.fragment is None else scheduled.fragment.operators
