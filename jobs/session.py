@@ -26,9 +26,10 @@ from jobs.catalog.query import NotThereYetError, query_frame
 from jobs.catalog.statement_log import PendingCatalog, statement_text
 from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
 from jobs.driver.epoch import run_epoch
+from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.summary import EpochSummary, Progress
+from jobs.driver.summary import EpochSummary
 from jobs.plan.checks import check_statement
 from jobs.plan.definition import apply_statement
 from jobs.settings.process import clock_ms, open_meta, store_address
@@ -60,6 +61,7 @@ from statestore.meta.errors import NotInitialisedError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.open import open_object_store
+from statestore.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class Session:
             yield self._execute(statement.text, statement.place, base or Path.cwd())
 
     def flush(
-        self, interval: Interval | None = None, *, max_epoch_bytes: int = MAX_EPOCH_BYTES, progress: Progress = lambda _: None
+        self, interval: Interval | None = None, *, max_epoch_bytes: int = MAX_EPOCH_BYTES, progress: Progress = no_progress
     ) -> EpochSummary:
         """Run one epoch over everything that is new, commit and publish it; without effect when nothing is. An unfinished barrier is
         finished first, as that epoch.
@@ -146,7 +148,7 @@ class Session:
             return EpochSummary(version.epoch, version.id, {}, 0, 0, {})
         progress(f"barrier {barrier.epoch} after {barrier.prev_epoch}")
         summary = run_epoch(self._runner, self.meta, barrier, progress)
-        self.meta.publish(summary.epoch)
+        publish(self.meta, summary.epoch)
         return summary
 
     def query(self, sql: str, epoch: int | None = None, *, at: datetime | None = None) -> pa.Table:

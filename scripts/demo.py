@@ -29,10 +29,10 @@ import pyarrow.compute as pc
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from jobs.cli import table_text  # noqa: E402
 from jobs.session import Session  # noqa: E402
 from jobs.settings.pipeline import Pipeline, find_pipeline  # noqa: E402
 from jobs.settings.process import open_meta  # noqa: E402
+from jobs.shell.text_table import text_table  # noqa: E402
 from jobs.sql.script import split_script  # noqa: E402
 from pipelines.flights import load  # noqa: E402
 
@@ -129,7 +129,7 @@ def epoch_table(epochs: Sequence[EpochRow]) -> str:
         "view changes out": [e.rows_out for e in epochs],
         "DAG run, s": [round(e.seconds, 1) for e in epochs],
     }
-    return table_text(pa.table(columns))
+    return text_table(pa.table(columns))
 
 
 def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
@@ -153,7 +153,7 @@ def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
                 difference = difference_of(ours, truth)
                 all_equal &= difference is None
                 print(f"\n{view}: {ours.num_rows} rows, {'equal to Spark' if difference is None else f'NOT EQUAL: {difference}'}")
-                print(table_text((ours if order else in_order(ours)).slice(0, ROWS_SHOWN)))
+                print(text_table((ours if order else in_order(ours)).slice(0, ROWS_SHOWN)))
                 if ours.num_rows > ROWS_SHOWN:
                     print(f"… {ours.num_rows - ROWS_SHOWN} more")
     return all_equal

@@ -6,15 +6,16 @@ from zoneinfo import ZoneInfo
 
 from jobs.driver.barrier import MAX_EPOCH_BYTES
 from jobs.driver.runner import LevelRunner
-from jobs.driver.summary import EpochSummary, Progress
+from jobs.driver.summary import EpochSummary
 from jobs.driver.train import DEPTH, Train
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
 from statestore.meta.store import MetaStore
+from statestore.progress import Progress, no_progress
 
 
-def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: Progress = lambda _: None) -> EpochSummary:
+def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: Progress = no_progress) -> EpochSummary:
     """Run one barrier's epoch to its commit: a train of one.
 
     Args:
@@ -36,7 +37,7 @@ def advance(
     interval: Interval | None = None,
     max_epoch_bytes: int = MAX_EPOCH_BYTES,
     run: Mapping[str, str] | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = no_progress,
     in_flight: int = DEPTH,
 ) -> list[EpochSummary]:
     """Finish the open barrier, whoever's it is, then take in what waits, as a train of epochs, until nothing does.

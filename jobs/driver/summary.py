@@ -1,14 +1,12 @@
 """What an epoch did, for people and programs."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from jobs.plan.schedule import Schedule
 from jobs.wire.epoch_task import FragmentReport
 from statestore.meta.manifest import RowCounts, SealedManifest, StepSeconds
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from jobs.driver.held import Held
 from jobs.driver.leaves import taken_batches
 from jobs.driver.levels import in_order, run_levels, with_names
 from jobs.driver.runner import LevelRunner
-from jobs.driver.summary import EpochSummary, Progress, Timed, row_counts, step_seconds, summary_of
+from jobs.driver.summary import EpochSummary, Timed, row_counts, step_seconds, summary_of
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
 from statestore.hummock.sealed_batch import SealedBatch
@@ -37,6 +37,7 @@ from statestore.meta.manifest import RowCounts, SealedManifest, manifest_of
 from statestore.meta.pin import Pin
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, SstInfo
+from statestore.progress import Progress, no_progress
 
 DEPTH = 3  # epochs whose checkpoint may be under way at once
 KEEP = 2  # committed epochs that stay in memory before the train moves on to a newer version
@@ -99,7 +100,7 @@ class Train:
     """
 
     def __init__(
-        self, runner: LevelRunner, meta: MetaStore, depth: int = DEPTH, keep: int = KEEP, progress: Progress = lambda _: None
+        self, runner: LevelRunner, meta: MetaStore, depth: int = DEPTH, keep: int = KEEP, progress: Progress = no_progress
     ) -> None:
         """
         Args:

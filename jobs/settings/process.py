@@ -7,6 +7,7 @@ import socket
 import time
 from pathlib import Path
 
+from jobs.settings.logs import configure_logging
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 
@@ -29,5 +30,9 @@ def store_address(store: str) -> str:
 
 
 def open_meta(store: str) -> MetaStore:
-    """The meta store at a store's address, with this process as a new writer. Raises NotInitialisedError when it is first used."""
+    """The meta store at a store's address, with this process as a new writer; turns the process's log on, where it is asked for.
+
+    Raises: NotInitialisedError when the store is first used; BadLogLevelError.
+    """
+    configure_logging()
     return MetaStore(open_object_store(store_address(store)), new_writer(), clock_ms)

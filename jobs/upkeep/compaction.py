@@ -34,8 +34,7 @@ from statestore.meta.store import MetaStore
 from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
-
-Progress = Callable[[str], None]
+from statestore.progress import Progress, no_progress
 
 #: What became of a piece: its SSTs, or why there are none.
 Merged = list[SstInfo] | TussockError
@@ -89,7 +88,7 @@ def compact_round(
     tasks: int = 1,
     pieces: int = 1,
     lease_ms: int = LEASE_MS,
-    progress: Progress = lambda _: None,
+    progress: Progress = no_progress,
 ) -> list[TaskDone]:
     """One round: open what is due, merge, commit.
 
@@ -281,7 +280,7 @@ def compact(
     run: Runner | None = None,
     tasks: int = 1,
     pieces: int = 1,
-    progress: Progress = lambda _: None,
+    progress: Progress = no_progress,
 ) -> list[TaskDone]:
     """Rounds until nothing is due, or nothing gets on: all that is left was lost to others or failed.
 
@@ -305,7 +304,7 @@ def compact_with_spark(
     options: CompactionOptions | None = None,
     *,
     full: bool = False,
-    progress: Progress = lambda _: None,
+    progress: Progress = no_progress,
 ) -> list[TaskDone]:
     """Rounds until nothing is due, with the pieces of a round's tasks as Spark tasks. Raises as `compact` does."""
     slots = spark.sparkContext.defaultParallelism

@@ -6,7 +6,6 @@ what nobody can read or commit any more is removed. Safe beside epochs, compacti
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.settings.retention import Retention, duration_ms
@@ -14,8 +13,7 @@ from statestore.hummock.vacuum import VacuumReport, vacuum
 from statestore.meta.store import MetaStore
 from statestore.objectstore.base import ObjectInfo
 from statestore.objectstore.local import LocalObjectStore
-
-Progress = Callable[[str], None]
+from statestore.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Cleaning:
     temporary: tuple[ObjectInfo, ...]  # files that killed processes left in a local store
 
 
-def clean(meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = lambda _: None) -> Cleaning:
+def clean(meta: MetaStore, retention: Retention, *, dry_run: bool = False, progress: Progress = no_progress) -> Cleaning:
     """Apply retention and vacuum the store.
 
     Args:
@@ -50,7 +48,7 @@ def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
     return closed
 
 
-def sweep(meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = lambda _: None) -> Cleaning:
+def sweep(meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = no_progress) -> Cleaning:
     """Remove what is of no use with the floor where it is. `closed`: tasks that were closed before, for the report."""
     report = vacuum(meta, dry_run=dry_run, progress=progress)
     temporary = meta.objects.sweep_temporary(dry_run=dry_run) if isinstance(meta.objects, LocalObjectStore) else ()

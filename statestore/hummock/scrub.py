@@ -14,9 +14,10 @@ import xxhash
 from statestore.hummock.errors import DamagedSstError, show_key
 from statestore.hummock.sst_format import require_crc
 from statestore.hummock.sst_reader import SectionReader, SstReader
-from statestore.meta.log_check import DamagedObject, Progress, check_meta
+from statestore.meta.log_check import DamagedObject, check_meta
 from statestore.meta.version import HummockVersion, SectionInfo, SstInfo
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from statestore.progress import Progress, no_progress
 
 _DECODED = 64  # blocks decoded at a time
 
@@ -69,7 +70,7 @@ class ScrubReport:
         return {table_id: tuple(sorted(ranges, key=lambda lost: lost.first_key)) for table_id, ranges in sorted(hurt.items())}
 
 
-def scrub(objects: ObjectStore, progress: Progress = lambda _: None, threads: int = 2) -> ScrubReport:
+def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int = 2) -> ScrubReport:
     """Read the whole store and check every byte of it.
 
     Args:

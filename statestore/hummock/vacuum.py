@@ -12,7 +12,7 @@ What readers may still fetch though the newest version does not name it:
     what compactions took out since the committed epoch, while a barrier stands on that epoch: its run reads some version in between.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from statestore.meta.names import DATA, MANIFESTS, SNAPSHOTS, number_in, origin_of
@@ -20,12 +20,11 @@ from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.meta.version_log import SNAPSHOT_EVERY
 from statestore.objectstore.base import ObjectInfo
+from statestore.progress import Progress, no_progress
 
 _BATCH = 1000  # names a delete request takes
 RECENT_SNAPSHOTS = 8  # that stay, the newest ones
 SPARSE_SNAPSHOTS = 64 * SNAPSHOT_EVERY  # older ones stay at multiples of this, so that any past version replays at most so many deltas
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class VacuumReport:
         return sum(found.size for found in self.garbage)
 
 
-def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = lambda _: None) -> VacuumReport:
+def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_progress) -> VacuumReport:
     """Remove what no reader can need and nobody can commit.
 
     Raise the floor first (`MetaStore.retain`) and let compaction drop what is below it, or little will be found.

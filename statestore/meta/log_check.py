@@ -5,7 +5,7 @@ goes on from the next snapshot that is whole, so that one lost delta costs the v
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -39,12 +39,12 @@ from statestore.meta.settings import initial_version, read_settings
 from statestore.meta.statement_log import LogEntry
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from statestore.progress import Progress, no_progress
 
 _THREADS = 16
 _CHUNK = 2048  # objects read ahead
 _PAYLOAD = re.compile(rb"meta/payload/[0-9a-f]{32}")
 
-Progress = Callable[[str], None]
 Document = TypeVar("Document", bound=msgspec.Struct)
 Read = bytes | DamagedError | InputError  # an object's bytes, or why there are none
 
@@ -78,7 +78,7 @@ class MetaReport:
         self.damages.append(DamagedObject(name, isinstance(err, ObjectNotFoundError), str(err), cost))
 
 
-def check_meta(objects: ObjectStore, progress: Progress = lambda _: None) -> MetaReport:
+def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaReport:
     """Read all of meta/. Raises errors of the object store, nothing else: damage is what it reports.
 
     Cost: LISTs, and a GET for each object there.

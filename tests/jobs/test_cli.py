@@ -18,28 +18,7 @@ from pyspark.sql import SparkSession
 from jobs import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = (
-    "init",
-    "apply",
-    "epoch",
-    "query",
-    "explain",
-    "show",
-    "inspect",
-    "inspect versions",
-    "inspect ssts",
-    "inspect rows",
-    "barrier",
-    "barrier show",
-    "barrier abandon",
-    "compact",
-    "vacuum",
-    "scrub",
-    "pin",
-    "pin add",
-    "pin list",
-    "pin remove",
-)
+COMMANDS = tuple(command.name for command in cli.COMMANDS)
 
 
 @dataclass(frozen=True)
@@ -118,6 +97,9 @@ def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession
     for step in ("starting Spark", "barrier ", "running 3 fragments in 2 levels", "sealed", "committed version", "published epoch"):
         assert step in one_day.out
     assert "  people" in one_day.out
+    first_epoch = next(
+        line.split()[1].rstrip(":") for line in one_day.out.splitlines() if line.startswith("epoch ") and " version " in line
+    )
     rows = tussock("query", "--pipeline", "days", "SELECT who, clicks FROM people ORDER BY who")
     assert rows.out == "who  clicks\nann       2\nbob       1\n"
 
@@ -134,6 +116,12 @@ def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession
     assert tussock("explain", "--pipeline", "days").out == tussock("explain", "--pipeline", "days", "people").out
     assert "people  view    who string, clicks bigint" in tussock("show", "--pipeline", "days").out
     assert tussock("inspect", "versions", "--pipeline", "days").out.count("\n") >= 5
+    epochs = tussock("inspect", "epochs", "--pipeline", "days", "--rows").out
+    assert [line.split()[0] for line in epochs.splitlines() if "relation" in line] == [first_epoch]
+    assert (epochs.count("clicks  3 in  3 out"), epochs.count("people  2 in  2 out")) == (1, 1)
+    sources = tussock("inspect", "sources", "--pipeline", "days").out.splitlines()
+    assert sources[1].split()[:3] == ["clicks", "parquet", "2"]
+    assert "sorted runs" in tussock("inspect", "levels", "--pipeline", "days").out
     assert "people" in tussock("inspect", "rows", "--pipeline", "days").out
     assert sorted(tussock("inspect", "rows", "--pipeline", "days", "people").out.split()) == ["2", "2", "ann", "bob", "c0", "c1"]
     assert "rows#" in tussock("inspect", "ssts", "--pipeline", "days").out
@@ -141,9 +129,7 @@ def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession
 
 
 @pytest.mark.spark
-def test_sql_may_come_from_standard_input(
-    tussock: Tussock, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sql_may_come_from_standard_input(tussock: Tussock, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "script.sql").write_text("-- nothing stored is read\nSELECT 1 + 1 AS two;\nSELECT NULL AS nothing;")
     tussock("init", "--store", "s")
     with (tmp_path / "script.sql").open() as script:
@@ -298,7 +284,7 @@ def test_something_unexpected_is_told_in_one_line_and_how_to_see_more(
     def broken(_: object) -> None:
         raise RuntimeError("the moon is out\nand so on")
 
-    monkeypatch.setitem(cli._RUNS, "show", broken)
+    monkeypatch.setattr("jobs.shell.command.open_meta", broken)
     answer = tussock("show", "--store", "s")
     failed(answer, "RuntimeError: the moon is out", "TUSSOCK_DEBUG=1")
     assert answer.err.count("\n") == 1

@@ -1,0 +1,186 @@
+"""`tussock compact`, `vacuum`, `scrub` and `pin`: a store is kept small and whole, and old epochs readable for who asks."""
+
+import argparse
+import sys
+from datetime import UTC, datetime
+
+from jobs.settings.retention import Retention, duration_ms
+from jobs.shell.command import Command, chosen_meta, chosen_pipeline
+from jobs.upkeep.compaction import add_arguments as add_compaction_arguments
+from jobs.upkeep.compaction import run_compact
+from jobs.upkeep.vacuum import add_arguments as add_vacuum_arguments
+from jobs.upkeep.vacuum import run_vacuum
+from statestore.errors import DamagedError, InputError
+from statestore.hummock.scrub import LostRange, ScrubReport, scrub
+from statestore.meta.epoch import epoch_ms
+from statestore.meta.pin import Pin
+
+_SHOWN = 20  # ranges of an SST that are listed one by one
+
+
+class StoreDamagedError(DamagedError):
+    """A scrub found damage."""
+
+    def __init__(self, objects: int) -> None:
+        super().__init__(objects)
+        self.objects = objects
+
+    def __str__(self) -> str:
+        return f"{self.objects} objects are damaged or missing, as listed; restore them from a copy of the bucket, then scrub again"
+
+
+class NoSuchPinError(InputError):
+    """No pin has this name."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"no pin is held by {self.found!r}; `tussock pin list` shows those there are"
+
+
+def _scrub(chosen: argparse.Namespace) -> None:
+    """Raises StoreDamagedError after the report, so that the exit code says it."""
+    report = scrub(chosen_meta(chosen).objects, lambda line: print(line, file=sys.stderr, flush=True), chosen.threads)
+    print(show_scrub(report))
+    if not report.whole:
+        raise StoreDamagedError(len(report.meta) + len(report.ssts))
+
+
+def show_scrub(report: ScrubReport) -> str:
+    """What a scrub found: each damaged object, whose rows that costs, and what can still be read."""
+    lines = [f"{'missing' if found.missing else 'damaged'}: {found.name}: {found.detail}\n  {found.cost}" for found in report.meta]
+    for sst in report.ssts:
+        lines.append(f"{'missing' if sst.missing else 'damaged'}: {sst.name} (level {sst.level})")
+        lines += [f"  {lost}" for lost in sst.lost[:_SHOWN]]
+        lines += [f"  and {len(sst.lost) - _SHOWN} more ranges"] if len(sst.lost) > _SHOWN else []
+    if report.version is not None:
+        names = {t.table_id: f"{r.name} ({t.name})" for r in report.version.catalog.relations for t in r.state_tables}
+        hurt = report.hurt_tables()
+        for table_id, ranges in hurt.items():
+            lines.append(f"table {table_id}, {names.get(table_id, 'of no relation')}: {_lost(ranges)}; all other keys of it can be read")
+        held = {s.table_id for level in report.version.levels for sst in level for s in sst.sections}
+        lines.append(f"newest readable version {report.version.id}, epoch {report.version.epoch}: {len(held - set(hurt))} tables are whole")
+    lines.append(f"read {report.objects:,} objects, {report.bytes:,} bytes: {'no damage' if report.whole else 'damage as listed'}")
+    return "\n".join(lines)
+
+
+def _pin_add(chosen: argparse.Namespace) -> None:
+    meta = chosen_meta(chosen)
+    epoch = meta.latest().published if chosen.epoch is None else chosen.epoch
+    print(show_pin(meta.pin(epoch, duration_ms(chosen.span))))
+
+
+def _pin_list(chosen: argparse.Namespace) -> None:
+    pins = chosen_meta(chosen).pins()
+    print("\n".join(map(show_pin, pins)) if pins else "no pins")
+
+
+def _pin_remove(chosen: argparse.Namespace) -> None:
+    meta = chosen_meta(chosen)
+    held = [pin for pin in meta.pins() if pin.holder == chosen.holder]
+    if not held:
+        raise NoSuchPinError(chosen.holder)
+    for pin in held:
+        meta.unpin(pin)
+    print(f"removed {len(held)} pins of {chosen.holder}")
+
+
+def show_pin(pin: Pin) -> str:
+    """One line."""
+    began, ends = _moment(epoch_ms(pin.epoch)), _moment(pin.expires_ms)
+    return f"epoch {pin.epoch} of {began}, on version {pin.version}, until {ends}, held by {pin.holder}"
+
+
+def _lost(ranges: tuple[LostRange, ...]) -> str:
+    rows = sum(lost.rows for lost in ranges)
+    return f"{len(ranges)} range{'s' if len(ranges) > 1 else ''} of keys cannot be read, {rows:,} rows at most"
+
+
+def _moment(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") + " UTC"
+
+
+def _compact(chosen: argparse.Namespace) -> None:
+    run_compact(chosen_meta(chosen), chosen)
+
+
+def _vacuum(chosen: argparse.Namespace) -> None:
+    pipeline = chosen_pipeline(chosen)
+    run_vacuum(chosen_meta(chosen), chosen, Retention() if pipeline is None else pipeline.upkeep.retention)
+
+
+def _scrub_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="SSTs read at once, each held in memory (default 2)")
+
+
+def _pin_add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--epoch", type=int, metavar="E", help="this epoch instead of the published one")
+    parser.add_argument("--for", dest="span", default="7d", metavar="SPAN", help="how long, such as 36h or 7d (default 7d)")
+
+
+def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("holder", metavar="HOLDER", help="as `tussock pin list` shows it")
+
+
+COMMANDS = (
+    Command(
+        "compact",
+        "merge what epochs wrote, so that reads touch few objects",
+        "Runs the compaction tasks that are due, one after another, then prints the levels and what they cost. Old versions of "
+        "rows that no reader can name go, and rows of dropped tables. Safe at any time, alongside epochs, readers, vacuums and "
+        "other compactors.",
+        ("tussock compact --store ./demo --dry-run", "tussock compact --store ./demo"),
+        _compact,
+        add_compaction_arguments,
+    ),
+    Command(
+        "vacuum",
+        "let go of old epochs and remove objects that are of no use",
+        "Epochs that neither option keeps can no longer be read; for a pipeline, pipeline.toml has the defaults. Objects that no "
+        "reader can need any more, and that nobody can commit, are removed. Safe at any time, alongside epochs, compactions, "
+        "readers and other vacuums.",
+        ("tussock vacuum --store ./demo --dry-run", "tussock vacuum --store ./demo --keep 7d --keep-epochs 10"),
+        _vacuum,
+        add_vacuum_arguments,
+    ),
+    Command(
+        "scrub",
+        "read the whole store and name what is damaged or missing",
+        "Checks every byte: the log, its snapshots, and all SSTs in use. Lists the tables and keys that damage costs, and what "
+        "can still be read. Changes nothing. Exit code 1 where there is damage.",
+        ("tussock scrub --store ./demo",),
+        _scrub,
+        _scrub_arguments,
+    ),
+    Command(
+        "pin",
+        "keep an old epoch readable",
+        "A pin holds an epoch's rows against vacuum until the pin is removed, or its time is over and a vacuum runs.",
+        ("tussock pin list --store ./demo",),
+    ),
+    Command(
+        "pin add",
+        "hold the published epoch, or another one that can be read",
+        "The line it prints ends in the pin's holder, which `tussock pin remove` takes.",
+        ("tussock pin add --store ./demo --for 30d",),
+        _pin_add,
+        _pin_add_arguments,
+    ),
+    Command(
+        "pin list",
+        "the pins there are, those of running readers included",
+        "With the epoch each holds, and until when.",
+        ("tussock pin list --store ./demo",),
+        _pin_list,
+    ),
+    Command(
+        "pin remove",
+        "let go of a pin",
+        "The epoch can still be read until a vacuum runs.",
+        ("tussock pin remove --store ./demo host-4711-0a1b2c3d4e5f/0",),
+        _pin_remove,
+        _pin_remove_arguments,
+    ),
+)

@@ -1,0 +1,99 @@
+"""Commands of `tussock`: each is one object with its name, help, arguments and function; the parser is made from the list of them."""
+
+import argparse
+import os
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.settings.pipeline import Pipeline, find_pipeline
+from jobs.settings.process import open_meta, store_address
+from statestore.errors import InputError
+from statestore.meta.store import MetaStore
+
+Run = Callable[[argparse.Namespace], None]
+
+_WIDTH = 100  # of help texts, where the terminal is as wide
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command, or a group of commands whose names begin with its own."""
+
+    name: str  # `epoch`, `inspect rows`
+    first: str  # a phrase for the list of commands
+    more: str  # sentences for its own help
+    examples: tuple[str, ...]
+    run: Run | None = None  # None: a group
+    arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
+    names_store: bool = True  # it takes --store and --pipeline
+
+
+class WhichStoreError(InputError):
+    """No store was named."""
+
+    def __str__(self) -> str:
+        return "which store? Say --store URI or --pipeline NAME, or set TUSSOCK_STORE."
+
+
+def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> argparse.ArgumentParser:
+    """The parser of the command line. What it parses carries `run`, the function of the chosen command.
+
+    Requires: a group stands before its commands.
+    """
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("tussock", description=overview, epilog=epilog, formatter_class=raw)
+    groups = {"": parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
+    width = min(_WIDTH, shutil.get_terminal_size().columns - 2)
+    for command in commands:
+        group, _, word = command.name.rpartition(" ")
+        added = groups[group].add_parser(
+            word,
+            help=command.first,
+            description=f"{command.first[0].upper()}{command.first[1:]}.\n\n{textwrap.fill(command.more, width)}",
+            epilog="examples:\n" + "\n".join(f"  {line}" for line in command.examples),
+            formatter_class=raw,
+        )
+        if command.run is None:
+            groups[command.name] = added.add_subparsers(title="what", metavar="WHAT", required=True)
+            continue
+        added.set_defaults(run=command.run)
+        command.arguments(added)
+        if command.names_store:
+            where = added.add_mutually_exclusive_group()
+            where.add_argument("--store", metavar="URI", help="the store's address (default: $TUSSOCK_STORE)")
+            where.add_argument("--pipeline", metavar="NAME", help="the pipeline whose store it is")
+    return parser
+
+
+def chosen_pipeline(chosen: argparse.Namespace) -> Pipeline | None:
+    """The pipeline that the command line names; None: it names none. Raises PipelineError."""
+    return find_pipeline(chosen.pipeline, pipelines_folder()) if chosen.pipeline else None
+
+
+def pipelines_folder() -> Path:
+    """Where pipelines are looked for."""
+    return Path(os.environ.get("TUSSOCK_PIPELINES") or "pipelines")
+
+
+def chosen_store(chosen: argparse.Namespace) -> str:
+    """The address of the store that the command line or the environment names. Raises WhichStoreError, PipelineError."""
+    pipeline = chosen_pipeline(chosen)
+    address = pipeline.store if pipeline is not None else chosen.store or os.environ.get("TUSSOCK_STORE")
+    if not address:
+        raise WhichStoreError
+    return store_address(address)
+
+
+def chosen_meta(chosen: argparse.Namespace) -> MetaStore:
+    """That store, opened. Raises NotInitialisedError, as `chosen_store` does."""
+    meta = open_meta(chosen_store(chosen))
+    _ = meta.settings  # a store that is not there is an error here, before anything is done
+    return meta
+
+
+def say(line: str) -> None:
+    """Print a step of long work at once."""
+    print(line, flush=True)

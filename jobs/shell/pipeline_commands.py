@@ -1,0 +1,122 @@
+"""`tussock init`, `apply` and `epoch`: a store is made, a pipeline's statements enter its log, and its views advance."""
+
+import argparse
+
+from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
+from jobs.driver.epoch import advance, interval_of
+from jobs.driver.publish import publish
+from jobs.driver.spark_runner import SparkRunner
+from jobs.driver.summary import EpochSummary, show_summary
+from jobs.driver.train import DEPTH
+from jobs.session import Session
+from jobs.settings.pipeline import find_pipeline
+from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
+from jobs.spark import spark_session
+from statestore.errors import InputError
+from statestore.meta.errors import AlreadyInitialisedError
+from statestore.meta.store import MetaStore
+from statestore.objectstore.base import BadObjectNameError
+from statestore.objectstore.open import open_object_store
+
+
+def _init(chosen: argparse.Namespace) -> None:
+    store = chosen_store(chosen)
+    try:
+        settings = MetaStore.init(open_object_store(store), vnode_count=chosen.vnodes, units=chosen.units, time_zone=chosen.time_zone)
+    except BadObjectNameError as err:  # part of the way there is a file
+        err.add_note(f"{store} cannot be made a directory")
+        raise
+    print(f"created {store}: {settings}, {chosen.units} parallel units")
+
+
+def _init_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vnodes", type=int, default=256, metavar="N", help="virtual nodes, a power of two, for good (default 256)")
+    parser.add_argument("--units", type=int, default=2, metavar="N", help="parallel units to start with (default 2)")
+    parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, for good (default UTC)")
+
+
+def _apply(chosen: argparse.Namespace) -> None:
+    pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
+    try:
+        MetaStore.init(
+            open_object_store(pipeline.store), vnode_count=pipeline.epoch.vnodes, units=pipeline.epoch.units, time_zone=pipeline.time_zone
+        )
+        print(f"created {pipeline.store}")
+    except AlreadyInitialisedError:
+        pass
+    say("starting Spark")
+    with spark_session(f"tussock apply {pipeline.name}", pipeline.spark) as spark, Session(pipeline.store, spark, create=False) as session:
+        for path, script in pipeline.scripts():
+            print(f"{path.name}")
+            try:
+                for answer in session.run(script, base=path.parent):
+                    print(f"  {answer.message}", flush=True)
+            except InputError as err:
+                err.add_note(f"in {path}")
+                raise
+
+
+def _apply_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
+
+
+def _epoch(chosen: argparse.Namespace) -> None:
+    pipeline = chosen_pipeline(chosen)
+    meta = chosen_meta(chosen)
+    interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
+    max_bytes = MAX_EPOCH_BYTES if pipeline is None else pipeline.epoch.max_bytes
+    in_flight = DEPTH if pipeline is None else pipeline.epoch.in_flight
+    done: list[EpochSummary] = []
+    if inject(meta, interval, max_bytes) is not None:  # nothing to do should not cost a JVM
+        say("starting Spark")
+        with spark_session("tussock epoch", pipeline.spark if pipeline is not None else {}) as spark:
+            done = advance(SparkRunner(spark), meta, interval, max_bytes, progress=say, in_flight=in_flight)
+    for summary in done:
+        print(show_summary(summary))
+    version = meta.latest()
+    if not chosen.hold and version.epoch > version.published:
+        publish(meta, version.epoch)
+        print(f"published epoch {version.epoch}")
+    elif not done:
+        print(f"nothing waits; the store is at epoch {version.epoch}")
+
+
+def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
+    interval = "of sources with {start:…} or {end:…} in their path, only this data interval's files (ISO 8601)"
+    parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
+    parser.add_argument("--hold", action="store_true", help="commit without publishing: readers go on seeing the epoch before")
+
+
+COMMANDS = (
+    Command(
+        "init",
+        "create an empty store",
+        "In a directory that need not exist yet, or below a prefix of a bucket whose server honours conditional writes.",
+        (
+            "tussock init --store ./demo",
+            "tussock init --store 's3://bucket/demo?endpoint=http://localhost:9000&path_style=true' --units 8",
+        ),
+        _init,
+        _init_arguments,
+    ),
+    Command(
+        "apply",
+        "run a pipeline's SQL files against its store",
+        "The store is made where there is none. Every statement enters the log and takes effect with the next epoch; files whose "
+        "statements say IF NOT EXISTS can be applied again. A pipeline is a folder below pipelines/ with a pipeline.toml.",
+        ("tussock apply flights", "tussock epoch --pipeline flights"),
+        _apply,
+        _apply_arguments,
+        names_store=False,
+    ),
+    Command(
+        "epoch",
+        "advance all views over what waits, commit, publish",
+        "New statements in the log and new files of the sources are taken in; with a limit on an epoch's bytes they may take "
+        "several epochs. An epoch that another run began and did not finish is finished first. The command can be stopped at any "
+        "point and started twice: nothing is visible before it is committed.",
+        ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
+        _epoch,
+        _epoch_arguments,
+    ),
+)
