@@ -1,4 +1,4 @@
-"""The embedded face: SQL in, Arrow out.
+"""The embedded face: SQL or Arrow in, Arrow out.
 
     with Session(store="my-store") as session:
         session.execute("CREATE TABLE orders (id bigint, shop int, amount double, PRIMARY KEY (id))")
@@ -8,39 +8,36 @@
         print(session.query("SELECT * FROM by_shop"))
 
 Statements are durable when `execute` returns and take effect with the next epoch; `flush` runs one.
+
+Spark binds SQL, so the first statement or query starts a JVM. `insert` and `read` need no SQL, and `flush` runs an epoch that takes in
+little in this process: a session that does no more than these starts no JVM, and does not even import Spark.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
+from jobs.catalog.insert import rows_for_table
 from jobs.catalog.moment import BadMomentError, epoch_at
-from jobs.catalog.query import NotThereYetError, query_frame
+from jobs.catalog.read import NotThereYetError, read_relation, relation_at, warn_of_pause
 from jobs.catalog.statement_log import PendingCatalog, statement_text
 from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
 from jobs.driver.epoch import run_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
-from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.summary import EpochSummary
-from jobs.plan.checks import check_statement
-from jobs.plan.definition import apply_statement
+from jobs.plan.definition import UnknownRelationError, apply_statement, find
 from jobs.settings.process import clock_ms, open_meta, store_address
 from jobs.shell.show import explain, show
-from jobs.shell.spark_errors import spark_errors_as_ours
 from jobs.sources.describe import described, placed
 from jobs.sources.listing import Interval
-from jobs.spark import build_spark
-from jobs.sql.binder import Binder
-from jobs.sql.dml import rows_to_insert
-from jobs.sql.errors import NoRelationError, SqlError
 from jobs.sql.logical import Place
 from jobs.sql.script import split_script
 from jobs.sql.source_text import SourceText
@@ -56,12 +53,18 @@ from jobs.sql.statements import (
     Statement,
     Update,
 )
+from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.errors import NotInitialisedError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.open import open_object_store
 from statestore.progress import Progress, no_progress
+
+if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.sql.binder import Binder
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Session:
     def __init__(
         self,
         store: str,
-        spark: SparkSession | None = None,
+        spark: "SparkSession | None" = None,
         *,
         create: bool = True,
         units: int = 2,
@@ -103,16 +106,18 @@ class Session:
         self.meta = open_meta(store)
         self.time_zone = self.meta.settings.time_zone
         self._spark = spark
-        self._owned = spark is None and SparkSession.getActiveSession() is None
+        self._owned = spark is None and _active_spark() is None
         self._runner = self._runner_of(runner)
         self._binder: Binder | None = None
         self._statements = 0
         self._pending = PendingCatalog(self.meta)
 
     @property
-    def spark(self) -> SparkSession:
+    def spark(self) -> "SparkSession":
         """The Spark session."""
         if self._spark is None:
+            from jobs.spark import build_spark
+
             self._spark = build_spark()
         return self._spark
 
@@ -169,12 +174,54 @@ class Session:
             epoch = epoch_at(version, at, self.time_zone, clock_ms())
         return self._select(sql, Place(1, 1), version.published if epoch is None else epoch)
 
+    def insert(self, table: str, rows: pa.Table) -> Answer:
+        """Insert rows, as INSERT would: a row whose key exists replaces it. Durable when it returns; takes effect with the next epoch.
+
+        Args:
+            rows: columns by name, whatever their letters' case; those of the table that are missing become NULL. Types are the table's, or
+                ones that are cast to them without loss.
+
+        Raises: UnknownRelationError; UnfitRowsError, NullKeyError, and nothing was inserted.
+        """
+        catalog = self._pending.at(self.meta.latest())
+        relation = find(catalog, table, "table")
+        statement = self._insert(relation.name, rows_for_table(relation, rows))
+        return self._log(f"insert into {relation.name}", statement)
+
+    def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> pa.Table:
+        """The rows of a view or table, without SQL.
+
+        Args:
+            columns: names, in the order wanted; all when None.
+            epoch: the published one when None.
+
+        Returns: (rows, columns), in no particular order of rows.
+
+        Warns: PausedViewWarning for a view that stays at the rows it had when it was paused.
+        Raises: UnknownRelationError, NotThereYetError, UnknownColumnError; NoStoredRowsError for a source; EpochNotCommittedError,
+            EpochExpiredError.
+        """
+        at = self.meta.latest().published if epoch is None else epoch
+        with self.meta.reading(at) as version:
+            try:
+                found = relation_at(version, at, relation)
+            except UnknownRelationError as err:
+                self._refuse_if_late(relation, at, version, err)
+                raise
+            warn_of_pause(found, at)
+            return read_relation(self.meta.objects, version, found, at, columns)
+
     def _runner_of(self, runner: Literal["auto", "spark", "local"] | LevelRunner) -> LevelRunner:
+        def on_spark() -> LevelRunner:
+            from jobs.driver.spark_runner import SparkRunner
+
+            return SparkRunner(self.spark)
+
         match runner:
             case "auto":
-                return AutoRunner(lambda: SparkRunner(self.spark), lambda: self._spark is not None or not self._owned)
+                return AutoRunner(on_spark, lambda: self._spark is not None or _active_spark() is not None)
             case "spark":
-                return AutoRunner(lambda: SparkRunner(self.spark), lambda: True)
+                return AutoRunner(on_spark, lambda: True)
             case "local":
                 return LocalRunner()
             case _:
@@ -211,6 +258,9 @@ class Session:
             case BoundInsert():
                 return self._append(catalog, text, self._insert(bound.table, bound.rows))
             case BoundInsertSelect():
+                from jobs.shell.spark_errors import spark_errors_as_ours
+                from jobs.sql.dml import rows_to_insert
+
                 with spark_errors_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
                     selected = self._frame(bound.select, bound.relations, pinned, version.epoch)
                     rows = rows_to_insert(selected, bound)
@@ -227,16 +277,23 @@ class Session:
         return Insert(table, rows.num_rows, self.meta.put_payload(sink.getvalue().to_pybytes()))
 
     def _append(self, catalog: Catalog, text: str, statement: Statement) -> Answer:
+        from jobs.plan.checks import check_statement
+
         check_statement(statement)  # what could not be maintained or applied never enters the log
         after = apply_statement(catalog, statement, self.meta.latest().epoch + 1)
         if after == catalog and not isinstance(statement, Insert | Update | Delete):  # IF [NOT] EXISTS
             return Answer(text, f"nothing to do: {statement_text(statement)}")
+        return self._log(text, statement)
+
+    def _log(self, text: str, statement: Statement) -> Answer:
         self._statements += 1
         position = self.meta.append_log(f"{self.meta.writer}/{self._statements}", msgspec.json.encode(statement))
         return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch")
 
-    def _bind_to(self, relations: tuple[Relation, ...]) -> Binder:
+    def _bind_to(self, relations: tuple[Relation, ...]) -> "Binder":
         if self._binder is None:
+            from jobs.sql.binder import Binder
+
             self._binder = Binder(self.spark, relations, self.time_zone)
         else:
             self._binder.set_relations(relations)
@@ -247,25 +304,43 @@ class Session:
             return self._answer(text, place, version, epoch)
 
     def _answer(self, text: str, place: Place, version: HummockVersion, epoch: int) -> pa.Table:
+        from jobs.shell.spark_errors import spark_errors_as_ours
+        from jobs.sql.errors import NoRelationError, SqlError
+
         try:
             bound = self._bind_to(version.catalog.at(epoch)).bind(text, place)
         except NoRelationError as err:
-            known = {r.name: r for r in self._pending.at(version).live()}
-            if (later := known.get(err.name.strip("`").lower())) is None:
-                raise
-            raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from err
+            self._refuse_if_late(err.name.strip("`"), epoch, version, err)
+            raise
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
         with spark_errors_as_ours(SourceText(text, place)):
             return self._frame(bound.sql, bound.relations, version, epoch).toArrow()
 
-    def _frame(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> DataFrame:
+    def _refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
+        """Raises NotThereYetError for a relation that a later epoch holds, or will hold."""
+        known = {r.name: r for r in self._pending.at(version).live()}
+        if (later := known.get(name.lower())) is not None:
+            raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from unknown
+
+    def _frame(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> "DataFrame":
+        from jobs.catalog.query import query_frame
+
         return query_frame(self.spark, self.meta.objects.uri, version, epoch, sql, relations, self.time_zone)
 
 
 def _with_columns(catalog: Catalog, source: CreateSource) -> CreateSource:
     """The source with its columns; where one of its name exists they are not looked for: IF NOT EXISTS must not need the files."""
     return source if any(r.name == source.name for r in catalog.live()) else described(source)
+
+
+def _active_spark() -> "SparkSession | None":
+    """The active Spark session; none where nobody has imported Spark."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
 
 
 def _exists(store: str) -> bool:

@@ -1,11 +1,11 @@
 """Readers: a relation's rows at a committed epoch as a Spark DataFrame, partitioned by vnode, or as Arrow batches in this process."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from jobs.plan.definition import output_of
 from jobs.wire.failure import carried_by_spark
@@ -18,6 +18,9 @@ from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
 from statestore.table.storage_table import StorageTable
+
+if TYPE_CHECKING:  # who reads in this process needs no Spark
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class NoStoredRowsError(InputError):
@@ -67,7 +70,7 @@ def scan_relation(
         yield rows.rename_columns(names)
 
 
-def relation_frame(spark: SparkSession, store_uri: str, version: HummockVersion, relation: Relation, epoch: int) -> DataFrame:
+def relation_frame(spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int) -> "DataFrame":
     """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from jobs.catalog.moment import moment_of
-from jobs.catalog.query import PausedViewWarning
+from jobs.catalog.read import PausedViewWarning
 from jobs.catalog.statement_log import pending_catalog
 from jobs.plan.definition import find
 from jobs.plan.explain import explain_relation

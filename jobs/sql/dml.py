@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
@@ -11,27 +10,13 @@ from jobs.sql.catalyst import bind_projection
 from jobs.sql.errors import SqlError, sql_error, translated
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.grammar import Cursor
+from jobs.sql.key_columns import require_keys
 from jobs.sql.logical import Expr, Field, Literal
 from jobs.sql.sandbox import Sandbox, items, key_of_table
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import BoundInsert, BoundInsertSelect, Delete, Update
-from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 from statestore.types import arrow_type
-
-
-class NullKeyError(InputError):
-    """A row to insert has NULL in its primary key."""
-
-    def __init__(self, table: str, column: str, row: int, rows: int) -> None:
-        super().__init__(table, column, row, rows)
-        self.table, self.column, self.row, self.rows = table, column, row, rows
-
-    def __str__(self) -> str:
-        return (
-            f"row {self.row} of {self.rows} has NULL in column {self.column!r}, which is part of the primary key of table {self.table!r}. "
-            "Nothing was inserted; give it a value or leave the row out."
-        )
 
 
 def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInsertSelect:
@@ -103,10 +88,7 @@ def rows_to_insert(frame: DataFrame, into: BoundInsertSelect) -> pa.Table:
     ).toArrow()
     schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in into.fields])
     rows = pa.Table.from_arrays([c.cast(f.type) for c, f in zip(found.columns, schema, strict=True)], schema=schema)
-    for column in into.key:
-        if rows.column(column).null_count:
-            row = pc.index(pc.is_null(rows.column(column)), True).as_py()
-            raise NullKeyError(into.table, into.fields[column].name, row + 1, rows.num_rows)
+    require_keys(into.table, [f.name for f in into.fields], into.key, rows)
     return rows
 
 

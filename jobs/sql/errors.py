@@ -4,12 +4,14 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING
 
 from jobs.sql.logical import Place
 from jobs.sql.source_text import SourceText
 from statestore.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
 
 # Spark's places come in one of these shapes; lines count from 1, columns from 0 but in the third, of expressions that raised
 _PLACES = (
@@ -65,7 +67,7 @@ def sql_error(source: SourceText, offset: int, reason: str) -> SqlError:
     return SqlError(reason, source.place(offset), source.caret(offset))
 
 
-def from_spark(error: PySparkException, source: SourceText) -> SqlError:
+def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
     """Spark's parse, analysis or evaluation error as a SqlError: the first paragraph of its message and its place in `source`."""
     text = str(error).strip()
     head = re.split(r"\n\s*== SQL|\n\s*JVM stacktrace|;\n", text, maxsplit=1)[0].strip()
@@ -86,6 +88,8 @@ def from_spark(error: PySparkException, source: SourceText) -> SqlError:
 @contextmanager
 def translated(source: SourceText) -> Iterator[None]:
     """Turns what Spark raises inside into SqlError. Spark's Python side also prints such errors with their JVM stack: silenced here."""
+    from pyspark.errors import PySparkException
+
     logger = logging.getLogger("SQLQueryContextLogger")
     was_disabled, logger.disabled = logger.disabled, True
     try:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
-from jobs.catalog.query import PausedViewWarning
+from jobs.catalog.read import PausedViewWarning
 from jobs.driver.epoch import advance
 from jobs.driver.row_names import ViewRowError
 from jobs.plan.definition import PausedViewError

@@ -17,8 +17,8 @@ from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.plan.definition import RelationExistsError, RelationInUseError, UnknownRelationError
 from jobs.session import Session
 from jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, MissingPathError, SchemaMismatchError, UnreadableFileError
-from jobs.sql.dml import NullKeyError
 from jobs.sql.errors import NoRelationError, SqlError, UnsupportedQueryError
+from jobs.sql.key_columns import NullKeyError
 from jobs.sql.schema import UnreadableSchemaError
 from statestore.errors import DamagedError, InputError, TussockError
 from statestore.hummock.errors import DamagedSstError, MissingSstError

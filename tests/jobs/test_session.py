@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.catalog.moment import BadMomentError
-from jobs.catalog.query import NotThereYetError
+from jobs.catalog.read import NotThereYetError
 from jobs.catalog.reader import NoStoredRowsError
 from jobs.driver.summary import EpochSummary
 from jobs.session import Session

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
-from jobs.catalog.query import PausedViewWarning
+from jobs.catalog.read import PausedViewWarning
 from jobs.catalog.reader import scan_relation
 from jobs.session import Session
 from statestore.types import arrow_type

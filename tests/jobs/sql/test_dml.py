@@ -11,8 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jobs.sql.binder import Binder
-from jobs.sql.dml import NullKeyError, rows_to_insert
+from jobs.sql.dml import rows_to_insert
 from jobs.sql.errors import SqlError
+from jobs.sql.key_columns import NullKeyError
 from jobs.sql.statements import BoundInsert, BoundInsertSelect
 from tests.jobs.sql.conftest import ACCOUNTS
 

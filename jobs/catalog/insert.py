@@ -1,0 +1,101 @@
+"""Rows for a table, checked and cast without SQL: what INSERT stores of them, or an error that names the column."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from jobs.plan.definition import TableDefinition, definition_of
+from jobs.sql.key_columns import require_keys
+from statestore.errors import InputError
+from statestore.meta.catalog import Relation
+from statestore.types import arrow_type
+
+
+class UnfitRowsError(InputError):
+    """Rows that a table can't take as they are."""
+
+    def __init__(self, table: str, column: str, found: str, expected: str) -> None:
+        super().__init__(table, column, found, expected)
+        self.table, self.column, self.found, self.expected = table, column, found, expected
+
+    def __str__(self) -> str:
+        return f"rows for table {self.table!r}, column {self.column!r}: found {self.found}, expected {self.expected}. Nothing was inserted."
+
+
+def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
+    """Rows as a table stores them.
+
+    Names are matched whatever their letters' case; a column that `rows` lacks is NULL. Values are cast where every one of them keeps its
+    value: numbers to numbers, text to text, moments of a zone to TIMESTAMP; nothing to or from text.
+
+    Returns: (rows, the table's columns in order) of exactly their types.
+
+    Raises: UnfitRowsError, NullKeyError.
+    Cost: a pass over each column that is not of the table's type already, and over text, whose bytes are checked.
+    """
+    definition = definition_of(table)
+    assert isinstance(definition, TableDefinition), f"{table.name} is no table"
+    found = {name.lower(): i for i, name in enumerate(rows.column_names)}
+    names = tuple(c.name for c in table.columns)
+    known = {name.lower() for name in names}
+    for name in rows.column_names:
+        if name.lower() not in known:
+            raise UnfitRowsError(table.name, name, "no such column", f"some of {', '.join(names)}")
+    if len(found) < rows.num_columns:
+        twice = next(name for i, name in enumerate(rows.column_names) if found[name.lower()] != i)
+        raise UnfitRowsError(table.name, twice, "the column twice", "each column once")
+    schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in table.columns])
+    columns = []
+    for field in schema:
+        if (place := found.get(field.name.lower())) is None:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
+        else:
+            columns.append(_stored(table.name, field, rows.column(place)))
+    stored = pa.Table.from_arrays(columns, schema=schema)
+    require_keys(table.name, names, definition.statement.key, stored)
+    return stored
+
+
+def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in the type that the table stores. Raises UnfitRowsError where a value would change."""
+    if pt.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pt.is_null(column.type):
+        return pa.chunked_array([pa.nulls(len(column), field.type)])
+    if column.type != field.type and not _assignable(column.type, field.type):
+        raise UnfitRowsError(table, field.name, str(column.type), f"{field.type}, or a type that is cast to it without loss")
+    try:
+        cast = column.cast(field.type)
+        if column.type != field.type and _kind(field.type) == "number":
+            _require_same(column, cast)
+        cast.validate(full=True)  # text that is not UTF-8 would not be found before a kernel fails on it
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+        raise UnfitRowsError(table, field.name, f"{column.type} with a value that does not fit ({err})", str(field.type)) from err
+    return cast
+
+
+def _require_same(column: pa.ChunkedArray, cast: pa.ChunkedArray) -> None:
+    """Raises pa.ArrowInvalid where a value is not what it was: Arrow's safe casts round doubles to floats."""
+    if pt.is_floating(cast.type):
+        back = cast.cast(column.type)
+        same = pc.or_kleene(pc.equal(back, column), pc.is_nan(cast))
+        if pc.all(same, min_count=0).as_py() is False:
+            raise pa.ArrowInvalid("it has more digits than the type holds")
+
+
+def _assignable(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pt.is_timestamp(found) and pt.is_timestamp(wanted):
+        return (found.tz is None) == (wanted.tz is None)
+    kind = _kind(found)
+    return kind is not None and kind == _kind(wanted)
+
+
+def _kind(of: pa.DataType) -> str | None:
+    """What types are cast among themselves."""
+    if pt.is_integer(of) or pt.is_floating(of) or pt.is_decimal(of):
+        return "number"
+    if pt.is_string(of) or pt.is_large_string(of) or pt.is_string_view(of):
+        return "text"
+    if pt.is_binary(of) or pt.is_large_binary(of) or pt.is_fixed_size_binary(of) or pt.is_binary_view(of):
+        return "bytes"
+    return "date" if pt.is_date(of) else None

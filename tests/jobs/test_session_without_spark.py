@@ -1,0 +1,205 @@
+"""A session over a store that exists inserts rows, runs epochs and reads, and never starts a JVM, nor imports Spark."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from jobs.catalog.insert import UnfitRowsError
+from jobs.catalog.read import NotThereYetError, PausedViewWarning, UnknownColumnError
+from jobs.catalog.reader import NoStoredRowsError
+from jobs.driver.barrier import Change, abandon, inject
+from jobs.driver.runner import NeedsSparkError
+from jobs.plan.definition import UnknownRelationError
+from jobs.session import Session
+from jobs.sql.key_columns import NullKeyError
+from jobs.sql.logical import AggCall, Aggregate, Column, Field, Scan
+from jobs.sql.statements import CreateSource, CreateTable, CreateView, Statement
+from statestore.meta.errors import EpochNotCommittedError
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from tests.jobs.driver.embedded import append, epoch, open_store
+
+ROOT = Path(__file__).resolve().parents[2]
+ORDERS = (Field("id", "bigint"), Field("Shop", "int"), Field("amount", "double"), Field("note", "string"))
+COLUMNS = "(id bigint, Shop int, amount double, note string, PRIMARY KEY (id))"
+BY_SHOP = "SELECT Shop, count(*) AS n, sum(amount) AS total FROM orders GROUP BY Shop"
+
+
+def created() -> list[Statement]:
+    """The table and the view as Spark binds them; a test with Spark binds them by SQL."""
+    table = Scan("orders", (1, 2), (ORDERS[1], ORDERS[2]))
+    calls = AggCall("Count", "bigint", ()), AggCall("Sum", "double", (Column(1, "double"),), "ANSI")
+    fields = Field("Shop", "int"), Field("n", "bigint"), Field("total", "double")
+    by_shop = Aggregate(table, (Column(0, "int"),), calls, fields)
+    return [CreateTable("orders", ORDERS, (0,)), CreateView("by_shop", BY_SHOP, by_shop)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store with a table, a view over it, and no rows."""
+    MetaStore.init(open_object_store(str(tmp_path / "store")), units=2)
+    meta = open_store(tmp_path / "store", "maker")
+    append(meta, *created())
+    meta.publish(epoch(meta).epoch)
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def session(folder: Path) -> Session:
+    return Session(str(folder), create=False)
+
+
+def orders(*rows: tuple[object, ...]) -> pa.Table:
+    return pa.table({name: [row[i] for row in rows] for i, name in enumerate(("id", "shop", "amount")[: len(rows[0])])})
+
+
+def test_rows_go_in_as_arrow_and_views_come_out_in_a_process_that_could_not_start_a_jvm(folder: Path) -> None:
+    script = """
+        import json, sys
+        import pyarrow as pa
+        from jobs.session import Session
+
+        with Session(sys.argv[1], create=False) as session:
+            session.insert("orders", pa.table({"id": [1, 2, 3], "shop": [7, 7, 8], "amount": [9.5, 1.0, 2.0]}))
+            session.flush()
+            session.insert("orders", pa.table({"id": [3], "shop": [7], "amount": [4.0]}))
+            session.flush()
+            rows = session.read("by_shop").to_pylist()
+        children = [open(f"/proc/self/task/{t}/children").read() for t in __import__("os").listdir("/proc/self/task")]
+        print(json.dumps({"rows": rows, "spark": [m for m in sys.modules if m.split(".")[0] in ("pyspark", "py4j")], "children": children}))
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAVA", "SPARK", "PYSPARK"))}
+    environment |= {"PYTHONPATH": str(ROOT), "PATH": "/nonexistent", "TUSSOCK_DISK_CACHE": "off"}
+    command = [sys.executable, "-c", textwrap.dedent(script), str(folder)]
+    found = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout)
+    assert found["rows"] == [{"Shop": 7, "n": 3, "total": 14.5}]
+    assert found["spark"] == []
+    assert "".join(found["children"]).split() == []
+
+
+def test_an_insert_replaces_the_row_of_its_key_and_the_last_of_two_in_one_insert_counts(session: Session) -> None:
+    session.insert("ORDERS", orders((1, 7, 1.0), (2, 7, 2.0), (1, 8, 3.0)))
+    session.flush()
+    session.insert("orders", orders((2, 9, 5.0)))
+    session.flush()
+    assert sorted(map(tuple, (row.values() for row in session.read("orders", ["id", "SHOP", "amount"]).to_pylist()))) == [
+        (1, 8, 3.0),
+        (2, 9, 5.0),
+    ]
+    assert session.read("orders").column("note").null_count == 2
+
+
+def test_an_insert_is_durable_when_it_returns(session: Session, folder: Path) -> None:
+    assert "insert orders, 1 rows" in session.insert("orders", orders((1, 7, 1.0))).message
+    other = Session(str(folder), create=False)
+    other.flush()
+    assert other.read("by_shop", ["total"]).to_pylist() == [{"total": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "stored"),
+    [
+        ("shop", pa.array([7], pa.int64()), 7),
+        ("shop", pa.array([7.0]), 7),
+        ("amount", pa.array([3], pa.int64()), 3.0),
+        ("amount", pa.array([None], pa.null()), None),
+        ("amount", pa.array([float("nan")], pa.float32()), float("nan")),
+        ("note", pa.array(["ä"], pa.large_string()), "ä"),
+        ("note", pa.array(["x"]).dictionary_encode(), "x"),
+    ],
+)
+def test_values_are_cast_where_each_stays_what_it_is(session: Session, column: str, values: pa.Array, stored: object) -> None:
+    session.insert("orders", pa.table({"id": [1], column: values}))
+    session.flush()
+    (row,) = session.read("orders", [column]).to_pylist()
+    assert repr(list(row.values())) == repr([stored])
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("shop", pa.array([2**31]), r"'Shop': found int64 with a value that does not fit .*2147483648.*, expected int32"),
+        ("shop", pa.array([7.5]), r"'Shop': found double with a value that does not fit"),
+        ("shop", pa.array(["7"]), r"'Shop': found string, expected int32"),
+        ("amount", pa.array([2**53 + 1]), r"'amount': found int64 with a value that does not fit"),
+        ("amount", pa.array(["1"]), r"'amount': found string"),
+        ("note", pa.array([1]), r"'note': found int64, expected string"),
+        ("note", pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")), r"'note': .*UTF8"),
+        ("shops", pa.array([1]), r"'shops': found no such column, expected some of id, Shop, amount, note"),
+        ("ID", pa.array([1]), r"found the column twice"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_inserted(session: Session, column: str, values: pa.Array, message: str) -> None:
+    end = session.meta.log_end()
+    with pytest.raises(UnfitRowsError, match=message):
+        session.insert("orders", pa.table([pa.array([1]), values], names=["id", column]))
+    assert session.meta.log_end() == end
+
+
+def test_a_key_that_is_null_or_missing_is_refused(session: Session) -> None:
+    with pytest.raises(NullKeyError, match="row 2 of 2 has NULL in column 'id'"):
+        session.insert("orders", orders((1, 7, 1.0), (None, 7, 1.0)))
+    with pytest.raises(NullKeyError, match="row 1 of 1"):
+        session.insert("orders", pa.table({"shop": [1]}))
+    with pytest.raises(UnknownRelationError, match="no table 'by_shop'; those that exist: orders"):
+        session.insert("by_shop", orders((1, 7, 1.0)))
+
+
+def test_a_read_names_what_there_is(session: Session) -> None:
+    with pytest.raises(UnknownRelationError, match="'by_day'; those that exist: by_shop, orders"):
+        session.read("by_day")
+    with pytest.raises(UnknownColumnError, match="no column 'day'; those that exist: Shop, n, total"):
+        session.read("by_shop", ["n", "day"])
+    with pytest.raises(EpochNotCommittedError):
+        session.read("by_shop", epoch=session.meta.latest().epoch + 1)
+    append(session.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]
+    with pytest.raises(NotThereYetError, match="'late' is in the log, not yet in epoch"):
+        session.read("late")
+
+
+def test_an_earlier_epoch_can_be_read_and_an_empty_view_has_its_columns(session: Session) -> None:
+    empty = session.read("by_shop")
+    assert (empty.num_rows, empty.column_names) == (0, ["Shop", "n", "total"])
+    assert empty.schema.types == [pa.int32(), pa.int64(), pa.float64()]
+    session.insert("orders", orders((1, 7, 1.0)))
+    first = session.flush().epoch
+    session.insert("orders", orders((2, 7, 1.0)))
+    session.flush()
+    assert session.read("by_shop", ["n"], first).to_pylist() == [{"n": 1}]
+    assert session.read("by_shop", ["n"]).to_pylist() == [{"n": 2}]
+
+
+def test_a_paused_view_is_read_with_a_warning(session: Session) -> None:
+    session.insert("orders", orders((1, 7, 1.0)))
+    session.flush()
+    session.insert("orders", orders((2, 7, 1.0)))
+    assert inject(session.meta) is not None
+    abandon(session.meta, Change(pause=("by_shop",)))
+    session.flush()
+    with pytest.warns(PausedViewWarning, match="'by_shop' is paused"):
+        assert session.read("by_shop", ["n"]).to_pylist() == [{"n": 1}]
+
+
+def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the_local_runner(
+    session: Session, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "1.csv").write_text("1,2\n")
+    fields = Field("a", "int"), Field("b", "int")
+    calls, columns = (AggCall("Count", "bigint", ()),), (fields[0], Field("n", "bigint"))
+    counted = Aggregate(Scan("s", (0,), fields[:1]), (Column(0, "int"),), calls, columns)
+    append(session.meta, CreateSource("s", "csv", fields, {"path": str(tmp_path / "files")}), CreateView("v", "…", counted))
+    version = session.meta.latest()
+    with pytest.raises(NeedsSparkError, match="only Spark reads the files of s"):
+        Session(str(folder), create=False, runner="local").flush()
+    assert session.meta.latest() == version
+    abandon(session.meta, Change(skip_files=(str(tmp_path / "files" / "1.csv"),)))
+    session.flush()
+    with pytest.raises(NoStoredRowsError, match="'s' is a source"):
+        session.read("s")
