@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.task.level import CellFunction
 from jobs.task.opened import opened_objects
@@ -24,10 +23,12 @@ def flush_function(task: "Callable[[], EpochTask]") -> CellFunction:
         known = task()
         sealed: list[pa.RecordBatch] = []
         for batch in batches:
-            is_sealed = pc.equal(batch.column(1), int(Mail.SEALED))
-            sealed.append(batch.filter(is_sealed))
-            yield batch.filter(pc.invert(is_sealed))
-        if any(batch.num_rows for batch in sealed):
+            is_sealed = batch.column(1).to_numpy() == Mail.SEALED
+            if not is_sealed.all():
+                yield batch.filter(pa.array(~is_sealed))
+            if is_sealed.any():
+                sealed.append(batch.filter(pa.array(is_sealed)))
+        if sealed:
             with carried_by_spark("flush"):
                 infos = flush_cells(opened_objects(known.store_uri), known, sealed)
             yield cells(0, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
