@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.plan.definition import output_of
 from jobs.wire.failure import carried_by_spark
@@ -70,8 +71,22 @@ def scan_relation(
         yield rows.rename_columns(names)
 
 
-def relation_frame(spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int) -> "DataFrame":
+def scan_changed(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, epoch: int, vnodes: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """The relation's rows at `epoch` that were not there, or were others, at `since`: as `scan_relation`, at the cost of what changed."""
+    table = open_table(objects, version, stored_table(relation), epoch)
+    names = [c.name for c in relation.columns]
+    for changed in table.changes(since, columns=tuple(range(len(names))), vnodes=vnodes):
+        yield changed.rows.filter(pc.greater(changed.weights, 0)).rename_columns(names)
+
+
+def relation_frame(
+    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, since: int | None = None
+) -> "DataFrame":
     """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
+
+    `since`: only rows that changed after that readable epoch, as they are at `epoch`.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
     """
@@ -86,7 +101,13 @@ def relation_frame(spark: "SparkSession", store_uri: str, version: HummockVersio
         for batch in batches:
             for group in batch.column(0).to_pylist():
                 with carried_by_spark(relation.name):
-                    for rows in scan_relation(objects, at, relation, epoch, groups[group]):
+                    vnodes = groups[group]
+                    found = (
+                        scan_relation(objects, at, relation, epoch, vnodes)
+                        if since is None
+                        else scan_changed(objects, at, relation, since, epoch, vnodes)
+                    )
+                    for rows in found:
                         yield from rows.to_batches()
 
     ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)

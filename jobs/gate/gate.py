@@ -256,9 +256,9 @@ def _validate(
         small = _stored_rows(version, stored_table(relation).table_id) <= small_view_rows
         split = not small and _passed_before(passed, suite)
         views.append(ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=not split or bool(suite.by_view.items)))
-        for part, at in ((suite.by_view, version), (suite.by_row, changed_since(version))) if split else ((suite.whole, version),):
+        for part, since in ((suite.by_view, None), (suite.by_row, version.published)) if split else ((suite.whole, None),):
             if part.items:
-                frame = relation_frame(spark, meta.objects.uri, at, relation, epoch)
+                frame = relation_frame(spark, meta.objects.uri, version, relation, epoch, since)
                 views[-1] = _with(views[-1], gate.check(suite, part, frame, epoch, _key_columns(relation)))
     return QualityRecord(epoch, tuple(views), tuple(suite.view for suite in suites if suite.view in still))
 
@@ -266,16 +266,6 @@ def _validate(
 def _with(view: ViewQuality, found: Found) -> ViewQuality:
     # The scan of all rows, where there is one, comes first and sees the most.
     return msgspec.structs.replace(view, rows=max(view.rows, found.rows), failures=(*view.failures, *found.failures))
-
-
-def changed_since(version: HummockVersion) -> HummockVersion:
-    """The version with those SSTs only that hold anything newer than its published epoch.
-
-    A scan of it gives the rows that changed since then as they are now, and perhaps some that did not change, where compaction has put
-    old rows beside new ones. None is out of date: no SST that holds something newer than another lies below it on the same keys.
-    """
-    levels = tuple(tuple(sst for sst in level if sst.max_epoch > version.published) for level in version.levels)
-    return msgspec.structs.replace(version, levels=levels)
 
 
 def _stored_rows(version: HummockVersion, table_id: int) -> int:

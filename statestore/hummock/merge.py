@@ -21,6 +21,9 @@ from statestore.hummock.sst_reader import Rows
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
 READ_AHEAD_THREADS = 4  # windows of so many runs come in at once
 
+#: Which blocks of a section are wanted: (len(section.reader),).
+Blocks = Callable[[Section], Mask]
+
 #: Which rows are wanted, of a table that begins with key, epoch, op: in key order, newest first within a key, all rows of each key.
 Choose = Callable[[pa.Table], Mask]
 
@@ -37,13 +40,17 @@ class RunCursor:
         columns: Sequence[str] | None = None,
         window: int = WINDOW_BLOCKS,
         ahead: Executor | None = None,
+        blocks: Blocks | None = None,
     ) -> None:
-        """`ahead` reads the window after the one at hand in the meantime; None: it is read when it is needed."""
+        """`ahead` reads the window after the one at hand in the meantime; None: it is read when it is needed. `blocks`: only these."""
         self._source, self._first, self._last, self._columns, self._window = source, first, last, columns, window
         self._ahead = ahead
         self._coming: Future[Rows] | None = None  # the window that is read next
-        self._todo = [(section, *_block_range(section, first, last)) for section in sections]
-        self._todo = [(section, start, end) for section, start, end in self._todo if start < end]
+        self._todo = [
+            (section, start, end)
+            for section in sections
+            for start, end in _wanted(*_block_range(section, first, last), None if blocks is None else blocks(section))
+        ]
         self.held: pa.Table | None = None  # rows read and not yet taken
 
     @property
@@ -146,12 +153,29 @@ def visible_at(epoch: int) -> Choose:
     """Chooses per key the newest row no newer than `epoch`, if it is a put."""
 
     def choose(rows: pa.Table) -> Mask:
-        newest = differs_from_previous(one_array(rows.column(0)))
-        seen = rows.column(1).to_numpy() <= np.uint64(epoch)
-        if not seen.all():
-            newest[1:] |= ~seen[:-1]  # what lies above it is the same key's and too new, or the key before's
-            newest &= seen
+        newest = _newest_seen(rows, rows.column(1).to_numpy(), epoch)
         chosen: Mask = newest & (rows.column(2).to_numpy() == PUT)
+        return chosen
+
+    return choose
+
+
+def _newest_seen(rows: pa.Table, epochs: npt.NDArray[np.uint64], epoch: int) -> Mask:
+    """Per key the newest row no newer than `epoch`."""
+    newest = differs_from_previous(one_array(rows.column(0)))
+    seen = epochs <= np.uint64(epoch)
+    if not seen.all():
+        newest[1:] |= ~seen[:-1]  # what lies above it is the same key's and too new, or the key before's
+        newest &= seen
+    return newest
+
+
+def newest_between(since: int, until: int) -> Choose:
+    """Chooses per key the newest row no newer than `until`, put or delete, if it is newer than `since`."""
+
+    def choose(rows: pa.Table) -> Mask:
+        epochs = rows.column(1).to_numpy()
+        chosen: Mask = _newest_seen(rows, epochs, until) & (epochs > np.uint64(since))
         return chosen
 
     return choose
@@ -198,6 +222,16 @@ def _block_range(section: Section, first: bytes | None, last: bytes | None) -> t
     start = 0 if first is None else _count_below(reader.last_keys.array, first)
     end = len(reader) if last is None else _count_below(reader.first_keys.array, last)
     return start, end
+
+
+def _wanted(start: int, end: int, blocks: Mask | None) -> list[tuple[int, int]]:
+    """The wanted blocks of start … end - 1, as ranges."""
+    if start >= end:
+        return []
+    if blocks is None:
+        return [(start, end)]
+    edges = np.flatnonzero(np.diff(blocks[start:end].astype(np.int8), prepend=0, append=0)) + start
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _count_below(keys: pa.Array | pa.ChunkedArray, bound: bytes, inclusive: bool = False) -> int:

@@ -8,6 +8,7 @@ fetches for the blocks that are left, then vectorised search. Keys that a sectio
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -18,11 +19,12 @@ from statestore.hummock.block_source import BlockSource, OpenSection
 from statestore.hummock.cache import BlockCache, process_cache
 from statestore.hummock.errors import WrongRowsError
 from statestore.hummock.filter import hash_keys, probe_filter
-from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, one_array, visible_at
+from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, one_array, visible_at
+from statestore.hummock.net_changes import net_changes
 from statestore.hummock.prefix_scan import scan_prefixes
-from statestore.hummock.shared_buffer import BufferedIndex, BufferedSource, Section, SharedBuffer
+from statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, BufferedSource, Section, SharedBuffer
 from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
-from statestore.hummock.sst_format import KEY, row_schema
+from statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
 from statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
@@ -182,15 +184,63 @@ class HummockStore:
             for rows in merge_runs(cursors, visible_at(epoch)):
                 yield rows.remove_column(2).remove_column(1).set_column(0, KEY, rows.column(0).cast(pa.binary()))
 
-    def _sections(self, table_id: int, epoch: int, first: bytes | None, last: bytes | None) -> "list[_Ranged]":
-        """Sections, stored and buffered, that may hold rows of keys first … last (inclusive), newest first, opened."""
-        refs = list(sections_at(self.version, table_id, epoch, first, last))
+    def changes(
+        self,
+        table_id: int,
+        first: bytes | None,
+        last: bytes | None,
+        since: int,
+        until: int,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> Iterator[pa.Table]:
+        """The net changes of first … last (exclusive; None: unbounded) between two readable epochs.
+
+        A key that has a row at `since` and another, or none, at `until` gives its old row at weight -1; one that has a row at `until` and
+        another, or none, at `since` gives the new one at +1. What came and went in between gives nothing.
+
+        Requires: since <= until.
+
+        Yields:
+            Tables of `key` (binary), `weight` (int64), then the row columns; none is empty, and no key is in two of them. In each the rows
+            at -1 come first, both halves in key order.
+
+        Cost: blocks that hold a row written in between, and, for the keys of those rows, a read at `since`. SSTs without such a row are
+        not opened. Compaction puts old rows beside new ones but leaves each its epoch, so it widens the blocks and not the answer.
+        """
+        self.require_readable(since)
+        self.require_readable(until)
+        runs = list(_runs(self._sections(table_id, until, first, last, since)))
+        blocks = partial(_blocks_between, since, until)
+        with ThreadPoolExecutor(READ_AHEAD_THREADS) as ahead:
+            cursors = [
+                RunCursor(self.source, [ranged.section for ranged in run], first, last, columns, ahead=ahead, blocks=blocks) for run in runs
+            ]
+            for rows in merge_runs(cursors, newest_between(since, until)):
+                keys = one_array(rows.column(0)).cast(pa.binary())
+                after = rows.select(range(HEAD_COLUMNS, rows.num_columns))
+                found, before = self.multi_get(table_id, keys, since, columns, schema if schema is not None else after.schema)
+                net = net_changes(keys, np.asarray(found), before, rows.column(2).to_numpy() == PUT, after)
+                if net.num_rows:
+                    yield net
+
+    def require_readable(self, epoch: int) -> None:
+        """Raises EpochExpiredError, EpochNotCommittedError unless this version answers reads at `epoch`."""
+        require_readable(self.version, epoch, self.pinned)
+
+    def _sections(
+        self, table_id: int, epoch: int, first: bytes | None, last: bytes | None, since: int | None = None
+    ) -> "list[_Ranged]":
+        """Sections, stored or buffered, that may hold rows of first … last (inclusive) written after `since`: newest first, opened."""
+        refs = list(sections_at(self.version, table_id, epoch, first, last, since))
         readers = self.source.stored.open([ref.sst for ref in refs])
         stored = [
             _Ranged(OpenSection(reader, reader.section(table_id)), ref.section.first_key, ref.section.last_key, ref)
             for ref, reader in zip(refs, readers, strict=True)
         ]
         for buffered in reversed(self.buffer.sections(table_id, epoch, first, last)):  # oldest first, so that each goes above those
+            if since is not None and buffered.epoch <= since:
+                continue
             place = next((i for i, ranged in enumerate(stored) if ranged.newest <= buffered.epoch), len(stored))
             stored.insert(place, _Ranged(buffered, buffered.first_key, buffered.last_key))
         return stored
@@ -256,6 +306,14 @@ class _Ranged:
     def newest(self) -> int:
         """The epoch of its newest row, or a later one."""
         return self.ref.sst.max_epoch if self.ref is not None else self.section.epoch  # type: ignore[union-attr]
+
+
+def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.bool_]:
+    """Blocks of a section that may hold a row written after `since` and by `until`."""
+    if isinstance(section, BufferedSection):
+        return np.ones(1, np.bool_)  # its epoch was looked at
+    mask: npt.NDArray[np.bool_] = (section.reader.max_epochs > np.uint64(since)) & (section.reader.min_epochs <= np.uint64(until))
+    return mask
 
 
 def _partition_ends(section: Section) -> SortedKeys:

@@ -40,15 +40,21 @@ def section_of(sst: SstInfo, table_id: int) -> SectionInfo | None:
 
 
 def sections_at(
-    version: HummockVersion, table_id: int, epoch: int | None = None, first: bytes | None = None, last: bytes | None = None
+    version: HummockVersion,
+    table_id: int,
+    epoch: int | None = None,
+    first: bytes | None = None,
+    last: bytes | None = None,
+    since: int | None = None,
 ) -> Iterator[SectionRef]:
-    """Sections of a table that may hold rows of keys first … last (inclusive; None: unbounded) visible at `epoch` (None: any).
+    """Sections of a table that may hold rows of keys first … last (inclusive; None: unbounded) visible at `epoch` (None: any), and, with
+    `since`, written after that epoch.
 
     Newest first: of two rows of one key, the newer is in the section that comes earlier. Cost: O(SSTs), no I/O.
     """
     for level, ssts in enumerate(version.levels):
         for sst in ssts:
-            if epoch is not None and sst.min_epoch > epoch:
+            if (epoch is not None and sst.min_epoch > epoch) or (since is not None and sst.max_epoch <= since):
                 continue
             section = section_of(sst, table_id)
             if section is not None and (first is None or section.last_key >= first) and (last is None or section.first_key <= last):

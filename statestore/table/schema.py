@@ -57,6 +57,14 @@ class PrefixRows:
     rows: pa.Table  # of one prefix in key order (or the reverse of it)
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """Net changes of a table: rows with weights, those at -1 first."""
+
+    weights: pa.Int64Array  # (n,) -1: a row that is gone, +1: one that came
+    rows: pa.Table  # (n,)
+
+
 def row_schema(schema: TableSchema) -> pa.Schema:
     """The Arrow schema of a table's rows. Raises UnsupportedTypeError."""
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in schema.columns])

@@ -1,19 +1,17 @@
 """StorageTable: the read-only face of a state table at a committed epoch, for batch reads.
 
 A table is partitioned by vnode: its key order is vnode first, then primary key. Reads of several vnodes go down as few ranges of
-neighbouring vnodes; `scan_ordered` merges them into primary key order.
+neighbouring vnodes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from statestore.hummock.key import HEADER_BYTES
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import TableSchema
-from statestore.table.schema import Found, PrefixRows, TableLayout
+from statestore.table.schema import ChangedRows, Found, PrefixRows, TableLayout
 
 
 class StorageTable:
@@ -59,16 +57,32 @@ class StorageTable:
         index, _, rows = self.read_prefixes(self.layout.prefixes_of(prefixes), limit, reverse, columns)
         return PrefixRows(index, rows)
 
-    def scan_ordered(self, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None) -> Iterator[pa.Table]:
-        """As `scan`, but in primary key order: the vnodes merged. Cost: a batch per vnode in memory, one sort of each row."""
-        wanted = range(self.layout.vnode_count) if vnodes is None else sorted(set(vnodes))
-        runs = [_Run(self.read_range(*self.layout.range_of(vnode, vnode + 1), columns)) for vnode in wanted]
-        runs = [run for run in runs if run.fill()]
-        while runs:
-            # Up to the smallest last key in memory no run can bring anything more.
-            end = min(run.last for run in runs)
-            yield _sorted([run.cut(end) for run in runs]).remove_column(0)
-            runs = [run for run in runs if run.fill()]
+    def changes(
+        self, since: int, until: int | None = None, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None
+    ) -> Iterator[ChangedRows]:
+        """The net changes between two readable epochs: what, added to the rows at `since`, gives those at `until`.
+
+        Args:
+            since, until: since <= until; until None: this table's epoch. 0, the epoch of the empty store, gives every row.
+            columns: places of the row columns to return; a change of others alone gives nothing.
+            vnodes: only rows of these.
+
+        Yields: batches of a few blocks, in each first rows at weight -1, then rows at +1. No key is in two batches.
+        Raises: EpochExpiredError where `since` is below the floor and not pinned: compaction may have dropped old rows and deletes then.
+        Cost: blocks that hold a row written in between, and one batched read of those keys at `since`; see HummockStore.changes.
+        """
+        until = self.epoch if until is None else until
+        self._store.require_readable(since)
+        self._store.require_readable(until)
+        return self._changes(since, until, columns, range(self.layout.vnode_count) if vnodes is None else vnodes)
+
+    def _changes(self, since: int, until: int, columns: Sequence[int] | None, vnodes: Iterable[int]) -> Iterator[ChangedRows]:
+        schema, names = self._selected(columns), self._names(columns)
+        for first, end in vnode_ranges(vnodes):
+            low, high = self.layout.range_of(first, end)
+            for part in self._store.changes(self.layout.schema.table_id, low, high, since, until, names):
+                rows = _conform(part.select(range(2, part.num_columns)), schema, part.num_rows)
+                yield ChangedRows(part.column(1).combine_chunks(), rows)
 
     def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
         """As `get_rows`, by storage keys."""
@@ -108,38 +122,6 @@ def vnode_ranges(vnodes: Iterable[int]) -> Iterator[tuple[int, int]]:
         breaks = np.flatnonzero(np.diff(ordered) > 1)
         firsts, lasts = ordered[np.r_[0, breaks + 1]], ordered[np.r_[breaks, len(ordered) - 1]]
         yield from zip(firsts.tolist(), (lasts + 1).tolist(), strict=True)
-
-
-class _Run:
-    """One vnode's rows on their way through `scan_ordered`: what is in memory, keyed by primary key alone."""
-
-    def __init__(self, batches: Iterator[pa.Table]) -> None:
-        self._batches = batches
-        self._held: pa.Table | None = None
-        self.last = b""
-
-    def fill(self) -> bool:
-        """Has rows in memory, or gets some; False when there are none left."""
-        while self._held is None or self._held.num_rows == 0:
-            batch = next(self._batches, None)
-            if batch is None:
-                return False
-            self._held = batch.set_column(0, "key", pc.binary_replace_slice(batch.column(0), 0, HEADER_BYTES, b""))
-        self.last = self._held.column(0)[-1].as_py()
-        return True
-
-    def cut(self, end: bytes) -> pa.Table:
-        """Takes out the rows up to and with key `end`."""
-        assert self._held is not None  # fill() came before
-        keys = self._held.column(0).combine_chunks()
-        count = int(pc.search_sorted(keys, pa.scalar(end, keys.type), side="right").as_py())
-        taken, self._held = self._held.slice(0, count), self._held.slice(count)
-        return taken
-
-
-def _sorted(parts: list[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(parts).combine_chunks()
-    return rows.take(pc.sort_indices(rows.column(0)))
 
 
 def _conform(rows: pa.Table, schema: pa.Schema, count: int) -> pa.Table:

@@ -42,7 +42,17 @@ from tests.memory_store import Killed, MortalObjectStore
 from tests.statestore.hummock.cache_damage import damage
 from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.compactor_model import Compactor
-from tests.statestore.hummock.store_model import KINDS, Changes, Row, State, assert_agrees, changed, sealed, storage_key
+from tests.statestore.hummock.store_model import (
+    KINDS,
+    Changes,
+    Row,
+    State,
+    assert_agrees,
+    assert_changes_agree,
+    changed,
+    sealed,
+    storage_key,
+)
 from tests.statestore.hummock.train_model import Flight, Train
 from tests.statestore.meta.make import Clock
 
@@ -458,11 +468,31 @@ class StoreMachine(RuleBasedStateMachine):
         """Read somewhere, and compare; no kinds: one of them."""
         kinds = kinds or (rng.choice(KINDS),)
         self._at(0)
+        if rng.random() < 0.3:
+            self._read_changes(rng)
         if self.train is not None and rng.random() < 0.5:
             self._read_in_flight(self.train, rng, kinds)
         else:
             epoch = rng.choice(self._readable())
             self._check(epoch, rng.choice(self._tables(epoch)), rng.randrange(1 << 16), kinds)
+
+    def _read_changes(self, rng: random.Random) -> None:
+        """What changed between two readable epochs, on the newest version, or between two epochs of a train, those in flight among them."""
+        states, version, buffer = self.states, self.driver.latest(), None
+        epochs, pinned = self._readable(), [pin.epoch for pin in self.pins]
+        if self.train is not None and rng.random() < 0.5:
+            version, buffer = self.train.base()
+            states = self._states_in_flight(self.train)
+            epochs, pinned = sorted(states), []
+        since, until = sorted(rng.choices(epochs, k=2))
+        for table in self._tables(until):
+            store = HummockStore(self.objects, version, self.cache, pinned, buffer=buffer)
+            before, after = (states[epoch].get(table, {}) for epoch in (since, until))
+            self._count("changed rows", assert_changes_agree(store, since, until, table, before, after, rng))
+
+    def _states_in_flight(self, train: Train) -> dict[int, State]:
+        flights = {flight.barrier.epoch: flight.state for flight in train.flights}
+        return {train.stand.epoch: self.states[train.stand.epoch], **flights}
 
     def _check(self, epoch: int, table: int, seed: int, kinds: Sequence[str]) -> None:
         """Reads of a table at a readable epoch, on the newest version and on those that pins of that epoch hold."""
@@ -475,7 +505,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _read_in_flight(self, train: Train, rng: random.Random, kinds: Sequence[str] = KINDS) -> None:
         """Reads of a train: of an epoch that may not be committed, its rows merged over those of the SSTs below it."""
         version, buffer = train.base()
-        states = {train.stand.epoch: self.states[train.stand.epoch], **{flight.barrier.epoch: flight.state for flight in train.flights}}
+        states = self._states_in_flight(train)
         epoch = rng.choice(sorted(states))
         table = rng.choice(self._tables(epoch))
         self._count("read in flight", len(kinds))

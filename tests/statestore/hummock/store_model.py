@@ -93,6 +93,24 @@ def _scan_prefix_agrees(store: HummockStore, epoch: int, table: int, rows: Mappi
     assert list(zip(index.to_pylist(), keys.to_pylist(), got.to_pylist(), strict=True)) == expected, asked
 
 
+def assert_changes_agree(
+    store: HummockStore, since: int, until: int, table: int, before: Mapping[bytes, Row], after: Mapping[bytes, Row], rng: random.Random
+) -> int:
+    """The net changes between two epochs must be the difference of two states. Returns how many there are."""
+    first, last = sorted(_some_keys(table, before, rng, 2)) if rng.random() < 0.3 else (None, None)
+    found = []
+    for part in store.changes(table, first, last, since, until):
+        weights = part.column("weight").to_pylist()
+        assert weights == sorted(weights)
+        found += [(row.pop("key"), row.pop("weight"), row) for row in part.to_pylist()]
+    old = [(key, -1, row) for key, row in before.items() if after.get(key) != row]
+    new = [(key, 1, row) for key, row in after.items() if before.get(key) != row]
+    expected = [change for change in old + new if (first is None or change[0] >= first) and (last is None or change[0] < last)]
+    asked = f"changes of table {table} from {first!r} to {last!r} after {since} up to {until}"
+    assert sorted(found, key=repr) == sorted(expected, key=repr), asked
+    return len(found)
+
+
 def _some_keys(table: int, rows: Mapping[bytes, Row], rng: random.Random, count: int) -> list[bytes]:
     """Keys that are there, keys that may have been, and keys that never were; repeats among them."""
     there = list(rows)

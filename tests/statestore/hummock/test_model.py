@@ -21,6 +21,7 @@ RUNS, STEPS_OF_A_RUN = 20, 125  # between two lines of progress
 EVENTS = (
     "epoch killed", "landed", "train moved", "train killed", "train overtaken", "read in flight", "move", "L0 merged", "compacted",
     "compactor killed", "vacuum", "pin", "unpin", "renew", "lapsed", "reopen", "table dropped", "disk hits", "disk damaged",
+    "changed rows",
 )  # fmt: skip
 RARE = ("kept as it is", "closed by another", "vacuum killed")
 _PHASES = (Phase.generate, Phase.shrink)
