@@ -1,5 +1,6 @@
 """Barriers: what the next epoch takes in, and the ways out when an input can't be taken. Needs no Spark."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectNotFoundError
+
+log = logging.getLogger(__name__)
 
 MAX_EPOCH_BYTES = 8 << 30
 
@@ -91,12 +94,15 @@ def take_in(
     """
     version = meta.latest()
     if (held := meta.barrier_after(version.epoch)) is not None:
+        log.info("barrier %d after %d is open, attempt %d of %s: resumed", held.epoch, held.prev_epoch, held.attempt, held.writer)
         return Intake(held, None)
     base = Base(version)
     pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
     if not pinning.waiting():
         return None
-    return pinning.intake(meta.inject_barrier(base.version.epoch, pinning.plan))
+    barrier = meta.inject_barrier(base.version.epoch, pinning.plan)
+    _log_barrier("injected", barrier)
+    return pinning.intake(barrier)
 
 
 def draft(
@@ -112,7 +118,23 @@ def draft(
     """
     pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
     drafted = meta.draft_barrier(base.version, pinning.plan)
-    return pinning.intake(drafted) if drafted.log_end > base.version.log_end or drafted.splits else None
+    if drafted.log_end == base.version.log_end and not drafted.splits:
+        return None
+    _log_barrier("drafted", drafted)
+    return pinning.intake(drafted)
+
+
+def _log_barrier(done: str, barrier: Barrier) -> None:
+    log.info(
+        "barrier %d after %d %s: %d log entries, %d files, %s %s",
+        barrier.epoch,
+        barrier.prev_epoch,
+        done,
+        barrier.log_end - barrier.log_start,
+        sum(len(files) for files in barrier.splits.values()),
+        barrier.mutation.kind,
+        ", ".join(map(str, barrier.mutation.relations)),
+    )
 
 
 def abandon(meta: MetaStore, change: Change) -> Barrier:
@@ -135,7 +157,9 @@ def abandon(meta: MetaStore, change: Change) -> Barrier:
         return meta.inject_barrier(version.epoch, pinning.plan)
     superseding = _Superseding(meta, version, held, change)
     superseding.require_known()
-    return meta.supersede_barrier(held, superseding.plan)
+    barrier = meta.supersede_barrier(held, superseding.plan)
+    log.info("barrier %d supersedes %d, attempt %d: %s", barrier.epoch, held.epoch, barrier.attempt, ", ".join(barrier.skipped))
+    return barrier
 
 
 @dataclass(frozen=True, slots=True)

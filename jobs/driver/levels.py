@@ -1,5 +1,6 @@
 """The levels of one epoch, from its plan to what they answer."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from statestore.errors import InputError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import SstInfo
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Ran:
@@ -32,6 +35,12 @@ class Ran:
     reports: Sequence[FragmentReport] = ()
     uploaded: tuple[SstInfo, ...] = ()
     held: Held | None = None
+
+    def __str__(self) -> str:
+        """For the log."""
+        rows = sum(report.rows_in for report in self.reports)
+        fragments = len({report.fragment for report in self.reports})
+        return f"{fragments} fragments in {len(self.reports)} actors, {rows} rows in, {len(self.uploaded)} SSTs uploaded by units"
 
 
 def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequence[Held] = ()) -> Ran:
@@ -59,6 +68,7 @@ def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequ
     read = tables_of_all_levels(task)
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]
     task = task.with_cells(cells_of([*own, *buffered]))
+    log.info("running %d levels on %d units, expecting to seal %s", len(plan.schedule.levels), task.unit_count, task.expected.value)
     answers, sealed = runner.run(LevelsToRun(meta.objects, task, reads, held))
     try:
         return Ran(*read_answers(answers), sealed)

@@ -42,9 +42,14 @@ def step_seconds(measured: Mapping[str, float]) -> StepSeconds:
     return StepSeconds(*(round(measured.get(step, 0.0), 3) for step in StepSeconds.__struct_fields__))
 
 
+def seconds_text(seconds: Mapping[str, float]) -> str:
+    """Steps and their seconds, e.g. `plan 0.10 s, run 1.25 s`."""
+    return ", ".join(f"{step} {s:.2f} s" for step, s in seconds.items())
+
+
 def show_summary(summary: EpochSummary) -> str:
     """The summary as lines: the epoch, then each relation with the rows that came in and the changes it put out."""
-    seconds = ", ".join(f"{part} {s:.2f} s" for part, s in summary.seconds.items())
+    seconds = seconds_text(summary.seconds)
     lines = [f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"]
     width = max((len(name) for name in summary.rows), default=0)
     return "\n".join(lines + [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()])

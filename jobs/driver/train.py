@@ -12,6 +12,7 @@ The open barrier of the first epoch keeps its base from vacuum. From the second 
 `keep` epochs behind that version are committed: until then these are still read from memory, and their SSTs not at all.
 """
 
+import logging
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +26,8 @@ from jobs.driver.held import Held
 from jobs.driver.leaves import taken_batches
 from jobs.driver.levels import in_order, run_levels, with_names
 from jobs.driver.runner import LevelRunner
-from jobs.driver.summary import EpochSummary, Timed, row_counts, step_seconds, summary_of
+from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, step_seconds, summary_of
+from jobs.settings.logs import working_on
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
 from statestore.hummock.sealed_batch import SealedBatch
@@ -38,6 +40,8 @@ from statestore.meta.pin import Pin
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, SstInfo
 from statestore.progress import Progress, no_progress
+
+log = logging.getLogger(__name__)
 
 DEPTH = 3  # epochs whose checkpoint may be under way at once
 KEEP = 2  # committed epochs that stay in memory before the train moves on to a newer version
@@ -170,7 +174,7 @@ class Train:
             held = [one.held for one in self._in_flight_after(base_version) if one.held is not None]
         levels = plan.schedule.levels
         self.progress(f"epoch {barrier.epoch}: running {sum(len(level) for level in levels)} fragments in {len(levels)} levels")
-        with Timed(seconds, "run"):
+        with Timed(seconds, "run"), working_on(epoch=barrier.epoch):
             try:
                 ran = run_levels(self.runner, self.meta, plan, held)
             except InputError as err:
@@ -179,6 +183,7 @@ class Train:
                 if drafted:
                     self.meta.put_in_force(barrier)
                 raise named from None
+        log.info("epoch %d ran: %s, %s", barrier.epoch, ran, seconds_text(seconds))
         to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, row_counts(ran.reports, plan.schedule))
         self._follow(to_commit, tuple(taken_batches(barrier, plan.catalog)))
 
@@ -199,6 +204,10 @@ class Train:
 
     def _checkpoint(self, epoch: _ToCommit, move: bool) -> _Committed:
         """Flush, seal and commit. `move`: also pin the version that holds the epoch, to base later epochs on."""
+        with working_on(epoch=epoch.barrier.epoch):
+            return self._checkpointed(epoch, move)
+
+    def _checkpointed(self, epoch: _ToCommit, move: bool) -> _Committed:
         barrier = epoch.barrier
         if self._broken:
             raise LostRaceError(f"epoch {barrier.epoch}", f"the epoch before it, {barrier.prev_epoch}, was not committed")
@@ -210,6 +219,9 @@ class Train:
         if not mine:
             raise LostRaceError(f"epoch {barrier.epoch}", "another run of the same barrier committed it first, with the same rows")
         self.progress(f"epoch {barrier.epoch}: committed version {committed.id}")
+        log.info(
+            "epoch %d committed as version %d: %d SSTs, %s", barrier.epoch, committed.id, len(sealed.ssts), seconds_text(epoch.seconds)
+        )
         base = _pinned_at(meta, barrier.epoch) if move else None
         self._broken = False
         return _Committed(summary_of(sealed, committed.id, epoch.seconds), base)

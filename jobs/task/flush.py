@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
+from jobs.settings.logs import configure_logging, working_on
 from jobs.task.level import CellFunction
 from jobs.task.opened import opened_objects
 from jobs.wire.cell import Address, Mail, cells, decode
@@ -29,7 +30,8 @@ def flush_function(task: "Callable[[], EpochTask]") -> CellFunction:
             if is_sealed.any():
                 sealed.append(batch.filter(pa.array(is_sealed)))
         if sealed:
-            with carried_by_spark("flush"):
+            configure_logging()
+            with carried_by_spark("flush"), working_on(epoch=known.epoch, flush="exchange"):
                 infos = flush_cells(opened_objects(known.store_uri), known, sealed)
             yield cells(0, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
 

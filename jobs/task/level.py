@@ -9,6 +9,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from jobs.settings.logs import working_on
 from jobs.task.unit import Unit
 from jobs.wire.cell import Address, Mail, Route, addresses_of, cells
 from jobs.wire.epoch_task import EpochTask
@@ -47,7 +48,7 @@ def level_function(task: "Callable[[], EpochTask]", level: int, slot: Callable[[
                 elif route.gathers and address.fragment == Mail.SEALED:
                     sealed.append((address.input, batch.column(3)[i].as_py()))
         if (inbox or sealed) and not failed:
-            with process_row_cache().publishing():
+            with process_row_cache().publishing(), working_on(epoch=known.epoch, level=level, unit=unit):
                 yield from Unit(known, level, unit, inbox, sealed).run()
 
     return run

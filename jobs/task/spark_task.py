@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
+from jobs.settings.logs import configure_logging
 from jobs.task.collector import collect_own_garbage
 from jobs.task.level import CellFunction
 
@@ -17,9 +18,11 @@ def partition_of_this_task() -> int:
 
 
 def in_spark_task(function: CellFunction) -> CellFunction:
-    """The function as `mapInArrow` runs it: a worker keeps its garbage collector away from caches (jobs.task.collector)."""
+    """The function as `mapInArrow` runs it: a worker logs where TUSSOCK_LOG asks for it (jobs.settings.logs), and keeps its garbage
+    collector away from caches (jobs.task.collector)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        configure_logging()
         yield from function(batches)
         collect_own_garbage()
 

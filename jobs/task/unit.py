@@ -4,6 +4,8 @@ An actor is a pure function, to the byte, of its cells, the pinned version and t
 use, no clock and no attempt enters a cell, and its only side effect is the upload of SSTs named after their bytes.
 """
 
+import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +38,8 @@ from statestore.meta.statement_log import read_payload
 from statestore.table.row_cache import RowsOf, process_row_cache
 from statestore.table.state_table import StateTable
 from statestore.table.storage_table import StorageTable
+
+log = logging.getLogger(__name__)
 
 _entries = msgspec.json.Decoder(tuple[Entry, ...])
 _splits = msgspec.json.Decoder(tuple[Split, ...])
@@ -90,6 +94,7 @@ class Unit:
     # --- one fragment ------------------------------------------------------------------------------------------------------------
 
     def _fragment(self, scheduled: Scheduled) -> Iterator[pa.RecordBatch]:
+        started = time.perf_counter()
         used = {t for o in scheduled.fragment.operators for t in o.tables} if scheduled.fragment is not None else set()
         tables = {t.table_id: self._state_table(t) for t in scheduled.tables if t.table_id in used}
         if scheduled.source is not None:
@@ -109,6 +114,8 @@ class Unit:
             for unit, piece in dispatch(chunk, exchange.keys, np.asarray(self.task.units)):
                 yield cells(unit, Address.exchange(scheduled.id, exchange.index), encode(piece))
         last = scheduled.source is not None or self._materializes(scheduled)
+        seconds = time.perf_counter() - started
+        log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.relation, rows_in, output.delta.num_rows, seconds)
         report = FragmentReport(scheduled.relation_id, scheduled.id, self.level, self.slot, rows_in, output.delta.num_rows, last)
         yield cells(self.slot, Address.answer(Mail.REPORT), [msgspec.json.encode(report)])
 
@@ -228,7 +235,9 @@ class Unit:
         if self.gathered is None or not (self.gathered or self.arrived):
             return
         size = sum(batch.rows.nbytes for batch in self.gathered) + sum(len(chunk) for _, chunk in self.arrived)
-        if self._flush_of(size) is Flush.UNIT:
+        flush = self._flush_of(size)
+        log.info("%d bytes are sealed on this unit: flushed by %s", size, flush.value)
+        if flush is Flush.UNIT:
             batches = [*self.gathered, *(b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None)]
             with carried_by_spark("flush"):
                 yield self._uploaded(batches)

@@ -7,6 +7,7 @@ get on, the round renews its leases.
 """
 
 import argparse
+import logging
 import sys
 import time
 import uuid
@@ -35,6 +36,8 @@ from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
 from statestore.progress import Progress, no_progress
+
+log = logging.getLogger(__name__)
 
 #: What became of a piece: its SSTs, or why there are none.
 Merged = list[SstInfo] | TussockError
@@ -121,6 +124,7 @@ def compact_round(
                     done.append(TaskDone(pick.reason, "moved"))
                 else:
                     opened.append((pick, meta.open_compaction(pick.plan, lease_ms)))
+                    log.info("compaction task %d: %s, score %.1f, to level %d", opened[-1][1].id, pick.reason, pick.score, pick.plan.target)
                     progress(f"task {opened[-1][1].id}: {pick.reason}")
             except LostRaceError as err:
                 done.append(TaskDone(pick.reason, "lost", error=err))
@@ -135,6 +139,7 @@ def compact_round(
                 done.append(_end(meta, pick, task, plan if isinstance(plan, MergePlan) else MergePlan((), ()), answers))
                 opened.pop(0)
                 progress(f"task {task.id}: {done[-1]}")
+                log.info("compaction task %d: %s", task.id, done[-1])
     except BaseException as err:
         for _, task in opened:
             _close(meta, task, type(err).__name__)

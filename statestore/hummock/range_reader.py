@@ -5,6 +5,7 @@ around what it needs, and the disk keeps them: the next keys that fall in there 
 rest as it is asked for and leaves the cache as it was; else one scan, or one compaction, would push out what point reads keep warm.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,8 @@ from statestore.hummock.errors import DamagedSstError, MissingSstError
 from statestore.hummock.sorted_keys import Positions
 from statestore.meta.version import SstInfo
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore, ShortReadError
+
+log = logging.getLogger(__name__)
 
 Range = tuple[int, int]  # offset, length
 
@@ -110,6 +113,7 @@ class RangeReader:
         return [_assembled(held, *part) for part in ranges]
 
     def _get_ranges(self, sst: SstInfo, ranges: Sequence[Range]) -> list[bytes]:
+        log.debug("%s: %d ranges, %d bytes read", sst.name, len(ranges), sum(length for _, length in ranges))
         try:
             return self.objects.get_ranges(sst.name, ranges)
         except ObjectNotFoundError as error:

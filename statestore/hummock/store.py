@@ -5,6 +5,7 @@ fetches for the blocks that are left, then vectorised search. Keys that a sectio
 (one in 200) go on to the next older section in another round.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
 from statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
+
+log = logging.getLogger(__name__)
 
 _WORTH_TAKING = 64  # rows of one piece of blocks that are taken from it at once; fewer are taken with those of all others in the end
 
@@ -130,6 +133,7 @@ class HummockStore:
         aligned[order] = row
         found = aligned >= 0
         rows = self._rows(table_id, batches, columns, schema, found_in)
+        log.debug("table %d: %d keys asked for in %d sections, rows from %d blocks", table_id, len(keys), len(found_in), len(batches))
         return pa.array(found), rows.take(pa.array(aligned, mask=~found))
 
     def scan_prefix(
@@ -162,6 +166,7 @@ class HummockStore:
             sections = self._sections(table_id, epoch, prefixes[int(order[0])].as_py(), last)
         index, found, batches, rows = scan_prefixes(self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse)
         table = self._rows(table_id, batches, columns, schema, sections)
+        log.debug("table %d: %d prefixes asked for in %d sections, rows of %d blocks", table_id, len(prefixes), len(sections), len(batches))
         return pa.array(index), found, table.take(pa.array(rows))
 
     def iter(
@@ -352,4 +357,3 @@ def _newest_first(candidates: list[_Candidates], unresolved: npt.NDArray[np.bool
 def _unique(ascending: Positions) -> Positions:
     """The distinct values of an ascending array."""
     return ascending[np.append(True, ascending[1:] != ascending[:-1])] if len(ascending) else ascending
-

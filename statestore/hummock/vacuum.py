@@ -12,6 +12,7 @@ What readers may still fetch though the newest version does not name it:
     what compactions took out since the committed epoch, while a barrier stands on that epoch: its run reads some version in between.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from statestore.meta.version import HummockVersion
 from statestore.meta.version_log import SNAPSHOT_EVERY
 from statestore.objectstore.base import ObjectInfo
 from statestore.progress import Progress, no_progress
+
+log = logging.getLogger(__name__)
 
 _BATCH = 1000  # names a delete request takes
 RECENT_SNAPSHOTS = 8  # that stay, the newest ones
@@ -91,6 +94,7 @@ def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_pr
         for start in range(0, len(garbage), _BATCH):
             meta.objects.delete([found.name for found in garbage[start : start + _BATCH]])
             progress(f"{min(start + _BATCH, len(garbage)):,} of {len(garbage):,} objects removed")
+    log.info("vacuum at version %d: %d objects %s, %d kept", version.id, len(garbage), "found" if dry_run else "removed", kept)
     return VacuumReport(version.id, tuple(garbage), not dry_run, kept, kept_bytes, pending, tuple(unknown))
 
 

@@ -5,6 +5,7 @@ creates the next one has seen all before it, and the newest is found by probing:
 losing or damaging the hint costs probes, losing a snapshot costs replay.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -17,6 +18,8 @@ from statestore.meta.names import HEAD, snapshot_name, version_name
 from statestore.meta.probe import end_of
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+log = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY = 16  # deltas; opening a store replays fewer than this many, and one commit in as many writes a whole version
 
@@ -91,7 +94,9 @@ class VersionLog:
             if self._objects.put_if_absent(version_name(delta.id), encode_document(delta)):
                 self._seen(self._noted(after))
                 self._write_snapshot()
+                log.debug("version %d committed: %s", after.id, type(change).__name__)
                 return after
+            log.info("version %d was committed by another writer first: %s rebases on it", delta.id, type(change).__name__)
 
     def _seen(self, version: HummockVersion) -> HummockVersion:
         self._newest = version

@@ -4,6 +4,7 @@ Commits rest on `If-None-Match: *`. The answer to such a PUT may be lost, and th
 object; so every answer but a plain yes is settled by reading the object back.
 """
 
+import logging
 import os
 import threading
 import time
@@ -45,6 +46,8 @@ from statestore.objectstore.base import (
     checked_name,
 )
 from statestore.objectstore.ranges import Read, plan_reads, slice_of
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -143,6 +146,7 @@ class S3ObjectStore:
                         return won
                     # Not there: the PUT did not happen, or a competitor's is under way (409). The next one is the same bytes on the same
                     # condition, so it cannot undo anything, even if the lost one arrives after it.
+                    log.warning("put_if_absent %s: attempt %d did not create the object (%s), trying again", name, attempt + 1, err)
                     time.sleep(SETTLE_BACKOFF_S * 2**attempt)
         raise ObjectStoreUnavailableError(self.uri, f"put_if_absent {name!r}", f"{ATTEMPTS} attempts did not create the object nor find it")
 
@@ -203,9 +207,10 @@ class S3ObjectStore:
                 answer = self._client.get_object(Bucket=self._address.bucket, Key=key)
             try:
                 return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Body"].read()
-            except (IncompleteReadError, ResponseStreamingError, ReadTimeoutError):
+            except (IncompleteReadError, ResponseStreamingError, ReadTimeoutError) as err:
                 if attempt == ATTEMPTS - 1:
                     raise
+                log.warning("get %s: attempt %d broke off (%s), trying again", key, attempt + 1, err)
         raise AssertionError("the last attempt returns or raises")
 
     def _holds(self, key: str, data: bytes) -> bool | None:
