@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)
         try:
             settings = pipeline.epoch
-            done = advance(SparkRunner(spark), meta, interval, settings.max_bytes, progress=_say, in_flight=settings.in_flight)
+            runner, depth, units = SparkRunner(spark), settings.in_flight, settings.units
+            done = advance(runner, meta, interval, settings.max_bytes, progress=_say, in_flight=depth, units=units)
         finally:
             spark.stop()
         for summary in done:

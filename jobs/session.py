@@ -32,7 +32,7 @@ from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
 from jobs.driver.epoch import run_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
-from jobs.driver.summary import EpochSummary
+from jobs.driver.summary import EpochSummary, barrier_text
 from jobs.plan.definition import UnknownRelationError, apply_statement, find
 from jobs.settings.process import clock_ms, open_meta, store_address
 from jobs.shell.show import explain, show
@@ -151,7 +151,7 @@ class Session:
         if (barrier := inject(self.meta, interval, max_epoch_bytes)) is None:
             version = self.meta.latest()
             return EpochSummary(version.epoch, version.id, {}, 0, 0, {})
-        progress(f"barrier {barrier.epoch} after {barrier.prev_epoch}")
+        progress(barrier_text(barrier, self.meta.latest().catalog))
         summary = run_epoch(self._runner, self.meta, barrier, progress)
         publish(self.meta, summary.epoch)
         return summary

@@ -63,7 +63,8 @@ def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping
     from jobs.driver.barrier import inject as inject_barrier
 
     pipeline = find_pipeline(name, pipelines_folder())
-    barrier = inject_barrier(open_meta(pipeline), interval_of(pipeline, start, end), pipeline.epoch.max_bytes, dict(run))
+    settings = pipeline.epoch
+    barrier = inject_barrier(open_meta(pipeline), interval_of(pipeline, start, end), settings.max_bytes, dict(run), settings.units)
     return None if barrier is None else {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
 
 

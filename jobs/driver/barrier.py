@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -15,10 +15,10 @@ from jobs.sources.listing import Interval, ListedFile, has_interval, list_files,
 from jobs.sources.taken import pin_files, taken_files
 from jobs.sql.statements import CreateSource, Drop
 from statestore.errors import InputError
-from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, PinnedFile
+from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind, PinnedFile
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from statestore.meta.version import HummockVersion, VnodeMapping
 from statestore.objectstore.base import ObjectNotFoundError
 
 log = logging.getLogger(__name__)
@@ -70,15 +70,23 @@ class Change:
 
 
 def inject(
-    meta: MetaStore, interval: Interval | None = None, max_epoch_bytes: int = MAX_EPOCH_BYTES, run: Mapping[str, str] | None = None
+    meta: MetaStore,
+    interval: Interval | None = None,
+    max_epoch_bytes: int = MAX_EPOCH_BYTES,
+    run: Mapping[str, str] | None = None,
+    units: int | None = None,
 ) -> Barrier | None:
     """The barrier of `take_in`, for a process that does not run its epoch."""
-    taken = take_in(meta, interval, max_epoch_bytes, run)
+    taken = take_in(meta, interval, max_epoch_bytes, run, units)
     return None if taken is None else taken.barrier
 
 
 def take_in(
-    meta: MetaStore, interval: Interval | None = None, max_epoch_bytes: int = MAX_EPOCH_BYTES, run: Mapping[str, str] | None = None
+    meta: MetaStore,
+    interval: Interval | None = None,
+    max_epoch_bytes: int = MAX_EPOCH_BYTES,
+    run: Mapping[str, str] | None = None,
+    units: int | None = None,
 ) -> Intake | None:
     """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
 
@@ -88,19 +96,22 @@ def take_in(
         interval: of the run; sources whose path is a template take that interval's files only.
         max_epoch_bytes: of source files in one epoch; the rest is left to later epochs.
         run: what the barrier is for, kept with it (e.g. the data interval).
+        units: parallel units that epochs are to run on from this barrier on; None: as before. An open barrier keeps those it pinned.
 
-    Raises: MissingPathError, ChangedFileError, and errors of the object store. Nothing is in force then.
+    Raises: MissingPathError, ChangedFileError, SettingError for units that the store can't have, and errors of the object store. Nothing
+        is in force then.
     Cost: one listing per source, one scan of what each has taken. No LIST in the store itself.
     """
     version = meta.latest()
     if (held := meta.barrier_after(version.epoch)) is not None:
         log.info("barrier %d after %d is open, attempt %d of %s: resumed", held.epoch, held.prev_epoch, held.attempt, held.writer)
         return Intake(held, None)
-    base = Base(version)
-    pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
+    pinning = _Pinning(meta, Base(version), Change(), interval, max_epoch_bytes, dict(run or {}))
     if not pinning.waiting():
         return None
-    barrier = meta.inject_barrier(base.version.epoch, pinning.plan)
+    if units is not None and units != version.mapping.unit_count:
+        pinning = replace(pinning, base=Base(meta.rescale(units)), mapping_before=version.mapping)
+    barrier = meta.inject_barrier(version.epoch, pinning.plan)
     _log_barrier("injected", barrier)
     return pinning.intake(barrier)
 
@@ -111,12 +122,14 @@ def draft(
     interval: Interval | None = None,
     max_epoch_bytes: int = MAX_EPOCH_BYTES,
     run: Mapping[str, str] | None = None,
+    mapping_before: VnodeMapping | None = None,
 ) -> Intake | None:
     """What `take_in` would take in once the epochs in flight that `base` counts are committed; nothing is written.
 
-    None where nothing waits. Raises as `take_in` does. Cost: a probe of the log, a listing per source.
+    None where nothing waits. `mapping_before`: of the epoch before, where `base` has another. Raises as `take_in` does.
+    Cost: a probe of the log, a listing per source.
     """
-    pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}))
+    pinning = _Pinning(meta, base, Change(), interval, max_epoch_bytes, dict(run or {}), mapping_before=mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan)
     if drafted.log_end == base.version.log_end and not drafted.splits:
         return None
@@ -190,7 +203,7 @@ class _Superseding:
             log_end=log_end,
             splits={r: f for r, f in splits.items() if f},
             catalog=None if catalog == version.catalog else catalog,
-            mutation=_mutation(version.catalog, catalog),
+            mutation=_mutation(version.catalog, catalog, rescaled=held.mutation.kind is MutationKind.UPDATE),
             run=held.run,
             skipped=tuple(dict.fromkeys((*held.skipped, *_told(change), *_rejected(replayed)))),
             skipped_files={r: f for r, f in skipped.items() if f},
@@ -255,6 +268,7 @@ class _Pinning:
     max_epoch_bytes: int
     run: dict[str, str]
     only_skipped: bool = False  # take no files but those to be skipped: which others are due, only a run knows
+    mapping_before: VnodeMapping | None = None  # where this barrier is the first on the version's
     listings: dict[str, tuple[ListedFile, ...]] = field(default_factory=dict)  # by path: a barrier is decided on one listing of each
     pinned: dict[tuple[int, int], tuple[PinnedFile, ...]] = field(default_factory=dict)  # by relation and room; asked for twice
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
@@ -301,7 +315,7 @@ class _Pinning:
             log_end=log_end,
             splits={r: f for r, f in splits.items() if f},
             catalog=None if catalog == version.catalog else catalog,
-            mutation=_mutation(version.catalog, catalog),
+            mutation=_mutation(version.catalog, catalog, rescaled=self.mapping_before is not None),
             run=self.run,
             skipped=(*_told(change), *_rejected(replayed)),
             skipped_files={r: f for r, f in skipped.items() if f},
@@ -349,15 +363,15 @@ def _paused(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
     return catalog
 
 
-def _mutation(before: Catalog, after: Catalog) -> Mutation:
+def _mutation(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:
     live_before, live_after = {r.id for r in before.live()}, {r.id for r in after.live()}
     if added := live_after - live_before:
-        return Mutation("add", tuple(sorted(added)))
+        return Mutation(MutationKind.ADD, tuple(sorted(added)))
     if gone := live_before - live_after:
-        return Mutation("stop", tuple(sorted(gone)))
+        return Mutation(MutationKind.STOP, tuple(sorted(gone)))
     if paused := {r.id for r in after.live() if r.paused is not None} - {r.id for r in before.live() if r.paused is not None}:
-        return Mutation("pause", tuple(sorted(paused)))
-    return Mutation()
+        return Mutation(MutationKind.PAUSE, tuple(sorted(paused)))
+    return Mutation(MutationKind.UPDATE if rescaled else MutationKind.NOTHING)
 
 
 def _told(change: Change) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from jobs.driver.barrier import MAX_EPOCH_BYTES
 from jobs.driver.runner import LevelRunner
-from jobs.driver.summary import EpochSummary
+from jobs.driver.summary import EpochSummary, barrier_text
 from jobs.driver.train import DEPTH, Train
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
@@ -39,19 +39,20 @@ def advance(
     run: Mapping[str, str] | None = None,
     progress: Progress = no_progress,
     in_flight: int = DEPTH,
+    units: int | None = None,
 ) -> list[EpochSummary]:
     """Finish the open barrier, whoever's it is, then take in what waits, as a train of epochs, until nothing does.
 
     Args:
         interval: take in this data interval's files only; a run has done its work when they are all committed.
         in_flight: epochs that may be under way at once; with 1 each is committed before the next begins.
+        units: parallel units to run on from the next barrier on; None: as many as before.
 
     Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
     """
     with Train(runner, meta, in_flight, progress=progress) as train:
-        while (barrier := train.next_barrier(interval, max_epoch_bytes, run)) is not None:
-            skipped = f": {', '.join(barrier.skipped)}" if barrier.skipped else ""
-            progress(f"barrier {barrier.epoch} after {barrier.prev_epoch}{skipped}")
+        while (barrier := train.next_barrier(interval, max_epoch_bytes, run, units)) is not None:
+            progress(barrier_text(barrier, meta.latest().catalog))
             train.run(barrier)
     return train.done
 

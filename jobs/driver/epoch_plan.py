@@ -10,7 +10,7 @@ from jobs.plan.schedule import Schedule, schedule
 from jobs.sql.statements import Insert
 from jobs.wire.flush_policy import Expected, FlushPolicy
 from statestore.hummock.shared_buffer import SharedBuffer
-from statestore.meta.barrier import Barrier
+from statestore.meta.barrier import Barrier, MutationKind
 from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
@@ -56,13 +56,13 @@ class EpochPlan:
     @property
     def unit_count(self) -> int:
         """The number of parallel units, which are numbered from 0."""
-        return max(self.units) + 1
+        return self.barrier.mapping.unit_count
 
     def expected(self, policy: FlushPolicy) -> Expected:
         """How much the epoch is likely to seal."""
         files = sum(f.size for pinned in self.barrier.splits.values() for f in pinned)
         rows = sum(e.statement.rows for entries in self.changes.values() for e in entries if isinstance(e.statement, Insert))
-        return policy.expected(file_bytes=files, rows=rows, creates=self.barrier.catalog is not None)
+        return policy.expected(file_bytes=files, rows=rows, creates=self.barrier.mutation.kind is MutationKind.ADD)
 
 
 def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed | None = None) -> EpochPlan:

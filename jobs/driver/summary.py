@@ -3,9 +3,12 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 from jobs.plan.schedule import Schedule
 from jobs.wire.epoch_task import FragmentReport
+from statestore.meta.barrier import Barrier, MutationKind
+from statestore.meta.catalog import Catalog
 from statestore.meta.manifest import RowCounts, SealedManifest, StepSeconds
 
 
@@ -45,6 +48,30 @@ def step_seconds(measured: Mapping[str, float]) -> StepSeconds:
 def seconds_text(seconds: Mapping[str, float]) -> str:
     """Steps and their seconds, e.g. `plan 0.10 s, run 1.25 s`."""
     return ", ".join(f"{step} {s:.2f} s" for step, s in seconds.items())
+
+
+def barrier_text(barrier: Barrier, before: Catalog) -> str:
+    """A barrier in one line: what it changes, and what was left out. `before`: the catalog of the epoch before."""
+    names = {r.id: r.name for r in (*before.relations, *(barrier.catalog or before).relations)}
+    about = ", ".join(names.get(r, f"relation {r}") for r in barrier.mutation.relations)
+    changes: tuple[str, ...]
+    match barrier.mutation.kind:
+        case MutationKind.ADD:
+            changes = (f"creates {about}",)
+        case MutationKind.STOP:
+            changes = (f"drops {about}",)
+        case MutationKind.PAUSE:
+            changes = (f"pauses {about}",)
+        case MutationKind.RESUME:
+            changes = (f"resumes {about}",)
+        case MutationKind.UPDATE:
+            changes = (f"runs on {barrier.mapping.unit_count} units from here on",)
+        case MutationKind.NOTHING:
+            changes = ()
+        case unknown:
+            assert_never(unknown)
+    line = f"barrier {barrier.epoch} after {barrier.prev_epoch}"
+    return ": ".join((line, ", ".join((*changes, *barrier.skipped)))) if changes or barrier.skipped else line
 
 
 def show_summary(summary: EpochSummary) -> str:

@@ -140,15 +140,23 @@ class Train:
                     self.meta.unpin(pin)
 
     def next_barrier(
-        self, interval: Interval | None = None, max_epoch_bytes: int = MAX_EPOCH_BYTES, run: Mapping[str, str] | None = None
+        self,
+        interval: Interval | None = None,
+        max_epoch_bytes: int = MAX_EPOCH_BYTES,
+        run: Mapping[str, str] | None = None,
+        units: int | None = None,
     ) -> Barrier | None:
         """What the next epoch takes in; None where nothing waits. The first one is in force, or was left open by somebody; the others are
-        drafts that count on the epochs before them. Raises as jobs.driver.barrier.inject does."""
+        drafts that count on the epochs before them. Another number of units waits for these to be committed. Arguments and errors are
+        those of jobs.driver.barrier.take_in."""
         self._collect()
         if self._base_version is None:
-            self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run)
+            self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run, units)
         else:
-            self._taken_in = draft(self.meta, self._base(self._pinned(self._base_version)), interval, max_epoch_bytes, run)
+            base, before = self._pinned(self._base_version), None
+            if units is not None and units != base.version.mapping.unit_count:
+                base, before = self._rescaled(base, units), base.version.mapping
+            self._taken_in = draft(self.meta, self._base(base), interval, max_epoch_bytes, run, before)
         return None if self._taken_in is None else self._taken_in.barrier
 
     def run(self, barrier: Barrier) -> None:
@@ -259,6 +267,14 @@ class Train:
             return self._base_version
         return base
 
+    def _rescaled(self, base: _BaseVersion, units: int) -> _BaseVersion:
+        """The base version after a change of the mapping, which waits for all epochs in flight."""
+        self.drain()
+        self.meta.rescale(units)
+        self._move_to(_pinned_at(self.meta, self.done[-1].epoch if self.done else base.version.epoch))
+        assert self._base_version is not None
+        return self._base_version
+
     def _in_flight_after(self, base: _BaseVersion) -> list[_InFlight]:
         """Epochs that the base version does not hold, oldest first."""
         return [one for one in self._in_flight if one.barrier.epoch > base.version.epoch]
@@ -278,8 +294,8 @@ class Train:
     def _move_to(self, base: _BaseVersion) -> None:
         """Base epochs on a newer version, and forget those that it holds."""
         assert self._base_version is not None
-        if self._base_version.version.mapping.id != base.version.mapping.id:
-            self.drain()  # what is held lies on the units of the old mapping
+        if any(one.barrier.mapping.id != base.version.mapping.id for one in self._in_flight):
+            self.drain()  # what they sealed lies on the units of another mapping
             if base.pin is not None:
                 self.meta.unpin(base.pin)
             base = _pinned_at(self.meta, self.done[-1].epoch if self.done else base.version.epoch)

@@ -16,7 +16,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     catchup = true                                     # optional: also run the intervals that passed before it was switched on
 
     [epoch]                                            # optional
-    units = 2                                          # parallel units: actors of a fragment
+    units = 2                                          # parallel units from the next barrier on; as they are if left out
     vnodes = 256                                       # power of two, fixed when the store is made
     max_bytes = 268_435_456                            # most source bytes an epoch takes in
     in_flight = 3                                      # epochs of a backlog under way at once; 1: each is committed before the next begins
@@ -51,6 +51,7 @@ from jobs.settings.retention import BadDurationError, Retention, duration_ms
 from statestore.errors import InputError
 
 FILE = "pipeline.toml"
+NEW_STORE_UNITS = 2  # of a store that is made where nobody says how many
 MAX_KEPT_EPOCHS = 1024  # a version lists no more, however many retention asks for
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -98,7 +99,7 @@ class Schedule:
 class EpochSettings:
     """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, and how many are under way at once."""
 
-    units: int = 2
+    units: int | None = None  # None: as many as the store has, NEW_STORE_UNITS where it is made
     vnodes: int = 256
     max_bytes: int = 256 * 1024 * 1024
     in_flight: int = 3
@@ -245,7 +246,7 @@ def _epoch_of(table: "_Table") -> EpochSettings:
     )
     if settings.vnodes & (settings.vnodes - 1):
         raise table.error("vnodes", str(settings.vnodes), "a power of two")
-    if settings.units > settings.vnodes:
+    if settings.units is not None and settings.units > settings.vnodes:
         raise table.error("units", str(settings.units), f"at most vnodes, {settings.vnodes}")
     table.close()
     return settings

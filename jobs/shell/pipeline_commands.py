@@ -9,7 +9,7 @@ from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.summary import EpochSummary, show_summary
 from jobs.driver.train import DEPTH
 from jobs.session import Session
-from jobs.settings.pipeline import find_pipeline
+from jobs.settings.pipeline import NEW_STORE_UNITS, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
 from jobs.spark import spark_session
 from statestore.errors import InputError
@@ -31,16 +31,16 @@ def _init(chosen: argparse.Namespace) -> None:
 
 def _init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vnodes", type=int, default=256, metavar="N", help="virtual nodes, a power of two, for good (default 256)")
-    parser.add_argument("--units", type=int, default=2, metavar="N", help="parallel units to start with (default 2)")
+    units = f"parallel units to start with (default {NEW_STORE_UNITS})"
+    parser.add_argument("--units", type=int, default=NEW_STORE_UNITS, metavar="N", help=units)
     parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, for good (default UTC)")
 
 
 def _apply(chosen: argparse.Namespace) -> None:
     pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
     try:
-        MetaStore.init(
-            open_object_store(pipeline.store), vnode_count=pipeline.epoch.vnodes, units=pipeline.epoch.units, time_zone=pipeline.time_zone
-        )
+        epoch, objects = pipeline.epoch, open_object_store(pipeline.store)
+        MetaStore.init(objects, vnode_count=epoch.vnodes, units=epoch.units or NEW_STORE_UNITS, time_zone=pipeline.time_zone)
         print(f"created {pipeline.store}")
     except AlreadyInitialisedError:
         pass
@@ -66,11 +66,12 @@ def _epoch(chosen: argparse.Namespace) -> None:
     interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
     max_bytes = MAX_EPOCH_BYTES if pipeline is None else pipeline.epoch.max_bytes
     in_flight = DEPTH if pipeline is None else pipeline.epoch.in_flight
+    units = None if pipeline is None else pipeline.epoch.units
     done: list[EpochSummary] = []
-    if inject(meta, interval, max_bytes) is not None:  # nothing to do should not cost a JVM
+    if inject(meta, interval, max_bytes, units=units) is not None:  # nothing to do should not cost a JVM
         say("starting Spark")
         with spark_session("tussock epoch", pipeline.spark if pipeline is not None else {}) as spark:
-            done = advance(SparkRunner(spark), meta, interval, max_bytes, progress=say, in_flight=in_flight)
+            done = advance(SparkRunner(spark), meta, interval, max_bytes, progress=say, in_flight=in_flight, units=units)
     for summary in done:
         print(show_summary(summary))
     version = meta.latest()

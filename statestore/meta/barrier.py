@@ -4,7 +4,7 @@ A barrier is never edited. While it is uncommitted it can be superseded by anoth
 whichever commits first wins.
 """
 
-from typing import Literal
+from enum import StrEnum
 
 import msgspec
 
@@ -21,10 +21,21 @@ class PinnedFile(msgspec.Struct, frozen=True):
     number: int  # of this file within its source, dense from 0, never reused
 
 
-class Mutation(msgspec.Struct, frozen=True):
-    """What the barrier changes in the graph of views, beside passing data on."""
+class MutationKind(StrEnum):
+    """What a barrier changes, beside passing data on. Where it changes several things, the first of them in this order."""
 
-    kind: Literal["nothing", "add", "stop", "update", "pause", "resume"] = "nothing"
+    ADD = "add"  # relations begin: an epoch that may read others in full
+    STOP = "stop"  # relations end
+    PAUSE = "pause"  # views stay at the rows they have
+    UPDATE = "update"  # the vnode mapping: from here on another number of units
+    RESUME = "resume"  # paused views go on; no driver does this yet
+    NOTHING = "nothing"
+
+
+class Mutation(msgspec.Struct, frozen=True):
+    """What the barrier changes in the graph of views."""
+
+    kind: MutationKind = MutationKind.NOTHING
     relations: tuple[int, ...] = ()  # relation ids it is about, in order
 
 

@@ -212,7 +212,7 @@ class MetaStore:
         """
 
         def decide(version: HummockVersion) -> Change | None:
-            if len(set(version.mapping.units)) == units:
+            if version.mapping.unit_count == units:
                 return None
             return MappingChanged(remap(version.mapping, units))
 

@@ -34,6 +34,11 @@ class VnodeMapping(msgspec.Struct, frozen=True):
     id: int
     units: tuple[int, ...]
 
+    @property
+    def unit_count(self) -> int:
+        """The number of parallel units, which are numbered from 0; each owns at least one vnode."""
+        return max(self.units) + 1
+
 
 class KeyRange(msgspec.Struct, frozen=True):
     """Full storage keys, both ends inclusive."""
