@@ -21,7 +21,7 @@ def write(root: Path, text: str, name: str = "shop") -> Path:
 def test_a_minimal_pipeline_gets_the_documented_defaults(tmp_path: Path) -> None:
     pipeline = load_pipeline(write(tmp_path, MINIMAL))
     assert (pipeline.name, pipeline.store, pipeline.data, pipeline.time_zone) == ("shop", "s3://bucket/shop", None, "UTC")
-    assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes) == (2, 256, 268_435_456)
+    assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes) == (None, 256, 268_435_456)
     assert (pipeline.schedule, pipeline.quality, pipeline.spark) == (None, None, {})
     assert pipeline.upkeep == UpkeepSettings("@hourly", Retention(keep_epochs=1, keep_ms=24 * 3_600_000))
     assert pipeline.sql == (tmp_path / "pipelines/shop/views.sql",)
