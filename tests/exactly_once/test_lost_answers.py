@@ -125,7 +125,7 @@ def test_a_commit_whose_answer_is_lost_is_recognised_as_its_own(spark: SparkSess
 
     with moto_server() as endpoint, LossyProxy(endpoint) as proxy:
         store = f"s3://{BUCKET}/s?endpoint={proxy.endpoint}&path_style=true"
-        with Session(store, spark) as session:
+        with Session(store, spark, runner=UnkindShuffle(3)) as session:
             session.execute("CREATE TABLE t (k int, PRIMARY KEY (k)); CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM t")
             for k in range(3):
                 session.execute(f"INSERT INTO t VALUES ({k})")
