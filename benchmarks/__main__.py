@@ -5,9 +5,10 @@
     python -m benchmarks small-epoch --rows 1000000 100000000 --store-folder /var/tmp/tussock
     python -m benchmarks train
 
-Without Spark, and each with options of its own:
+Apart from those, and each with options of its own:
 
     python -m benchmarks store --rows 100000     the state store against RocksDB and SlateDB
+    python -m benchmarks cold-start              from process start to a view's rows, with and without a JVM; starts Spark itself
     python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few minutes
     python -m benchmarks memory --gb 10          private memory of a compaction and of a full scan of so much state; needs twice the disk
 """
@@ -21,7 +22,12 @@ from importlib import import_module
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-ALONE = {"store": "benchmarks.store.__main__", "amplification": "benchmarks.amplification", "memory": "benchmarks.memory"}
+ALONE = {
+    "cold-start": "benchmarks.cold_start",
+    "store": "benchmarks.store.__main__",
+    "amplification": "benchmarks.amplification",
+    "memory": "benchmarks.memory",
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +35,7 @@ def main(arguments: list[str]) -> int:
         code: int = import_module(ALONE[arguments[0]]).main(arguments[1:])
         return code
     description = "Against Structured Streaming, and against recomputing."
-    alone = f"not in `all`, without Spark, with options of their own (python -m benchmarks memory --help): {', '.join(ALONE)}"
+    alone = f"not in `all`, with options of their own (python -m benchmarks memory --help): {', '.join(ALONE)}"
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=description, epilog=alone)
     choices = ["all", "group-by", "small-epoch", "train"]
     parser.add_argument("which", nargs="?", choices=choices, default="all", help="which benchmark (all)")
