@@ -1,7 +1,7 @@
 """`python -m benchmarks.amplification`: what uniform updates cost a store that compacts after every epoch.
 
-Reads: sorted runs that a read of one key looks at, at most. Space: stored bytes beside the same live rows written once. Writes: bytes
-written beside the bytes that epochs flushed. Budgets: 8 runs, 1.5x, 12x.
+Reads: sorted runs that a read of one key looks at, at most. Space: stored bytes over the same live rows written once. Writes: bytes
+written over the bytes that epochs flushed. Budgets: 8 runs, 1.5x, 12x.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def _run_epoch(meta: MetaStore, changed: npt.NDArray[np.int64], totals: npt.NDAr
 
 
 def show_figures(load: Load, found: Figures) -> str:
-    """The figures beside their budgets."""
+    """The figures with their budgets."""
     rate = (found.flushed + found.compacted) / max(found.seconds, 1e-9) / 1e6
     return "\n".join(
         [

@@ -1,6 +1,6 @@
 """A store of bids with two views over them, of any size, made once: the state that small epochs are measured on.
 
-Every row follows from its number, so that Spark can tell what the store must hold without asking it. The log in the store says how far its
+Every row follows from its number, so that Spark knows what the store must hold without asking it. The log in the store says how far its
 load has come and how many changes it has taken: a store that was left half loaded is loaded to the end, and a whole one is used again.
 """
 

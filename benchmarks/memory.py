@@ -120,13 +120,13 @@ def scan_state(uri: str) -> tuple[int, int, int]:
 def watch(command: Sequence[str]) -> Watched:
     """Run a process and look at its private memory. Raises RuntimeError, with the end of its output, where it fails."""
     started, peak = time.perf_counter(), 0
-    with tempfile.TemporaryFile("w+") as told:
-        process = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT, cwd=ROOT)
+    with tempfile.TemporaryFile("w+") as printed:
+        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, cwd=ROOT)
         while process.poll() is None:
             peak = max(peak, _rss_anon(process.pid))
             time.sleep(_LOOK_S)
-        told.seek(0)
-        output = told.read()
+        printed.seek(0)
+        output = printed.read()
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{output[-2000:]}")
     return Watched(peak, time.perf_counter() - started, output)
@@ -166,7 +166,7 @@ def _bytes_in(objects: ObjectStore) -> int:
 
 
 def show_figures(found: Figures) -> str:
-    """The figures beside their budget."""
+    """The figures with their budget."""
     lines = [f"{found.stored:,} bytes in {RUNS} runs, {found.live:,} after compaction; budget {BUDGET_BYTES / 1e6:,.0f} MB of RssAnon each"]
     for name, watched, size in (("compaction", found.compaction, found.stored), ("full scan", found.scan, found.live)):
         rate = size / watched.seconds / 1e6

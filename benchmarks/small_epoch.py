@@ -3,7 +3,7 @@ recomputing the same views with Spark.
 
 Each size is a store of its own (bid_store.py), loaded and compacted before, and tidied between the epochs as upkeep would; that is not in
 the figures, and neither is the disk: SSTs are in the page cache. Epochs of all sizes take turns, so what else the machine does is in all of
-them; CPU seconds of the driver, its JVM and Spark's workers are told beside seconds on the clock.
+them; CPU seconds of the driver, its JVM and Spark's workers are printed next to seconds on the clock.
 """
 
 import statistics

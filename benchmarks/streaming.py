@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 BIDS_DDL = "bid bigint, auction bigint, bidder bigint, price bigint, date_time timestamp"
-#: RocksDB as its guide tells to run it; state partitions as many as cores; no row counting, which costs a read per write.
+#: RocksDB as its guide says to run it; state partitions as many as cores; no row counting, which costs a read per write.
 STREAMING = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",

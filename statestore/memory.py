@@ -9,14 +9,14 @@ _CGROUP = Path("/sys/fs/cgroup")  # of a container; version 2
 
 
 def whole_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
-    """Bytes of memory of the host, or of the container if that has fewer. Where neither can be told (not Linux), there is plenty."""
+    """Bytes of memory of the host, or of the container if that has fewer. Where neither is known (not Linux), there is plenty."""
     return min(_of_the_host(meminfo, "MemTotal:"), _limit(cgroup))
 
 
 def spare_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
     """Bytes that may be taken before less than RESERVE_BYTES are left on the host or in the container; below 0: too much is taken.
 
-    Where neither can be told (not Linux), there is plenty. Cost: up to four reads of kernel files, some 50 us.
+    Where neither is known (not Linux), there is plenty. Cost: up to four reads of kernel files, some 50 us.
     """
     return min(_of_the_host(meminfo, "MemAvailable:"), _left_in_the_container(cgroup)) - RESERVE_BYTES
 

@@ -1,1 +1,1 @@
-"""The state store beside RocksDB and SlateDB, and over an object store as slow as S3."""
+"""The state store compared with RocksDB and SlateDB, and over an object store as slow as S3."""

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.store`: the state store beside RocksDB and SlateDB; a table, and JSON in benchmarks/results/.
+"""`python -m benchmarks.store`: the state store compared with RocksDB and SlateDB; a table, and JSON in benchmarks/results/.
 
-    python -m benchmarks.store                                  at the design's sizes: 10 M rows, under 10 minutes on a quiet machine
-    python -m benchmarks.store --rows 100000 --runs 1           a smoke test
-    python -m benchmarks.store --parts warm scan --scratch DIR  some parts; the data stays in DIR for the next run
+python -m benchmarks.store                                  at the design's sizes: 10 M rows, under 10 minutes on a quiet machine
+python -m benchmarks.store --rows 100000 --runs 1           a smoke test
+python -m benchmarks.store --parts warm scan --scratch DIR  some parts; the data stays in DIR for the next run
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a measuring process is told, and what it answers."""
+"""The orders of a measuring process, and its answers."""
 
 import gc
 import time
@@ -19,7 +19,7 @@ class Task(msgspec.Struct, frozen=True):
     engine: str  # tussock, rocksdb, rocksdb-file or slatedb
     part: str  # a key of parts.PARTS
     data: Path  # the workload's folder
-    state: Path  # the engine's folder: made by "build", read by others; "ingest" and "compact" use one of their own beside it
+    state: Path  # the engine's folder: made by "build", read by others; "ingest" and "compact" use another one
     size: Size
     repeats: int
 

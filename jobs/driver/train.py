@@ -115,7 +115,7 @@ class Train:
         """
         self.runner, self.meta, self.depth, self.keep, self.progress = runner, meta, depth, keep, progress
         self.done: list[EpochSummary] = []
-        self._committer_meta = meta.beside()  # the committing thread's own
+        self._committer_meta = meta.for_another_thread()  # the committing thread's own
         self._committing = ThreadPoolExecutor(1, "checkpoint")
         self._broken = False  # a checkpoint failed: those behind it have no base
         self._base_version: _BaseVersion | None = None  # None: the train has not begun

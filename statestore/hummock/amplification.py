@@ -1,4 +1,4 @@
-"""What the shape of a store costs: sorted runs a read looks at, bytes stored and bytes written beside those that were needed."""
+"""What the shape of a store costs: sorted runs a read looks at, bytes stored and bytes written compared with the bytes that were needed."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ def read_amplification(version: HummockVersion) -> int:
 
 
 def space_amplification(version: HummockVersion) -> float | None:
-    """Stored bytes beside those of the largest level below L0, which holds each row once."""
+    """Stored bytes over those of the largest level below L0, which holds each row once."""
     sizes = level_bytes(version)
     largest = max(sizes[1:])
     return sum(sizes) / largest if largest else None

@@ -14,8 +14,8 @@ bytes of that piece alone. An id of zeros: the slot is free. Stamps order a set 
 
 The file is sparse: it takes the room of what was ever written, and never more than its length. It lies in a folder that only this user
 can enter (0700, of our own uid), and is opened without following links. It is made under a temporary name and renamed, so it is there
-whole or not at all; one that is cut, foreign or of another version is replaced by a new one. Whoever still has the replaced one open
-sees that it has no name any more, and opens the new one.
+whole or not at all; one that is cut, foreign or of another version is replaced by a new one. A process that still has the replaced
+one open sees that it has no name any more, and opens the new one.
 """
 
 import errno

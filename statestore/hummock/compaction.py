@@ -269,9 +269,7 @@ def _chunks(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 # --- cutting the task ------------------------------------------------------------------------------------------------------------
 
 
-def _undisturbed(
-    inputs: Sequence[Sequence[SstInfo]], target: int, dropped: frozenset[int], target_bytes: int
-) -> tuple[SstInfo, ...]:
+def _undisturbed(inputs: Sequence[Sequence[SstInfo]], target: int, dropped: frozenset[int], target_bytes: int) -> tuple[SstInfo, ...]:
     """SSTs of the target level with no other input's keys between their first and last: they are part of the output as they are.
 
     Not those with dropped tables, nor small ones, which are better put together with others.
@@ -310,11 +308,11 @@ def _around(kept: Sequence[SstInfo], first: bytes | None, last: bytes | None) ->
 
 
 def _below(version: HummockVersion, names: set[str], target: int, table_id: int) -> Iterator[KeyRange]:
-    """Where the version has rows of a table that may be older than what the task puts out: deeper, or on L0 behind it."""
-    behind = False
+    """Where the version has rows of a table that may be older than what the task puts out: on deeper levels, or in older runs of L0."""
+    older = False
     for sst in version.levels[0] if target == 0 else ():
-        behind |= sst.name in names
-        if behind and sst.name not in names and (section := section_of(sst, table_id)) is not None:
+        older |= sst.name in names
+        if older and sst.name not in names and (section := section_of(sst, table_id)) is not None:
             yield KeyRange(section.first_key, section.last_key)
     for ssts in version.levels[target + 1 :]:
         for sst in ssts:

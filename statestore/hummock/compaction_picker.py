@@ -4,7 +4,7 @@ L0 takes flushes. Below it there is at first one level, the last one: most rows 
 get there, and little is stored twice. When that level outgrows `level_ratio` x `base_bytes`, the level above it opens, a tenth its size,
 and so on. The base is the highest level in use; runs of L0 go there.
 
-L0 is due when a read would touch many of its runs, or when what it holds is much beside what lies below. Its oldest runs then sink:
+L0 is due when a read would touch many of its runs, or when it holds much compared with the levels below. Its oldest runs then sink:
 
     as they are (a move)                            where nothing on the base has keys of theirs
     merged with the base                            where they are enough to be worth writing the base anew
@@ -24,7 +24,7 @@ from itertools import groupby
 import msgspec
 
 from statestore.meta.compaction import CompactionPlan
-from statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, touches, why_not, why_unsorted
+from statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, merge_objection, order_objection, touches
 from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
 
 BOTTOM = MAX_LEVELS - 1
@@ -276,13 +276,13 @@ def _input(level: int, ssts: Sequence[SstInfo]) -> LevelInput:
 def _fits(version: HummockVersion, pick: Pick) -> bool:
     """Whether meta would take it now."""
     inputs, target = pick.plan.inputs, pick.plan.target
-    if why_not(version, inputs, target) is not None or conflict_of(version, inputs, target) is not None:
+    if merge_objection(version, inputs, target) is not None or conflict_of(version, inputs, target) is not None:
         return False
     if not pick.move:
         return True
     found = inputs_of(version, inputs)
     assert not isinstance(found, str)
-    return why_unsorted(levels_after(version.levels, inputs, target, found)[target]) is None
+    return order_objection(levels_after(version.levels, inputs, target, found)[target]) is None
 
 
 def _with_open(version: HummockVersion, plan: CompactionPlan) -> HummockVersion:

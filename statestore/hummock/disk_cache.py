@@ -1,7 +1,7 @@
 """The disk cache of a host: pieces of SSTs on the local disk, shared by all its worker processes, between their memory and the bucket.
 
 An SST is cut into pieces of 64 KiB. Pieces lie in the slots of one file (cache_file.py) whose index all processes map. Nobody holds a
-lock, and no daemon tends it: whoever misses a piece fetches it and puts it over the least recently used one of its set. What two
+lock, and no daemon tends it: a process that misses a piece fetches it and puts it over the least recently used one of its set. What two
 processes do to one slot at once, what a kill, a crash or a bad disk leaves there: every piece is checked against its entry after it
 was read, and the entry names the object, the piece and the bytes. What does not match is a miss, and is fetched from the bucket again.
 
@@ -281,7 +281,7 @@ def process_disk_cache() -> DiskCache:
 def disk_cache_for(objects: ObjectStore) -> DiskCache | None:
     """The cache for reads of this store, if it is to have one: a directory or this process's memory is as near as the cache would be."""
     stores = process_settings().stores
-    remote = objects.uri.partition(":")[0].rpartition("+")[2] == "s3"  # also s3 behind another scheme, as in latency+s3
+    remote = objects.uri.partition(":")[0].rpartition("+")[2] == "s3"  # also s3 after another scheme, as in latency+s3
     return process_disk_cache() if stores == "on" or (stores == "auto" and remote) else None
 
 

@@ -85,15 +85,15 @@ def scrub(objects: ObjectStore, progress: Progress = no_progress, threads: int =
     meta = check_meta(objects, progress)
     placed = _placed([version for version in (meta.newest, *meta.pinned) if version is not None])
     total = sum(sst.size for _, sst in placed)
-    damaged, done, told = [], 0, 0
+    damaged, done, reported = [], 0, 0
     with ThreadPoolExecutor(threads) as pool:
         for (level, sst), found in zip(placed, _in_order(pool, threads, objects, [sst for _, sst in placed]), strict=True):
             if found is not None:
                 damaged.append(DamagedSst(sst.name, level, found.missing, found.lost))
             done += sst.size
-            if done - told > 256 << 20 or done == total:
+            if done - reported > 256 << 20 or done == total:
                 progress(f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB of SSTs read, {len(damaged)} damaged")
-                told = done
+                reported = done
     return ScrubReport(meta.newest, tuple(meta.damages), tuple(damaged), meta.objects + len(placed), meta.bytes + total)
 
 

@@ -18,10 +18,10 @@
 Numbers are little-endian. Each checksum is crc32c: index_crc over the three indexes, tail_crc over the tail's first 60 bytes, one per
 block and one per filter partition in their index. The object's name holds xxh3_128 of the whole, so every bit is covered.
 
-A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's, typed; buffers are compressed with LZ4 frames. Keys
-are full storage keys, `table_id u32 BE | vnode u16 BE | primary key`: fixed_size_binary where all keys of the section have one length,
-else binary. Rows ascend by key, then descend by epoch; one (key, epoch) occurs once. All rows of a key lie in one block: whoever has
-found a key's block has all its versions. A block has ROWS_PER_BLOCK rows, fewer where rows are wide or a cut falls, more for a key of many
+A block's columns are `key`, `epoch` u64, `op` u8 (0 delete, 1 put), then the row's, typed; buffers are compressed with LZ4 frames. Keys are
+full storage keys, `table_id u32 BE | vnode u16 BE | primary key`: fixed_size_binary where all keys of the section have one length, else
+binary. Rows ascend by key, then descend by epoch; one (key, epoch) occurs once. All rows of a key lie in one block: a reader that has found
+a key's block has all its versions. A block has ROWS_PER_BLOCK rows, fewer where rows are wide or a cut falls, more for a key of many
 versions. Row fields are nullable and carry no metadata.
 
 Written once and never changed; the bytes depend on the rows alone. Version 1 is the only version so far.

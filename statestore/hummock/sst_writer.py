@@ -234,14 +234,14 @@ def canonical_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _one_array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """A column in one array whose buffers end where it ends: Arrow pads what it encodes with up to 63 bytes of what lies behind."""
+    """A column in one array whose buffers end where it ends: Arrow pads what it encodes with up to 63 bytes that follow it in memory."""
     if column.num_chunks == 1 and _ends_its_buffer(column.chunk(0)):
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
 
 
 def _ends_its_buffer(array: pa.Array) -> bool:
-    """Whether an array of whole bytes of one width, without nulls, has nothing behind it. Of others it is not looked into: False."""
+    """Whether an array of whole bytes of one width, without nulls, ends where its buffers end. Of other arrays: False."""
     if array.null_count or not (pa.types.is_primitive(array.type) or pa.types.is_fixed_size_binary(array.type)):
         return False
     data = array.buffers()[1]
@@ -309,4 +309,3 @@ def _stream(table: pa.Table) -> bytes:
         writer.write_batch(canonical_batch(table, table.schema))
     data: bytes = sink.getvalue().to_pybytes()
     return data
-

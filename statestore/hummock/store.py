@@ -210,8 +210,9 @@ class HummockStore:
             Tables of `key` (binary), `weight` (int64), then the row columns; none is empty, and no key is in two of them. In each the rows
             at -1 come first, both halves in key order.
 
-        Cost: blocks that hold a row written in between, and, for the keys of those rows, a read at `since`. SSTs without such a row are
-        not opened. Compaction puts old rows beside new ones but leaves each its epoch, so it widens the blocks and not the answer.
+        Cost: blocks that hold a row written in between, and, for the keys of those rows, a read at `since`. SSTs without such a row are not
+        opened. Compaction puts old and new rows into one block but leaves each its epoch, so more blocks are read and the answer is the
+        same.
         """
         self.require_readable(since)
         self.require_readable(until)
@@ -233,9 +234,7 @@ class HummockStore:
         """Raises EpochExpiredError, EpochNotCommittedError unless this version answers reads at `epoch`."""
         require_readable(self.version, epoch, self.pinned)
 
-    def _sections(
-        self, table_id: int, epoch: int, first: bytes | None, last: bytes | None, since: int | None = None
-    ) -> "list[_Ranged]":
+    def _sections(self, table_id: int, epoch: int, first: bytes | None, last: bytes | None, since: int | None = None) -> "list[_Ranged]":
         """Sections, stored or buffered, that may hold rows of first … last (inclusive) written after `since`: newest first, opened."""
         refs = list(sections_at(self.version, table_id, epoch, first, last, since))
         readers = self.source.stored.open([ref.sst for ref in refs])

@@ -125,8 +125,8 @@ def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | N
     if (origin := origin_of(name)) is None:
         return None
     if origin.kind == "epoch":
-        behind = origin.number <= version.epoch and (onward is None or origin.number <= onward)
-        return f"of epoch {origin.number}, behind the committed one, and in no version that is read" if behind else None
+        is_past = origin.number <= version.epoch and (onward is None or origin.number <= onward)
+        return f"of epoch {origin.number}, behind the committed one, and in no version that is read" if is_past else None
     # Ids are allotted in order by the log: one that this version has not allotted is of a task opened since.
     if origin.number >= version.next_task_id or any(task.id == origin.number for task in version.tasks):
         return None
@@ -134,8 +134,8 @@ def _why_gone(version: HummockVersion, name: str, onward: int | None) -> str | N
 
 
 def _old_manifests(meta: MetaStore, version: HummockVersion) -> Iterator[Garbage]:
-    """Manifests of epochs below the floor. Who seals such an epoch again is told at the commit that it is behind: the log decides, and
-    the manifest only says what was to be committed."""
+    """Manifests of epochs below the floor. A driver that seals such an epoch again loses at the commit: the log decides, and the
+    manifest only says what was to be committed."""
     for found in meta.objects.list(MANIFESTS):
         if (epoch := number_in(found.name)) is None or epoch >= version.min_readable_epoch:
             return

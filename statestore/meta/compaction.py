@@ -7,8 +7,8 @@
     close_task   ──>  CompactionClosed     or: nothing comes of it
 
 Epochs are committed meanwhile: they only lay new runs on top of L0, so an open task stays able to commit until it is closed. A lease says
-when others may close it for being in their way; whoever merges renews it, so that it may be short and a merge long. It guards progress, not
-safety: whether the commit or the closing is first in the log decides, and a compactor that slept however long is told.
+from when on others may close the task. The merger renews it, so leases can be short however long a merge takes. The lease guards progress,
+not safety: the first of commit and closing in the log decides, and a compactor that slept however long gets LostRaceError.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ import msgspec
 
 from statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, CompactionsRenewed, SstsMoved
 from statestore.meta.errors import LostRaceError, SettingError
-from statestore.meta.levels import conflict_of, why_not, why_not_moved, why_not_outputs
+from statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection
 from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
 from statestore.meta.version_log import VersionLog
 
@@ -49,7 +49,7 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
             if (task.writer, task.inputs, task.target) == (writer, plan.inputs, plan.target):
                 opened = task
                 return None
-        _require_free(version, plan, why_not(version, plan.inputs, plan.target))
+        _require_free(version, plan, merge_objection(version, plan.inputs, plan.target))
         opened = CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs, plan.ranges)
         return CompactionOpened(opened)
 
@@ -68,7 +68,7 @@ def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, .
     def decide(version: HummockVersion) -> Change | None:
         nonlocal mine
         if mine := any(open_one.id == task.id for open_one in version.tasks):
-            if (reason := why_not_outputs(version, task, outputs)) is not None:
+            if (reason := outputs_objection(version, task, outputs)) is not None:
                 raise SettingError(f"the result of compaction task {task.id}", f"refused on version {version.id}", f"to fit, but {reason}")
             return CompactionCommitted(task.id, outputs)
         _require_committed(log, version, task)
@@ -132,7 +132,7 @@ def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
     def decide(version: HummockVersion) -> Change | None:
         if plan.target < len(version.levels) and names <= {sst.name for sst in version.levels[plan.target]}:
             return None
-        _require_free(version, plan, why_not_moved(version, plan.inputs, plan.target))
+        _require_free(version, plan, move_objection(version, plan.inputs, plan.target))
         return SstsMoved(plan.inputs, plan.target)
 
     return log.append(decide)

@@ -9,7 +9,7 @@ import msgspec
 
 from statestore.meta.catalog import Catalog
 from statestore.meta.errors import BadDeltaError
-from statestore.meta.levels import conflict_of, inputs_of, levels_after, why_not, why_not_moved, why_not_outputs
+from statestore.meta.levels import conflict_of, inputs_of, levels_after, merge_objection, move_objection, outputs_objection
 from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo, VnodeMapping
 
 MAX_EPOCHS = 1024  # that a reader may name; the floor follows them where nobody raises it, so that a version stays small
@@ -186,29 +186,25 @@ def _newest(epochs: tuple[int, ...], published: int) -> tuple[int, ...]:
 def _apply_opened(version: HummockVersion, delta: VersionDelta, task: CompactionTask) -> HummockVersion:
     _require(delta, task.id == version.next_task_id, f"it opens compaction task {task.id}, the next one is {version.next_task_id}")
     _require(delta, task.opened == delta.id, f"its task says that version {task.opened} opened it")
-    _require_free(version, delta, why_not(version, task.inputs, task.target), task.inputs, task.target)
+    _require_free(version, delta, merge_objection(version, task.inputs, task.target), task.inputs, task.target)
     return msgspec.structs.replace(version, id=delta.id, next_task_id=task.id + 1, tasks=(*version.tasks, task))
 
 
-def _apply_compaction(
-    version: HummockVersion, delta: VersionDelta, task: CompactionTask, outputs: tuple[SstInfo, ...]
-) -> HummockVersion:
-    reason = why_not_outputs(version, task, outputs)
+def _apply_compaction(version: HummockVersion, delta: VersionDelta, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> HummockVersion:
+    reason = outputs_objection(version, task, outputs)
     _require(delta, reason is None, f"compaction task {task.id} does not fit: {reason}")
     after = _moved(version, task.inputs, task.target, outputs)
     return msgspec.structs.replace(after, id=delta.id, tasks=_tasks_without(version, task.id))
 
 
 def _apply_move(version: HummockVersion, delta: VersionDelta, inputs: tuple[LevelInput, ...], target: int) -> HummockVersion:
-    _require_free(version, delta, why_not_moved(version, inputs, target), inputs, target)
+    _require_free(version, delta, move_objection(version, inputs, target), inputs, target)
     found = inputs_of(version, inputs)
-    assert not isinstance(found, str), "why_not has looked"
+    assert not isinstance(found, str), "merge_objection has resolved them"
     return msgspec.structs.replace(_moved(version, inputs, target, found), id=delta.id)
 
 
-def _require_free(
-    version: HummockVersion, delta: VersionDelta, reason: str | None, inputs: tuple[LevelInput, ...], target: int
-) -> None:
+def _require_free(version: HummockVersion, delta: VersionDelta, reason: str | None, inputs: tuple[LevelInput, ...], target: int) -> None:
     """That there is no reason against it, and no open task in the way."""
     _require(delta, reason is None, f"its compaction does not fit: {reason}")
     other = conflict_of(version, inputs, target)

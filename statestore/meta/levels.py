@@ -51,8 +51,8 @@ def inputs_of(version: HummockVersion, inputs: Sequence[LevelInput]) -> list[Sst
     return found
 
 
-def why_not(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
-    """Why these inputs may not be merged down to `target` on this version; None: they may.
+def merge_objection(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
+    """The reason why these inputs may not be merged down to `target` on this version; None: they may.
 
     Cost: O(SSTs on the levels above the target x inputs) at worst, without I/O.
     """
@@ -78,19 +78,19 @@ def why_not(version: HummockVersion, inputs: Sequence[LevelInput], target: int) 
     return None
 
 
-def why_not_moved(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
-    """Why these SSTs may not sink to `target` as they are; None: they may."""
-    if (reason := why_not(version, inputs, target)) is not None:
+def move_objection(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> str | None:
+    """The reason why these SSTs may not sink to `target` as they are; None: they may."""
+    if (reason := merge_objection(version, inputs, target)) is not None:
         return reason
     if inputs[-1].level == target:
         return f"it moves from level {target} to level {target}"
     found = inputs_of(version, inputs)
-    assert not isinstance(found, str), "why_not has looked"
-    return why_unsorted(levels_after(version.levels, inputs, target, found)[target])
+    assert not isinstance(found, str), "merge_objection has resolved them"
+    return order_objection(levels_after(version.levels, inputs, target, found)[target])
 
 
 def conflict_of(version: HummockVersion, inputs: Sequence[LevelInput], target: int) -> CompactionTask | None:
-    """An open task that a new one on these inputs would get in the way of; None: there is none. Requires: `why_not` has nothing."""
+    """An open task that a new one on these inputs would get in the way of; None: there is none. Requires: `merge_objection` has nothing."""
     names = {name for taken in inputs for name in taken.ssts}
     found = inputs_of(version, inputs)
     assert not isinstance(found, str)
@@ -105,7 +105,7 @@ def conflict_of(version: HummockVersion, inputs: Sequence[LevelInput], target: i
 
 
 def levels_after(levels: Levels, inputs: Sequence[LevelInput], target: int, outputs: Sequence[SstInfo]) -> Levels:
-    """The levels with `outputs` on `target` in the inputs' place. Requires: `why_not` has nothing; outputs overlap nowhere."""
+    """The levels with `outputs` on `target` in the inputs' place. Requires: `merge_objection` has nothing; outputs overlap nowhere."""
     names = {name for taken in inputs for name in taken.ssts}
     after = [*levels, *((),) * (target + 1 - len(levels))]
     for taken in inputs:
@@ -119,12 +119,12 @@ def levels_after(levels: Levels, inputs: Sequence[LevelInput], target: int, outp
     return tuple(after)
 
 
-def why_not_outputs(version: HummockVersion, task: CompactionTask, outputs: Sequence[SstInfo]) -> str | None:
-    """Why these may not take the place of the inputs of an open task; None: they may."""
-    if (reason := why_not(version, task.inputs, task.target)) is not None:
+def outputs_objection(version: HummockVersion, task: CompactionTask, outputs: Sequence[SstInfo]) -> str | None:
+    """The reason why these outputs may not take the place of the inputs of an open task; None: they may."""
+    if (reason := merge_objection(version, task.inputs, task.target)) is not None:
         return reason
     found = inputs_of(version, task.inputs)
-    assert not isinstance(found, str), "why_not has looked"
+    assert not isinstance(found, str), "merge_objection has resolved them"
     inputs = {sst.name: sst for sst in found}
     for sst in outputs:
         if not sst.sections:
@@ -137,10 +137,10 @@ def why_not_outputs(version: HummockVersion, task: CompactionTask, outputs: Sequ
             return "its outputs hold keys that its inputs do not span"
     if task.target == 0:
         return None
-    return why_unsorted(levels_after(version.levels, task.inputs, task.target, outputs)[task.target])
+    return order_objection(levels_after(version.levels, task.inputs, task.target, outputs)[task.target])
 
 
-def why_unsorted(level: Sequence[SstInfo]) -> str | None:
+def order_objection(level: Sequence[SstInfo]) -> str | None:
     """Why this is no level below L0: two neighbours that share keys; None: it is sorted."""
     for before, after in pairwise(level):
         if before.sections[-1].last_key >= after.sections[0].first_key:

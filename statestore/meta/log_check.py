@@ -85,7 +85,7 @@ def check_meta(objects: ObjectStore, progress: Progress = no_progress) -> MetaRe
     """
     report = MetaReport()
     version = _initial(objects, report)
-    pins = [pin for _, pin in _documents(objects, report, _names(objects, PINS), Pin, "whoever holds it is not protected; delete it")]
+    pins = [pin for _, pin in _documents(objects, report, _names(objects, PINS), Pin, "its reader is not protected; delete it")]
     _replay(objects, report, version, {pin.version for pin in pins}, progress)
     for prefix, kind, cost in (
         (BARRIERS, Barrier, "an epoch on it cannot be resumed; epochs that are committed stand"),
@@ -126,7 +126,7 @@ def _replay(objects: ObjectStore, report: MetaReport, version: HummockVersion | 
         if i in snapshots:
             version = _compared(objects, report, i, version)
             if version is not None and hole:
-                progress(f"versions {hole:,} to {i - 1:,} cannot be told any more")
+                progress(f"versions {hole:,} to {i - 1:,} cannot be reconstructed")
                 hole = 0
         if version is not None:
             report.newest = version
@@ -141,7 +141,7 @@ def _replay(objects: ObjectStore, report: MetaReport, version: HummockVersion | 
 
 def _next(report: MetaReport, version: HummockVersion | None, name: str, data: Read) -> HummockVersion | None:
     """The version after `version`; None where that cannot be worked out."""
-    cost = "versions from it to the next snapshot cannot be told; where there is none, the store cannot be opened"
+    cost = "versions from it to the next snapshot cannot be reconstructed; where there is none, the store cannot be opened"
     if not isinstance(data, bytes):
         report.add(name, data, cost)
         return None

@@ -1,11 +1,11 @@
 """Pins: objects that say a reader is at work at an epoch, on the SSTs of a version.
 
-A pin counts only if its epoch is still readable after the pin is written. Whoever drops old rows raises the floor first and lists the
-pins then: it sees the pin, or the reader sees the new floor. The same holds for the SSTs of the version: vacuum looks up the newest
-version first and lists the pins then.
+A pin counts only if its epoch is still readable after the pin is written. A process that drops old rows raises the floor first, and only
+afterwards lists the pins: it sees the pin, or the reader sees the new floor. The same holds for the SSTs of the version: vacuum looks up
+the newest version first, and only afterwards lists the pins.
 
-A pin has a lease, so that a reader that died does not keep the store from shrinking. Nobody but the one who raises the floor judges it,
-by its own clock; everybody else honours every pin that is there. A clock that is wrong ends a lease early or late; the reader then finds
+A pin has a lease, so that a reader that died does not keep the store from shrinking. Only the process that raises the floor judges it,
+by its own clock; all others honour every pin that is there. A clock that is wrong ends a lease early or late; the reader then finds
 its pin gone, or an SST missing, and never a wrong row, since the version it reads is fixed and its SSTs never change.
 """
 

@@ -5,7 +5,7 @@ replay what lies before. Statements are JSON of jobs/ and opaque here; large one
 
 A client id makes an append repeatable. Before its first entry is written, a claim notes the position from which on the entry may stand;
 every writer with that id walks up from there, and takes the first position that is free or already holds the id. Two of them cannot
-both write: whoever writes at the higher position has read the lower one before.
+both write: a writer at the higher position has read the lower one before.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""MetaStore: the one way into meta. What a barrier, a commit or a log entry is, is told where each is defined; here is what happens."""
+"""MetaStore: the one way into meta. Barriers, commits and log entries are explained where each is defined; here is what happens to them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ class MetaStore:
         """
         Args:
             objects: where the store is.
-            writer: unique to this process, for good: drawn at its edge. Races are told apart by it.
+            writer: unique to this process, for good: drawn at its edge. It distinguishes the winner of a race from the losers.
             clock_ms: Unix milliseconds now. Only makes epochs readable as times; one that is wrong or goes back does no harm.
         """
         if not writer:
@@ -64,11 +64,11 @@ class MetaStore:
         """
         return create_store(objects, StoreSettings(FORMAT, vnode_count, units, time_zone))
 
-    def beside(self) -> "MetaStore":
+    def for_another_thread(self) -> "MetaStore":
         """The same writer's, for another thread of this process. Requires: the two never try for the same object at once."""
         other = MetaStore(self.objects, self.writer, self._clock_ms)
         other.__dict__["settings"] = self.settings
-        other._versions = self._versions.beside()
+        other._versions = self._versions.for_another_thread()
         other._pin_numbers = self._pin_numbers
         return other
 
@@ -184,9 +184,7 @@ class MetaStore:
                 return None
             if version.epoch != manifest.prev_epoch:
                 raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", self._winner(version, manifest.prev_epoch))
-            return EpochCommitted(
-                manifest.prev_epoch, manifest.epoch, manifest.attempt, manifest.ssts, manifest.log_end, manifest.catalog
-            )
+            return EpochCommitted(manifest.prev_epoch, manifest.epoch, manifest.attempt, manifest.ssts, manifest.log_end, manifest.catalog)
 
         return self._versions.append(decide), mine
 
@@ -419,9 +417,7 @@ class MetaStore:
         plan = plan(epoch) if callable(plan) else plan
         if plan.log_end < version.log_end:
             raise SettingError("the log end of a barrier", str(plan.log_end), f"at least {version.log_end}, up to which it is committed")
-        return barrier_of(
-            plan, prev_epoch=version.epoch, epoch=epoch, attempt=attempt, writer=self.writer, log_start=version.log_end
-        )
+        return barrier_of(plan, prev_epoch=version.epoch, epoch=epoch, attempt=attempt, writer=self.writer, log_start=version.log_end)
 
     def _is_committed(self, version: HummockVersion, epoch: int) -> bool:
         if epoch in version.epochs:

@@ -1,7 +1,7 @@
 """The version log: deltas, one put-if-absent each, and snapshots of whole versions to start from.
 
-A commit is the creation of `meta/version/<newest id + 1>.json`. Names are used once and never deleted, so ids are dense, whoever
-creates the next one has seen all before it, and the newest is found by probing: no LIST. Snapshots and the head hint only save reads;
+A commit is the creation of `meta/version/<newest id + 1>.json`. Names are used once and never deleted, so ids are dense, the
+creator of the next one has seen all before it, and the newest is found by probing: no LIST. Snapshots and the head hint only save reads;
 losing or damaging the hint costs probes, losing a snapshot costs replay.
 """
 
@@ -43,7 +43,7 @@ class VersionLog:
         self._newest: HummockVersion | None = None
         self._due: HummockVersion | None = None  # a version that may have no snapshot yet
 
-    def beside(self) -> "VersionLog":
+    def for_another_thread(self) -> "VersionLog":
         """Another view of the log, for another thread, that has seen what this one has."""
         other = VersionLog(self._objects, self._writer, self._initial)
         other._newest = self._newest
@@ -103,7 +103,7 @@ class VersionLog:
         return version
 
     def _noted(self, version: HummockVersion) -> HummockVersion:
-        """Remember a version of which there has to be a snapshot. Whoever commits next writes it, if its own committer was killed."""
+        """Remember a version of which there has to be a snapshot. The next committer writes it, if this one is killed."""
         if version.id % SNAPSHOT_EVERY == 0:
             self._due = version
         return version

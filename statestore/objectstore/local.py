@@ -1,8 +1,8 @@
 """A directory as an object store: `name` is the file `root/name`.
 
 A write goes to a temporary file in `root/.tmp`, is synced, and enters its place in one step: `rename(2)` to replace, `link(2)` to
-create. A process that is killed leaves the old object or the new one, and at worst a file in `.tmp`. Whoever writes such a file holds a
-lock on it (flock), which the kernel lets go of when the process dies: so `sweep_temporary` knows a file that is left from one at work.
+create. A process that is killed leaves the old object or the new one, and at worst a file in `.tmp`. The writer of such a file holds a
+lock on it (flock), which the kernel releases when the process dies: so `sweep_temporary` can distinguish an abandoned file from one in use.
 """
 
 import errno

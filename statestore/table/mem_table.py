@@ -17,7 +17,7 @@ from statestore.hummock.sorted_keys import Probes, SortedKeys, above_previous, d
 
 Positions = npt.NDArray[np.int64]
 
-_SAMPLE = 256  # keys that tell nearly always that others are not sorted
+_SAMPLE = 256  # keys, enough to show nearly always that the others are not sorted
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class MemoryFile:
 
 
 def name_of(link: Path) -> str:
-    """The name that the file in memory behind an entry of /proc/<pid>/fd was given; nothing for other files."""
+    """The name of the file in memory to which an entry of /proc/<pid>/fd leads; nothing for other files."""
     try:
         target = str(link.readlink())
     except OSError:

@@ -10,7 +10,7 @@ only where that run has grown as long, so keeping costs O(change), not O(cache).
 
 When entries count: a worker process is forked, reused and dies as Spark likes, and a unit moves between workers from job to job. So what is
 known of a unit is tagged with the epoch whose state it shows and with the unit's vnodes. An attempt that reads at epoch `base` uses it only
-if the tag is `base` and the vnodes are the same ones: then this process, or one beside it that shows what it knows (shared_runs.py), ran
+if the tag is `base` and the vnodes are the same ones: then this process, or a sibling that shows what it knows (shared_runs.py), ran
 the unit in the epoch directly before. All attempts at an
 epoch compute the same rows, so it does not matter whose attempt was committed; an epoch that was superseded has another id, and its
 successor reads at that. Publishing replaces the tag and the runs in one assignment; an attempt that fails before leaves nothing.
@@ -83,7 +83,7 @@ class _Known:
         return sum(run.nbytes for run in self.runs)
 
     def merged(self) -> KnownRun:
-        """All runs as one: only then may keys be dropped, or an old row would come to light again."""
+        """All runs as one: only then may keys be dropped, or an old row would be found again."""
         return functools.reduce(lambda newer, older: older.under(newer), self.runs)
 
 
@@ -97,7 +97,7 @@ class RowCache:
         Args:
             capacity: bytes at most.
             spare: how many bytes more this process may take now; below 0 it should give some back.
-            shared: where to show runs to the processes beside this one, and to find theirs.
+            shared: where to show runs to sibling processes, and to find theirs.
         """
         self.capacity = capacity
         self._shared = shared
@@ -119,7 +119,7 @@ class RowCache:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """While a task runs, what it publishes is put off until it has ended, and then done beside whatever comes next. A task that fails
+        """While a task runs, what it publishes is put off until it has ended, and then done while the next task runs. A task that fails
         publishes nothing. Requires: one task at a time."""
         self._due = []
         try:
@@ -163,8 +163,8 @@ class RowCache:
             known = self._known.get(of)
             if known is not None and known.epoch == base and known.vnodes == own:
                 return UnitRows(self, of, own, epoch, known.runs)
-            beside = () if self._shared is None else self._shared.look(of.among(own), base)
-        return UnitRows(self, of, own, epoch, beside)
+            siblings = () if self._shared is None else self._shared.look(of.among(own), base)
+        return UnitRows(self, of, own, epoch, siblings)
 
     def release(self, target: int = 0) -> None:
         """Give memory back until at most `target` bytes are held, what was not used for the longest first."""

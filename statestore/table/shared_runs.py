@@ -1,9 +1,9 @@
-"""What one worker process knows of a unit's rows, in memory that the processes beside it can map.
+"""What one worker process knows of a unit's rows, in memory that its sibling processes can map.
 
 Spark's Python workers are children of one daemon, and a unit moves among them from job to job: with two of them, half of the time. So a
 worker puts its runs into anonymous files in memory, and the kernel is the registry: a sibling finds their names among /proc/<pid>/fd and
-maps them. Nothing outlives the process that made it, nothing is left on a disk, and who has mapped a file keeps it although its maker lets
-go or dies.
+maps them. Nothing outlives the process that made it, nothing is left on a disk, and a process that has mapped a file keeps it although its
+maker lets go or dies.
 
 A *sign* is such a file too. Its name says of which rows it speaks and as of which epoch; its bytes say which files hold the runs. It goes
 when the cache forgets the rows, so a sibling sees either all of a unit's runs or nothing.
@@ -123,7 +123,7 @@ def _children_beside_this_one() -> Iterator[int]:
     parent = os.getppid()
     try:
         children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    except OSError:  # not Linux, or a kernel that does not tell
+    except OSError:  # not Linux, or a kernel without this file
         return
     yield from (pid for pid in map(int, children) if pid != os.getpid())
 

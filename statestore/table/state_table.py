@@ -1,7 +1,7 @@
 """StateTable: an actor's read-write face of one table within an epoch.
 
 Writes stay in the MemTable until the barrier seals them; reads see them at once, merged over the rows committed before. What reads by key
-find may come from the rows that this process remembers of the epoch before (row_cache.py); sealing tells it what this epoch made of them.
+find may come from the rows that this process remembers of the epoch before (row_cache.py); sealing adds what this epoch made of them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,12 +45,10 @@ class Located:
 class StateTable:
     """Rows of one table: those at the version's epoch, and over them what this epoch has changed.
 
-    A put is an upsert: it replaces the row of its key if there is one. Whoever must know reads first.
+    A put is an upsert: it replaces the row of its key if there is one. A caller that must know whether there is one reads first.
     """
 
-    def __init__(
-        self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int, remembered: UnitRows | None = None
-    ) -> None:
+    def __init__(self, schema: TableSchema, store: HummockStore, epoch: int, vnode_count: int, remembered: UnitRows | None = None) -> None:
         """A table in an actor's hands.
 
         Args:

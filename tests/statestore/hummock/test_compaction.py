@@ -18,7 +18,7 @@ from statestore.hummock.merge import with_heads
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import Catalog
-from statestore.meta.levels import levels_after, why_not, why_unsorted
+from statestore.meta.levels import levels_after, merge_objection, order_objection
 from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo, VnodeMapping
 from statestore.objectstore.base import ObjectStore
 from tests.memory_store import MemoryObjectStore
@@ -52,7 +52,7 @@ def task_of(version: HummockVersion, ssts: Sequence[SstInfo], target: int, numbe
     inputs = tuple(
         LevelInput(level, taken) for level, held in enumerate(version.levels) if (taken := tuple(s.name for s in held if s.name in names))
     )
-    assert why_not(version, inputs, target) is None
+    assert merge_objection(version, inputs, target) is None
     return CompactionTask(number, "tester", version.id, 0, target, inputs)
 
 
@@ -69,7 +69,7 @@ def merged(
     task = task_of(version, ssts, target, number)
     outputs = run_compaction_task(objects, version, task, readable, target_bytes)
     levels = levels_after(version.levels, task.inputs, target, outputs)
-    assert all(why_unsorted(level) is None for level in levels[1:])
+    assert all(order_objection(level) is None for level in levels[1:])
     return msgspec.structs.replace(version, levels=levels), outputs
 
 
@@ -205,7 +205,7 @@ def test_pieces_give_the_rows_of_one_merge_and_the_same_objects_when_run_again()
     assert all(msgspec.json.decode(msgspec.json.encode(piece), type=MergePiece) == piece for piece in plan.pieces)
     made = outputs_of(plan, [run_piece(objects, piece) for piece in reversed(plan.pieces)][::-1])
     assert all_rows(objects, made) == all_rows(objects, whole)
-    assert why_unsorted(made) is None
+    assert order_objection(made) is None
     held = dict(objects.held)
     assert outputs_of(plan, [run_piece(objects, piece) for piece in plan.pieces]) == made
     assert objects.held == held, "a second run writes the same objects"

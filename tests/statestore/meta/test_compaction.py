@@ -18,7 +18,7 @@ from statestore.meta.delta import (
     apply,
 )
 from statestore.meta.errors import BadDeltaError, EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
-from statestore.meta.levels import hull_of, overlap, touches, why_unsorted
+from statestore.meta.levels import hull_of, order_objection, overlap, touches
 from statestore.meta.manifest import manifest_of
 from statestore.meta.names import data_prefix, task_prefix
 from statestore.meta.readable import check_readable, epoch_as_of
@@ -362,7 +362,7 @@ def test_no_order_of_epochs_tasks_and_moves_lets_an_older_row_hide_a_newer_one(s
                 done["close"] += 1
         version = meta.latest()
         for level in version.levels[1:]:
-            assert why_unsorted(level) is None
+            assert order_objection(level) is None
         found: dict[str, int] = {}
         for level in version.levels:
             for info in level:
