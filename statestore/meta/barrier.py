@@ -22,7 +22,7 @@ class PinnedFile(msgspec.Struct, frozen=True):
 
 
 class MutationKind(StrEnum):
-    """What a barrier changes in the graph of views, in addition to passing data on. Where it changes several things, the first of them in this order."""
+    """What a barrier changes in the graph of views. Where it changes several things, the first of them in this order."""
 
     ADD = "add"  # relations begin: an epoch that may read others in full
     STOP = "stop"  # relations end
