@@ -30,6 +30,7 @@ from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, s
 from jobs.settings.logs import working_on
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
+from statestore.hummock.errors import MissingSstError
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.shared_buffer import Load, SharedBuffer
 from statestore.meta.barrier import Barrier
@@ -191,9 +192,20 @@ class Train:
                 if drafted:
                     self.meta.put_in_force(barrier)
                 raise named from None
+            except MissingSstError as err:
+                self._require_not_overtaken(barrier, err)
+                raise
         log.info("epoch %d ran: %s, %s", barrier.epoch, ran, seconds_text(seconds))
         to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, row_counts(ran.reports, plan.schedule))
         self._follow(to_commit, tuple(taken_batches(barrier, plan.catalog)))
+
+    def _require_not_overtaken(self, barrier: Barrier, missing: MissingSstError) -> None:
+        """An SST may be missing because another driver committed this epoch or another one, and what this run stood on was compacted away
+        and removed since. Then nothing is damaged. Raises LostRaceError."""
+        own = {barrier.prev_epoch, *(one.barrier.prev_epoch for one in self._in_flight), *(one.barrier.epoch for one in self._in_flight)}
+        if (version := self.meta.latest()).epoch not in own:
+            reason = f"epoch {version.epoch} is committed, not {barrier.prev_epoch}, and {missing.name!r} was removed since"
+            raise LostRaceError(f"epoch {barrier.epoch}", reason) from missing
 
     def drain(self) -> None:
         """Wait until nothing is in flight. Raises what a checkpoint raised."""
