@@ -150,11 +150,14 @@ class SubmitJob(SparkSubmitOperator):
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job with these arguments to its end. Raises AirflowException when it fails; its last lines are in the task's log."""
         self.py_files = str(build_archive(steps.ROOT, steps.ROOT / ".airflow" / "code"))
+        log_level = os.environ.get("TUSSOCK_LOG", "INFO")  # on in a task's log, for driver and workers (jobs.settings.logs)
+        self.conf = {"spark.executorEnv.TUSSOCK_LOG": log_level, **(self.conf or {})}
         # spark-submit and the driver's Python are those of this process; the workers' too, unless a cluster has its own.
         self.env_vars = {
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+            "TUSSOCK_LOG": log_level,
         }
         self.application_args = ["--pipeline", str(steps.pipelines_folder() / self.pipeline_name), *arguments]
         super().execute(context)

@@ -132,6 +132,7 @@ class BarrierFacts(msgspec.Struct, frozen=True):
     files: tuple[FileFacts, ...]
     mutation: Mutation
     changed: tuple[str, ...]  # names of the relations that the mutation is about
+    units: int  # parallel units that the epoch runs on
     skipped: tuple[str, ...]
 
 
@@ -244,6 +245,7 @@ def barrier(meta: MetaStore) -> BarrierFacts | None:
         tuple(_files(found, names)),
         found.mutation,
         tuple(names.get(relation, f"relation {relation}") for relation in found.mutation.relations),
+        len(set(found.mapping.units)),
         found.skipped,
     )
 

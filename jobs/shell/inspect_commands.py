@@ -13,7 +13,7 @@ from jobs.sources.listing import absolute_path
 from jobs.upkeep.compaction import show_amplification
 from statestore.hummock.amplification import measure
 from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.meta.barrier import Mutation
+from statestore.meta.barrier import Mutation, MutationKind
 
 Cell = str | int
 
@@ -49,7 +49,9 @@ def _epoch(epoch: facts.EpochFacts) -> tuple[Cell, ...]:
 
 
 def _changes(mutation: Mutation | None) -> Iterator[str]:
-    if mutation is not None and mutation.relations:
+    if mutation is not None and mutation.kind is MutationKind.UPDATE:
+        yield "update units"
+    elif mutation is not None and mutation.relations:
         yield f"{mutation.kind} {len(mutation.relations)} relation{'s' if len(mutation.relations) > 1 else ''}"
 
 
@@ -117,7 +119,9 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
     )
     if barrier.sealed:
         print("  sealed: its epoch ran to the end, and the next run commits it")
-    if barrier.changed:
+    if barrier.mutation.kind is MutationKind.UPDATE:
+        print(f"  update: from here on {barrier.units} parallel units")
+    elif barrier.changed:
         print(f"  {barrier.mutation.kind}: {', '.join(barrier.changed)}")
     for position, text in barrier.entries:
         print(f"  log entry {position}: {text}")
