@@ -1,0 +1,93 @@
+"""Where levels run: which runner takes an epoch, and that all of them write the same bytes."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.driver.barrier import inject
+from jobs.driver.epoch import run_epoch
+from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
+from jobs.driver.spark_runner import SparkRunner
+from jobs.wire.flush_policy import FlushPolicy
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.open import open_object_store
+from tests.exactly_once.local_engine import UnkindShuffle
+from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
+from tests.jobs.plan.catalogs import counted, scan, table, view
+
+
+class Asked(LocalRunner):
+    """Stands for Spark and notes that it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: list[int] = []
+
+    def run(self, levels):  # type: ignore[no-untyped-def]
+        self.epochs.append(levels.task.epoch)
+        return super().run(levels)
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> MetaStore:
+    meta = new_store(tmp_path / "store", units=3)
+    append(meta, table("t"), view("v", counted(scan("t"), 1)))
+    insert(meta, "t", (0, 0, 0))
+    return meta
+
+
+def test_spark_is_asked_for_epochs_that_take_in_much_and_not_for_small_ones(meta: MetaStore) -> None:
+    spark = Asked()
+    auto = AutoRunner(lambda: spark, lambda: False, FlushPolicy(little_rows=10))
+    created = epoch(meta, auto).epoch
+    insert(meta, "t", (1, 1, 1))
+    epoch(meta, auto)
+    insert(meta, "t", *((k, k % 3, k) for k in range(11)))
+    large = epoch(meta, auto).epoch
+    assert spark.epochs == [created, large], "an epoch that creates relations may read others in full"
+    assert rows(meta, "v") == [(0, 4), (1, 4), (2, 3)]
+
+
+def test_spark_that_is_at_work_runs_small_epochs_too(meta: MetaStore) -> None:
+    spark = Asked()
+    epoch(meta, AutoRunner(lambda: spark, lambda: False))
+    at_work = AutoRunner(lambda: spark, lambda: True)
+    insert(meta, "t", (1, 1, 1))
+    small = epoch(meta, at_work).epoch
+    assert spark.epochs[1:] == [small]
+
+
+def after(template: Path, to: Path, runner: LevelRunner) -> HummockVersion:
+    """The version after the epoch that waits in a copy of the store."""
+    shutil.copytree(template, to)
+    meta = MetaStore(open_object_store(str(to)), "the same", lambda: 1_800_000_000_000)
+    barrier = inject(meta)
+    assert barrier is not None
+    run_epoch(runner, meta, barrier)
+    return meta.latest()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(FlushPolicy(), id="the driver flushes"),
+        pytest.param(FlushPolicy(little_rows=-1, target_bytes=4096), id="units or the exchange flush"),
+        pytest.param(FlushPolicy(driver_bytes=3000, target_bytes=4096), id="units upload at once"),
+    ],
+)
+def test_spark_and_this_process_write_the_same_ssts(policy: FlushPolicy, meta: MetaStore, spark: SparkSession, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    insert(meta, "t", *((k, rng.randrange(40), k) for k in range(300)))
+    epoch(meta)
+    insert(meta, "t", *((rng.randrange(500), rng.randrange(40), k) for k in range(300)))
+    here = after(tmp_path / "store", tmp_path / "here", LocalRunner(policy))
+    there = after(tmp_path / "store", tmp_path / "there", SparkRunner(spark, policy))
+    assert here == there
+    shuffled = UnkindShuffle(3)
+    shuffled.policy = policy
+    assert after(tmp_path / "store", tmp_path / "shuffled", shuffled) == here
