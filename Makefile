@@ -20,8 +20,8 @@ setup: ## make .venv from requirements.lock, find or install Java 17
 demo: setup ## load the flights, run days of them through Airflow, compare every view with Spark
 	@python scripts/demo.py
 
-up: setup ## start Airflow (scheduler, API server, UI) on http://localhost:8080; the password is printed
-	@scripts/airflow.sh standalone
+up: setup ## start Airflow (scheduler, API server, UI) on http://localhost:8080, for this machine only; the password is printed
+	@scripts/airflow.sh up
 
 test: setup ## all tests but the deep ones
 	@scripts/test.sh

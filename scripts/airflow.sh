@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Runs `airflow` for this checkout: its home, its tools on PATH, its database, connection and pools in place.
+# Runs `airflow` for this checkout: its home, its tools on PATH, its database and connection in place.
+#
+#     scripts/airflow.sh up                all of Airflow, until Ctrl-C
+#     scripts/airflow.sh ARGUMENT …        one command of Airflow's own
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -7,8 +10,14 @@ export AIRFLOW_HOME=${AIRFLOW_HOME:-$PWD}
 export PATH="$PWD/.venv/bin:$PATH"
 STATE=$AIRFLOW_HOME/.airflow
 MARK=$STATE/prepared
+PASSWORDS=$STATE/passwords.json
 
-mkdir -p "$STATE"
+# Passwords, keys, logs and the database are this user's alone, from their first byte on: the folder and the files are made here, closed to
+# others, before Airflow fills them. Only these files: what jobs write into stores and data folders keeps the user's own umask.
+(umask 077 && mkdir -p "$STATE" && touch "$PASSWORDS" "$STATE/airflow.db")
+chmod 700 "$STATE"
+find "$STATE" -maxdepth 1 -type f -exec chmod go= {} +  # files that an earlier release made
+
 # Made once per checkout, so that processes that are started one by one trust each other; never in the repository.
 for secret in JWT_SECRET:API_AUTH SECRET_KEY:API; do
     file=$STATE/${secret%%:*}
@@ -16,12 +25,48 @@ for secret in JWT_SECRET:API_AUTH SECRET_KEY:API; do
     export "AIRFLOW__${secret##*:}__${secret%%:*}=$(cat "$file")"
 done
 
-# The pools follow pipelines/, so a new pipeline gets its own.
-wanted=$(cat airflow.cfg requirements.lock "${TUSSOCK_PIPELINES:-pipelines}"/*/pipeline.toml | sha256sum)
+wanted=$(cat airflow.cfg requirements.lock scripts/prepare_airflow.py | sha256sum)
 if [ "$(cat "$MARK" 2>/dev/null)" != "$wanted" ]; then
+    (umask 077 && : > "$STATE/prepare.log" && : > "$MARK")
     airflow db migrate >"$STATE/prepare.log" 2>&1 || { cat "$STATE/prepare.log" >&2; exit 1; }
     python scripts/prepare_airflow.py >>"$STATE/prepare.log" 2>&1 || { cat "$STATE/prepare.log" >&2; exit 1; }
     echo "$wanted" > "$MARK"
 fi
 
-exec airflow "$@"
+# Airflow's four processes, until Ctrl-C or until one of them ends. Not `airflow standalone`: the servers that it starts for logs listen on all
+# interfaces whatever the configuration says. On one machine nobody asks them: logs are files.
+up() {
+    local name
+    declare -A arguments=([api-server]="" [scheduler]=--skip-serve-logs [dag-processor]="" [triggerer]=--skip-serve-logs)
+    for name in "${!arguments[@]}"; do
+        # A session each: Ctrl-C reaches this script alone, which passes it on once. A scheduler that is stopped twice never ends.
+        # shellcheck disable=SC2086  # no argument at all where there is none
+        setsid airflow "$name" ${arguments[$name]} > >(sed -u "s/^/$(printf '%-13s' "$name") | /") 2>&1 &
+        children+=($!)
+    done
+    show_address & helper=$!
+    trap stop EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    wait -n "${children[@]}"
+}
+
+children=()
+STOP_TIMEOUT_S=30
+
+stop() {
+    trap - EXIT
+    kill "$helper" "${children[@]}" 2>/dev/null || true
+    for ((second = 0; second < STOP_TIMEOUT_S; second++)); do
+        kill -0 "${children[@]}" 2>/dev/null || break
+        sleep 1
+    done
+    for child in "${children[@]}"; do kill -KILL -- "-$child" 2>/dev/null || true; done  # with whatever it left behind
+}
+
+show_address() { # once the API server, which makes the password, has done so
+    until [ -s "$PASSWORDS" ]; do sleep 1; done
+    printf '\nAirflow: http://localhost:%s   user and password: %s\n\n' "${AIRFLOW__API__PORT:-8080}" "$(cat "$PASSWORDS")"
+}
+
+if [ "${1:-}" = up ]; then up; else exec airflow "$@"; fi

@@ -1,0 +1,83 @@
+"""What `make up` leaves open to others of the machine and of its network: nothing."""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 240.0
+pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(600)]
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def listening_at(process: psutil.Process) -> list[tuple[str, int]]:
+    try:
+        found = process.net_connections(kind="inet")
+    except psutil.NoSuchProcess:  # Airflow's processes come and go
+        return []
+    return [(place.laddr.ip, place.laddr.port) for place in found if place.status == psutil.CONN_LISTEN]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, psutil.Process, int]]:
+    """An Airflow home that `scripts/airflow.sh up` fills, the process, and the port of the API server, which answers."""
+    home, port = tmp_path_factory.mktemp("home"), free_port()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")} | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW_CONFIG": str(ROOT / "airflow.cfg"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    log = (home / "up.log").open("w")
+    server = psutil.Popen(
+        ["bash", "-c", "umask 022; exec scripts/airflow.sh up"], cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (answers(port) and "password: {" in (home / "up.log").read_text()):
+            assert server.poll() is None, (home / "up.log").read_text()[-5000:]
+            assert time.monotonic() < deadline, (home / "up.log").read_text()[-5000:]
+            time.sleep(1)
+        time.sleep(20)  # what else is to listen has time to
+        yield home, server, port
+    finally:
+        children = server.children(recursive=True)
+        server.terminate()
+        server.wait(60)
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert alive == [], "what was started is stopped"
+
+
+def test_airflow_listens_on_the_loopback_interface_alone(started: tuple[Path, psutil.Process, int]) -> None:
+    _, server, port = started
+    listening = {place for process in [server, *server.children(recursive=True)] for place in listening_at(process)}
+    assert ("127.0.0.1", port) in listening
+    assert {address for address, _ in listening} <= {"127.0.0.1", "::1"}, listening
+
+
+def test_passwords_keys_and_database_are_for_their_owner_alone(started: tuple[Path, psutil.Process, int]) -> None:
+    home, _, _ = started
+    state = home / ".airflow"
+    assert state.stat().st_mode & 0o777 == 0o700
+    modes = {path.name: path.stat().st_mode & 0o777 for path in state.iterdir() if path.is_file()}
+    assert {"passwords.json", "airflow.db", "JWT_SECRET", "SECRET_KEY"} <= set(modes)
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
