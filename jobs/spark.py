@@ -1,12 +1,17 @@
 """The Spark session: the settings that an epoch needs, in one place."""
 
 import os
+import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 from weakref import WeakKeyDictionary
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -29,9 +34,11 @@ EPOCH: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
 }
 
+#: What keeps an application closed to the network, where nobody asked for more.
+CLOSED: Mapping[str, str] = {"spark.ui.enabled": "false"}
+
 #: What makes small epochs quick.
 DEFAULTS: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "8",
@@ -41,7 +48,16 @@ DEFAULTS: Mapping[str, str] = {
 }
 
 #: Where the driver is the whole cluster it needs no network, and none of the machine's names; workers elsewhere could not call it back.
-LOCAL_DEFAULTS: Mapping[str, str] = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+#: Its ports are on the loopback interface, and answer nobody but Spark's own processes, which share a secret that Spark makes up.
+LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",
+}
+_LOCAL = re.compile(r"local(\[.*\])?")
+
+#: Lines that a JVM prints before Spark's logging is there, and that mean nothing to anybody: Spark asks for a module that Java calls young.
+NOISE = re.compile(rb"WARNING: Using incubator modules: ")
 
 
 def debugging() -> bool:
@@ -71,21 +87,60 @@ def build_spark(app_name: str = "tussock", master: str | None = None, settings: 
         master: where None, spark-submit's; else the one in `settings` (`spark.master`), else LOCAL_MASTER.
         settings: override DEFAULTS, never REQUIRED.
     """
-    submitted = "SPARK_SUBMIT_MODE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has settled master and memory
-    chosen = dict(settings or {})
-    if submitted and master is None:
-        chosen.pop("spark.master", None)
+    if SparkSession.getActiveSession() is None and SparkContext._active_spark_context is None:
+        chosen = _settings_of_a_new_application(master, dict(settings or {}))
+        _start_jvm({"spark.app.name": app_name, **chosen})
     else:
-        master = master or chosen.get("spark.master", LOCAL_MASTER)
-        local: Mapping[str, str] = LOCAL_DEFAULTS if master.startswith("local") else {}
-        chosen = {**DEFAULTS, **local, **_quiet(), **chosen, "spark.master": master}
-        if local:
-            # Local workers are this Python, which has the packages and the code; what is set may be meant for a cluster's.
-            os.environ["PYSPARK_PYTHON"] = sys.executable
+        chosen = dict(settings or {})
     builder = SparkSession.builder.appName(app_name)
     for name, value in {**chosen, **REQUIRED}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -> dict[str, str]:
+    if master is None and ("SPARK_SUBMIT_MODE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ):
+        # spark-submit has settled master and memory, and started the JVM, which knows what it was given.
+        chosen.pop("spark.master", None)
+        SparkContext._ensure_initialized()
+        given = SparkConf()
+        closed = {**CLOSED, **_local_defaults(given.get("spark.master") or "")}
+        return {**{name: value for name, value in closed.items() if not given.contains(name)}, **chosen}
+    master = master or chosen.get("spark.master", LOCAL_MASTER)
+    if local := _local_defaults(master):
+        # Local workers are this Python, which has the packages and the code; what is set may be meant for a cluster's.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    return {**DEFAULTS, **CLOSED, **local, **_quiet(), **chosen, "spark.master": master}
+
+
+def _local_defaults(master: str) -> Mapping[str, str]:
+    return LOCAL_DEFAULTS if _LOCAL.fullmatch(master) else {}
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM of this process, if there is none, with an ear on what it prints. A person who debugs gets all of it, as it comes."""
+    if debugging() or SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    reader, writer = os.pipe()
+    relay = threading.Thread(target=_relay, args=(os.fdopen(reader, "rb"),), name="jvm-stderr", daemon=True)
+    relay.start()
+    try:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
+    except BaseException:
+        os.close(writer)
+        relay.join(timeout=1.0)  # its last words say why
+        raise
+    os.close(writer)
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _relay(lines: IO[bytes]) -> None:
+    """Pass a JVM's lines on to standard error, until it ends."""
+    with lines:
+        for line in lines:
+            if not NOISE.match(line):
+                os.write(2, line)
 
 
 def _quiet() -> Mapping[str, str]:

@@ -1,0 +1,66 @@
+"""The Spark session that jobs and commands make: what it listens on, and what it says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.spark, pytest.mark.kill]  # processes of its own, each with a JVM
+
+APPLICATION = """
+import pathlib, sys, time
+from jobs.spark import build_spark
+spark = build_spark("probe")
+assert [row.id for row in spark.range(3).mapInArrow(lambda batches: batches, "id long").repartition(2).sort("id").collect()] == [0, 1, 2]
+print("ready", spark.conf.get("spark.sql.ansi.enabled"), flush=True)
+while pathlib.Path(sys.argv[1]).exists():  # spark-submit passes no input on
+    time.sleep(0.1)
+spark.stop()
+"""
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("SPARK_LOCAL_IP", "TUSSOCK_DEBUG")}  # a user has not set them
+    return {**kept, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def listening_of(command: list[str], going_on: Path) -> tuple[set[str], str]:
+    """The addresses that a Spark application listens on once a job of it has run, and what it printed on standard error."""
+    going_on.touch()
+    with subprocess.Popen(
+        [*command, str(going_on)], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as application:
+        assert application.stdout is not None
+        said = application.stdout.readline()
+        if said != "ready true\n":
+            application.kill()
+            pytest.fail(said + application.communicate()[1])
+        root = psutil.Process(application.pid)
+        places = [place for one in [root, *root.children(recursive=True)] for place in one.net_connections(kind="inet")]
+        found = {place.laddr.ip.removeprefix("::ffff:") for place in places if place.status == psutil.CONN_LISTEN}
+        going_on.unlink()
+        _, errors = application.communicate(timeout=120)
+    assert application.returncode == 0, errors
+    return found, errors
+
+
+@pytest.mark.parametrize("submitted", [True, False], ids=["spark-submit", "python"])
+def test_a_local_application_listens_on_the_loopback_interface_alone(submitted: bool, tmp_path: Path) -> None:
+    file = tmp_path / "application.py"
+    file.write_text(APPLICATION)
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2,4]", str(file)]
+    listening, errors = listening_of(submit if submitted else [sys.executable, str(file)], tmp_path / "going on")
+    assert listening <= {"127.0.0.1", "::1"}
+    if not submitted:
+        assert errors == "", "a command of ours says nothing of the JVM's own"
+
+
+def test_what_a_jvm_says_before_it_dies_is_passed_on() -> None:
+    code = "from jobs.spark import build_spark; build_spark(settings={'spark.driver.memory': 'much'})"
+    run = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert run.returncode != 0
+    assert "much" in run.stderr
