@@ -2,8 +2,8 @@
 
 Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py says what is in them.
 
-The outcome is a `QualityRecord`, one small JSON object `quality/<epoch>.json` in the store. It is what `publish_views` goes by: the
-published epoch moves only to an epoch whose record passed. Data Docs go to a folder outside of the store, for people.
+The outcome is a record in the store (jobs/gate/record.py), which is what `publish_views` goes by, and Data Docs in a folder outside of the
+store, for people. An epoch that these very suites have judged before is not judged again, and no Spark is started.
 
     spark-submit jobs/quality.py --pipeline FOLDER --epoch N        (or python -m jobs.quality …)
 
@@ -15,15 +15,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.gate.gate import QualityGateError, validate_epoch
-from jobs.settings.pipeline import load_pipeline
+from jobs.gate.gate import validate_epoch
+from jobs.gate.record import QualityGateError, QualityRecord, judged
+from jobs.gate.suite import read_suite
+from jobs.settings.pipeline import Pipeline, load_pipeline
 from statestore.errors import TussockError
+from statestore.meta.store import MetaStore
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The job's entry. Exit code 0: the epoch passed; 1: it did not, or could not be asked; the reason is on standard error."""
     from jobs.settings.process import open_meta
-    from jobs.spark import build_spark
 
     parser = argparse.ArgumentParser(prog="python -m jobs.quality", description="Run a pipeline's quality suites at a committed epoch.")
     parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
@@ -32,11 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         pipeline = load_pipeline(Path(chosen.pipeline))
         meta = open_meta(pipeline.store)
-        spark = build_spark(f"tussock quality {pipeline.name}", settings=pipeline.spark)
-        try:
-            record = validate_epoch(spark, meta, pipeline, chosen.epoch)
-        finally:
-            spark.stop()
+        suites = [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
+        if (record := judged(meta.objects, chosen.epoch, suites)) is not None:
+            print(f"epoch {chosen.epoch} was judged by these suites before", flush=True)
+        else:
+            record = _validate(meta, pipeline, chosen.epoch)
         for view in record.views:
             rows = "rows" if view.all_rows else "changed rows"
             print(f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {len(view.failures)} failed", flush=True)
@@ -48,6 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {err}", file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def _validate(meta: MetaStore, pipeline: Pipeline, epoch: int) -> QualityRecord:
+    from jobs.spark import build_spark
+
+    spark = build_spark(f"tussock quality {pipeline.name}", settings=pipeline.spark)
+    try:
+        return validate_epoch(spark, meta, pipeline, epoch)
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py says what is in them.
 
-The outcome is a `QualityRecord`, one small JSON object `quality/<epoch>.json` in the store. It is what `publish_views` goes by: the
-published epoch moves only to an epoch whose record passed. Data Docs go to a folder outside of the store, for people.
+The outcome is a `QualityRecord` in the store (record.py), which is what a publish goes by. Data Docs go to a folder outside of the store,
+for people.
 
     spark-submit jobs/quality.py --pipeline FOLDER --epoch N        (or python -m jobs.quality …)
 
@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from jobs.gate.index import Result, add_result
+from jobs.gate.record import SAMPLE_KEYS, Failure, QualityRecord, ViewQuality, passed_before, read_record, stays_published, write_record
 from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
 from jobs.settings.pipeline import Pipeline
-from statestore.errors import InputError
 from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
@@ -33,98 +32,10 @@ if TYPE_CHECKING:
     from statestore.meta.catalog import Relation
     from statestore.meta.store import MetaStore
 
-SAMPLE_KEYS = 10
-"""Most failing rows that a report names."""
-
 SMALL_VIEW_ROWS = 100_000
 """Up to so many rows a view is looked at whole: one scan is cheaper than telling what changed."""
 
 _NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "severity"})
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """One expectation that did not hold: its type and arguments as text, what was seen instead, keys of up to SAMPLE_KEYS failing rows."""
-
-    expectation: str
-    observed: str
-    keys: tuple[dict[str, str], ...] = ()
-
-
-class ViewQuality(msgspec.Struct, frozen=True):
-    """What one view's suite found: rows looked at, expectations evaluated, those that failed."""
-
-    view: str
-    rows: int
-    expectations: int
-    failures: tuple[Failure, ...] = ()
-    all_rows: bool = True  # False: only those changed since the epoch that was published then
-    suite: str = ""  # digest of the suite's file
-
-
-class QualityRecord(msgspec.Struct, frozen=True):
-    """The gate's outcome at one epoch."""
-
-    epoch: int
-    views: tuple[ViewQuality, ...]
-    paused: tuple[str, ...] = ()  # views with a suite that were not looked at: they are paused at rows that readers see already
-
-    @property
-    def passed(self) -> bool:
-        return not any(view.failures for view in self.views)
-
-
-class QualityGateError(InputError):
-    """Rows of a committed epoch are not what a suite expects; the epoch stays unpublished."""
-
-    def __init__(self, record: QualityRecord) -> None:
-        super().__init__(record)
-        self.record = record
-
-    def __str__(self) -> str:
-        lines = [
-            f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the epoch before.",
-            *(line for view in self.record.views for failure in view.failures for line in _failure_lines(view, failure)),
-            "Correct the rows with another epoch, or the suite, and run again.",
-        ]
-        return "\n".join(lines)
-
-
-class MissingRecordError(InputError):
-    """The gate was not asked about an epoch."""
-
-    def __init__(self, epoch: int) -> None:
-        super().__init__(epoch)
-        self.epoch = epoch
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/quality.py) on it first."
-
-
-def record_name(epoch: int) -> str:
-    """The object that holds an epoch's QualityRecord."""
-    return f"quality/{epoch}.json"
-
-
-def write_record(objects: ObjectStore, record: QualityRecord) -> None:
-    """Keep a record. A later one replaces it: suites may be corrected and run again."""
-    objects.put(record_name(record.epoch), msgspec.json.encode(record))
-
-
-def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
-    """The record of `epoch`; None where the gate was not asked."""
-    try:
-        return msgspec.json.decode(objects.get(record_name(epoch)), type=QualityRecord)
-    except ObjectNotFoundError:
-        return None
-
-
-def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
-    """The record of `epoch`, which passed. Raises QualityGateError, MissingRecordError."""
-    if (record := read_record(objects, epoch)) is None:
-        raise MissingRecordError(epoch)
-    if not record.passed:
-        raise QualityGateError(record)
-    return record
 
 
 class Found(NamedTuple):
@@ -254,7 +165,7 @@ def _validate(
         assert gate is not None
         relation = relations[suite.view]
         small = _stored_rows(version, stored_table(relation).table_id) <= small_view_rows
-        split = not small and _passed_before(passed, suite)
+        split = not small and passed_before(passed, suite)
         views.append(ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=not split or bool(suite.by_view.items)))
         for part, since in ((suite.by_view, None), (suite.by_row, version.published)) if split else ((suite.whole, None),):
             if part.items:
@@ -272,23 +183,6 @@ def _stored_rows(version: HummockVersion, table_id: int) -> int:
     """Rows of a state table in all SSTs, overwritten ones included. No reads."""
     sections = (section for level in version.levels for sst in level for section in sst.sections)
     return sum(section.rows for section in sections if section.table_id == table_id)
-
-
-def stays_published(version: HummockVersion, relation: "Relation", epoch: int) -> bool:
-    """Whether a view is paused, at rows that the version's published epoch holds: then nothing of it is new to its readers at `epoch`.
-
-    Where epochs between the published one and the pause changed it, nobody has judged those rows yet.
-    """
-    if relation.paused is None or not relation.paused_at(epoch):
-        return False
-    return not any(version.published < before < relation.paused for before in version.epochs)
-
-
-def _passed_before(record: QualityRecord | None, suite: Suite) -> bool:
-    """Whether the view has met this very suite at the epoch of `record`."""
-    if record is None or not record.passed:
-        return False
-    return any(view.view == suite.view and view.suite == suite.digest for view in record.views)
 
 
 def _key_columns(relation: "Relation") -> list[str]:
@@ -333,12 +227,6 @@ def _failing_keys(found: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     for row in rows[:SAMPLE_KEYS]:
         if isinstance(row, Mapping):
             yield {str(name): str(value) for name, value in row.items()}
-
-
-def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
-    yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
-    if failure.keys:
-        yield "    failing rows: " + "; ".join(", ".join(f"{name}={value}" for name, value in key.items()) for key in failure.keys)
 
 
 def _first_lines(err: Exception, lines: int = 6) -> str:

@@ -11,18 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.driver.barrier import Change, abandon
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
-from jobs.gate.gate import (
-    SAMPLE_KEYS,
-    Failure,
-    Found,
-    QualityGate,
-    QualityGateError,
-    QualityRecord,
-    ViewQuality,
-    stays_published,
-    validate_epoch,
-)
+from jobs.gate.gate import Found, QualityGate, validate_epoch
 from jobs.gate.index import Result, add_result
+from jobs.gate.record import SAMPLE_KEYS, Failure, QualityGateError, QualityRecord, ViewQuality, stays_published
 from jobs.gate.suite import QualitySuiteError, read_suite
 from jobs.session import Session
 from jobs.settings.pipeline import Pipeline, load_pipeline

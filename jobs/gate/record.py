@@ -1,0 +1,152 @@
+"""The quality gate's record: what the suites found at one epoch, one small JSON object `quality/<epoch>.json` in the store.
+
+It is what a publish goes by: the published epoch moves only to an epoch whose record passed. Light, for whoever publishes: neither Great
+Expectations nor Spark.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from jobs.gate.suite import Suite
+from statestore.errors import InputError
+from statestore.meta.catalog import Relation
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+SAMPLE_KEYS = 10
+"""Most failing rows that a report names."""
+
+
+class Verdict(StrEnum):
+    """What is known of the quality of a view, or of an epoch."""
+
+    PASSED = "passed"  # all expectations hold
+    FAILED = "failed"  # at least one does not
+    NONE = "none"  # nobody has looked: there is no suite, or it was not run
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One expectation that did not hold: its type and arguments as text, what was seen instead, keys of up to SAMPLE_KEYS failing rows."""
+
+    expectation: str
+    observed: str
+    keys: tuple[dict[str, str], ...] = ()
+
+
+class ViewQuality(msgspec.Struct, frozen=True):
+    """What one view's suite found: rows looked at, expectations evaluated, those that failed."""
+
+    view: str
+    rows: int
+    expectations: int
+    failures: tuple[Failure, ...] = ()
+    all_rows: bool = True  # False: only those changed since the epoch that was published then
+    suite: str = ""  # digest of the suite's file
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict.FAILED if self.failures else Verdict.PASSED
+
+
+class QualityRecord(msgspec.Struct, frozen=True):
+    """The gate's outcome at one epoch."""
+
+    epoch: int
+    views: tuple[ViewQuality, ...]
+    paused: tuple[str, ...] = ()  # views with a suite that were not looked at: they are paused at rows that readers see already
+
+    @property
+    def passed(self) -> bool:
+        return not any(view.failures for view in self.views)
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict.PASSED if self.passed else Verdict.FAILED
+
+
+class QualityGateError(InputError):
+    """Rows of a committed epoch are not what a suite expects; the epoch stays unpublished."""
+
+    def __init__(self, record: QualityRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+    def __str__(self) -> str:
+        lines = [
+            f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the epoch before.",
+            *(line for view in self.record.views for failure in view.failures for line in _failure_lines(view, failure)),
+            "Correct the rows with another epoch, or the suite, and run again.",
+        ]
+        return "\n".join(lines)
+
+
+class MissingRecordError(InputError):
+    """The gate was not asked about an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(epoch)
+        self.epoch = epoch
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/quality.py) on it first."
+
+
+def record_name(epoch: int) -> str:
+    """The object that holds an epoch's QualityRecord."""
+    return f"quality/{epoch}.json"
+
+
+def write_record(objects: ObjectStore, record: QualityRecord) -> None:
+    """Keep a record. A later one replaces it: suites may be corrected and run again."""
+    objects.put(record_name(record.epoch), msgspec.json.encode(record))
+
+
+def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
+    """The record of `epoch`; None where the gate was not asked."""
+    try:
+        return msgspec.json.decode(objects.get(record_name(epoch)), type=QualityRecord)
+    except ObjectNotFoundError:
+        return None
+
+
+def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
+    """The record of `epoch`, which passed. Raises QualityGateError, MissingRecordError."""
+    if (record := read_record(objects, epoch)) is None:
+        raise MissingRecordError(epoch)
+    if not record.passed:
+        raise QualityGateError(record)
+    return record
+
+
+def judged(objects: ObjectStore, epoch: int, suites: Sequence[Suite]) -> QualityRecord | None:
+    """The record of `epoch`, if these very suites made it: running them again would find the same. None: they have to be run."""
+    if (record := read_record(objects, epoch)) is None:
+        return None
+    digests = {view.view: view.suite for view in record.views}
+    wanted = {suite.view: suite.digest for suite in suites if suite.view not in record.paused}
+    return record if digests == wanted else None
+
+
+def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> bool:
+    """Whether a view is paused, at rows that the version's published epoch holds: then nothing of it is new to its readers at `epoch`.
+
+    Where epochs between the published one and the pause changed it, nobody has judged those rows yet.
+    """
+    if relation.paused is None or not relation.paused_at(epoch):
+        return False
+    return not any(version.published < before < relation.paused for before in version.epochs)
+
+
+def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
+    """Whether the view has met this very suite at the epoch of `record`."""
+    if record is None or not record.passed:
+        return False
+    return any(view.view == suite.view and view.suite == suite.digest for view in record.views)
+
+
+def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
+    yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
+    if failure.keys:
+        yield "    failing rows: " + "; ".join(", ".join(f"{name}={value}" for name, value in key.items()) for key in failure.keys)
