@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 from tussock_operators import PARAMS, commit_version, inject_barrier, publish_views, run_actors, validate_views
-from tussock_steps import pipelines_folder
+from tussock_steps import definitions
 from tussock_timetable import IntervalsUntil
 
-from jobs.settings.pipeline import Pipeline, load_pipeline, pipeline_names
+from jobs.settings.pipeline import Pipeline
 
 
 def epoch_dag(pipeline: Pipeline) -> DAG:
@@ -23,7 +23,7 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         schedule=IntervalsUntil(schedule.cron, pipeline.time_zone, schedule.end) if schedule else None,
         start_date=schedule.start if schedule else datetime(2000, 1, 1, tzinfo=UTC),
         catchup=schedule.catchup if schedule else False,
-        max_active_runs=1,
+        max_active_runs=1,  # which backfills do not keep; inject_barrier waits for the run's turn
         params=dict(PARAMS),
         default_args={"retries": 2, "retry_delay": timedelta(seconds=15)},
         tags=["tussock"],
@@ -39,5 +39,5 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for name in pipeline_names(pipelines_folder()):
-    globals()[f"epoch_{name}"] = epoch_dag(load_pipeline(pipelines_folder() / name))
+for pipeline in definitions().pipelines:  # of the others, broken_pipelines.py says what is wrong
+    globals()[f"epoch_{pipeline.name}"] = epoch_dag(pipeline)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
-from tussock_steps import pipelines_folder
+from tussock_steps import definitions
 from tussock_upkeep import PARAMS, compact, raise_floor, vacuum
 
-from jobs.settings.pipeline import Pipeline, load_pipeline, pipeline_names
+from jobs.settings.pipeline import Pipeline
 
 
 def upkeep_dag(pipeline: Pipeline) -> DAG:
@@ -37,5 +37,5 @@ def upkeep_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-for name in pipeline_names(pipelines_folder()):
-    globals()[f"upkeep_{name}"] = upkeep_dag(load_pipeline(pipelines_folder() / name))
+for pipeline in definitions().pipelines:  # of the others, broken_pipelines.py says what is wrong
+    globals()[f"upkeep_{pipeline.name}"] = upkeep_dag(pipeline)

@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m jobs.epoch", description="Advance every view of a pipeline over what waits.")
     parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
     parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help="take in this data interval's files only (ISO 8601)")
+    parser.add_argument("--run", nargs="+", type=_named_text, default=[], metavar="NAME=TEXT", help="kept with the barriers it injects")
     chosen = parser.parse_args(arguments)
     try:
         pipeline = load_pipeline(Path(chosen.pipeline))
@@ -33,9 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _ = meta.settings
         spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)
         try:
-            settings = pipeline.epoch
+            settings, run = pipeline.epoch, dict(chosen.run)
             runner, depth, units = SparkRunner(spark), settings.in_flight, settings.units
-            done = advance(runner, meta, interval, settings.max_bytes, progress=_say, in_flight=depth, units=units)
+            done = advance(runner, meta, interval, settings.max_bytes, run, progress=_say, in_flight=depth, units=units)
         finally:
             spark.stop()
         for summary in done:
@@ -49,6 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {err}", *getattr(err, "__notes__", ()), sep="\n  ", file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def _named_text(argument: str) -> tuple[str, str]:
+    name, equals, text = argument.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"found {argument!r}, expected NAME=TEXT")
+    return name, text
 
 
 def _say(line: str) -> None:

@@ -2,9 +2,9 @@
 
     inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views
 
-All tasks of a pipeline share its pool of one slot, so runs of all kinds (scheduled, triggered, backfills) take turns. What makes that safe
-is not the pool but the store: whichever order tasks of two runs come in, an open barrier is finished before another is injected, and an
-epoch is committed once.
+Runs of all kinds (scheduled, triggered, backfills) take turns: tussock_turn.py. They need nothing that an Airflow does not have by itself:
+no pool, and of connections only Spark's. What makes them safe is the store: whichever order tasks of two runs come in, an open barrier is
+finished before another is injected, and an epoch is committed once.
 """
 
 import os
@@ -17,10 +17,11 @@ from typing import Any
 
 import tussock_steps as steps
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, AssetAlias, Param, get_current_context, task
+from airflow.sdk import Asset, AssetAlias, BaseOperator, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 from tussock_archive import build_archive
+from tussock_turn import IN_ORDER, RunPublished, run_ahead
 
 from jobs.settings.pipeline import Pipeline
 from statestore.errors import DamagedError, InputError
@@ -30,26 +31,20 @@ BIN = Path(sys.executable).parent
 
 QUIET = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "WARN"}  # a task's log is for people
 
-WITH_INTERVAL = ("scheduled", "backfill")
-
 PARAMS: Mapping[str, Param] = {
     "start": Param(
         None,
         type=["null", "string"],
         format="date-time",
         title="Interval start",
-        description="Take in the files of this interval. Empty in a run by hand: whatever waits, of any interval.",
+        description="Take in the files of this interval. Empty in a run by hand: the form's own data interval; where that is empty too, "
+        "whatever waits, of any interval.",
     ),
     "end": Param(
         None, type=["null", "string"], format="date-time", title="Interval end", description="The first moment after the interval."
     ),
 }
 """The fields of the trigger form."""
-
-
-def pool_of(pipeline: str) -> str:
-    """The pool, of one slot, that serialises a pipeline's tasks. `scripts/airflow.sh` makes it."""
-    return f"tussock_{pipeline}"
 
 
 def asset_of(pipeline: str, view: str) -> Asset:
@@ -63,34 +58,40 @@ def alias_of(pipeline: str) -> AssetAlias:
 
 
 def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    """The interval whose files a run takes in: that of its params; else, for a scheduled or backfilled run, its data interval; else none.
+    """The interval whose files a run takes in: that of its params, else its data interval, else none: whatever waits.
 
-    Airflow makes up an interval for runs that are triggered (the last one before their logical date). Nobody asked for it, so it does not
-    count.
+    A run by hand has a data interval where somebody gave it one, in the trigger form or through the API. Else Airflow asks the timetable
+    for one, and both of ours (IntervalsUntil; none at all) answer with an empty one.
+
+    Raises AirflowFailException: half an interval, an empty one in the params, or params that say something else than the data interval.
     """
-    start, end = (context["params"].get(name) for name in PARAMS)
+    asked = _params_interval(context["params"])
+    run = context["dag_run"]
+    own = (run.data_interval_start, run.data_interval_end)
+    if own[0] is None or own[1] is None or own[0] >= own[1]:
+        return asked
+    if asked is not None and asked != own and run.run_type not in IN_ORDER:
+        raise AirflowFailException(
+            f"params say {_span(asked)}, the data interval of this run is {_span(own)}, and both were given by hand. Give one of them"
+        )
+    return own if asked is None else asked
+
+
+def _params_interval(params: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
+    start, end = (params.get(name) for name in PARAMS)
     if (start is None) != (end is None):
         raise AirflowFailException(f"params start={start!r} and end={end!r}: give both ends of the interval, or neither")
-    if start is not None and end is not None:
-        interval = (_moment(start), _moment(end))
-        if interval[0] >= interval[1]:
-            raise AirflowFailException(f"params start={start!r} and end={end!r}: the end is not after the start")
-        return interval
-    run = context["dag_run"]
-    kind = str(getattr(run.run_type, "value", run.run_type))
-    if kind not in WITH_INTERVAL or run.data_interval_start is None or run.data_interval_end is None:
+    if start is None or end is None:
         return None
-    return run.data_interval_start, run.data_interval_end
+    interval = (_moment(start), _moment(end))
+    if interval[0] >= interval[1]:
+        raise AirflowFailException(f"params start={start!r} and end={end!r}: the end is not after the start")
+    return interval
 
 
-def inject_barrier(pipeline: Pipeline) -> Any:
-    """Pin the files of the run's interval and the end of the statement log."""
-
-    @task(task_id="inject_barrier", pool=pool_of(pipeline.name))
-    def inject(name: str) -> dict[str, str] | None:
-        return _inject(name, get_current_context())
-
-    return inject(pipeline.name)
+def inject_barrier(pipeline: Pipeline) -> "InjectBarrier":
+    """Wait for the run's turn, then pin the files of its interval and the end of the statement log."""
+    return InjectBarrier(pipeline=pipeline, task_id="inject_barrier")
 
 
 def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
@@ -101,7 +102,7 @@ def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
 def commit_version(pipeline: Pipeline) -> Any:
     """Commit what is sealed, and name the committed epoch."""
 
-    @task(task_id="commit_version", pool=pool_of(pipeline.name))
+    @task(task_id="commit_version")
     def commit(name: str) -> dict[str, str]:
         with no_retry():
             return steps.commit(name)
@@ -117,28 +118,57 @@ def validate_views(pipeline: Pipeline) -> SparkSubmitOperator:
 def publish_views(pipeline: Pipeline) -> Any:
     """Let readers see that epoch, and tell those who wait for a view."""
 
-    @task(task_id="publish_views", pool=pool_of(pipeline.name), outlets=[alias_of(pipeline.name)])
+    @task(task_id="publish_views", outlets=[alias_of(pipeline.name)])
     def publish(name: str) -> dict[str, str]:
         context = get_current_context()
         with no_retry():
             published = steps.publish(name, _committed_epoch(context))
         events = context["outlet_events"][alias_of(name)]
-        for view, (rows, changed) in published.views.items():
-            extra: dict[str, JsonValue] = {"epoch": str(published.epoch), "version": published.version, "quality": published.quality}
-            extra |= {"changed_rows": changed} if rows is None else {"changed_rows": changed, "rows": rows}
-            events.add(asset_of(name, view), extra=extra)
+        for view in published.views:
+            extra: dict[str, JsonValue] = {"epoch": str(published.epoch), "version": published.version, "quality": view.quality.value}
+            if view.changed_rows is not None:
+                extra["changed_rows"] = view.changed_rows
+            if view.rows is not None:
+                extra["rows"] = view.rows
+            events.add(asset_of(name, view.name), extra=extra)
         return {"epoch": str(published.epoch), "version": str(published.version)}
 
     return publish(pipeline.name)
 
 
+class InjectBarrier(BaseOperator):
+    """Pins what the run takes in, as soon as no other run of the pipeline is ahead of it or in the middle."""
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline_name = pipeline.name
+
+    def execute(self, context: Any) -> dict[str, str] | None:
+        self._wait_for_turn(context)
+        interval = run_interval(context)
+        self.log.info("takes in %s", _span(interval) if interval else "whatever waits: neither params nor a data interval are given")
+        barrier = _inject(self.pipeline_name, context)
+        self._wait_for_turn(context)  # another run may have looked at the same moment; the store has decided whose barrier is in force
+        return barrier
+
+    def resume(self, context: Any, event: object = None) -> dict[str, str] | None:
+        """After a wait."""
+        return self.execute(context)
+
+    def _wait_for_turn(self, context: Any) -> None:
+        with no_retry():
+            holder = steps.holder(self.pipeline_name, context["dag"].dag_id)
+        if (other := run_ahead(context, holder)) is not None:
+            self.log.info("waits for run %s, which is ahead. If nothing works on that run any more, mark it as failed", other)
+            self.defer(trigger=RunPublished(context["dag"].dag_id, other), method_name="resume")
+
+
 class SubmitJob(SparkSubmitOperator):
     """Submits one of `jobs/*.py` with this checkout's code, through the connection `spark_default`."""
 
-    def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, pool: str | None = None, **more: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, **more: Any) -> None:
         super().__init__(
             task_id=task_id,
-            pool=pool or pool_of(pipeline.name),
             conn_id=SPARK_CONNECTION,
             name=f"{pipeline.name}.{task_id}",
             application=str(steps.ROOT / "jobs" / application),
@@ -171,16 +201,26 @@ class RunActors(SubmitJob):
             self.log.info("nothing waits")
             return
         interval = run_interval(context)
-        self.submit(context, [] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)])
+        arguments = ["--run", *(f"{name}={value}" for name, value in _run_of(context).items())]
+        self.submit(context, arguments + ([] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)]))
 
 
 class ValidateViews(SubmitJob):
     """`jobs/quality.py` at the committed epoch. Fails without a retry when a suite does: the same rows would fail again."""
 
     def execute(self, context: Any) -> None:
+        from jobs.gate.record import Verdict
+
         epoch = _committed_epoch(context)
         if not steps.suites_of(self.pipeline_name):
             self.log.info("pipeline %s has no suites; nothing holds epoch %d", self.pipeline_name, epoch)
+            return
+        with no_retry():
+            known = steps.verdict(self.pipeline_name, epoch)
+        if known is not Verdict.NONE:
+            self.log.info("these suites have judged epoch %d before: %s", epoch, known.value)
+            if known is Verdict.FAILED:
+                raise AirflowFailException(steps.gate_failure(self.pipeline_name, epoch))
             return
         try:
             self.submit(context, ["--epoch", str(epoch)])
@@ -202,7 +242,12 @@ def no_retry() -> Iterator[None]:
 def _inject(name: str, context: Any) -> dict[str, str] | None:
     start, end = run_interval(context) or (None, None)
     with no_retry():
-        return steps.inject(name, start, end, {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id})
+        return steps.inject(name, start, end, _run_of(context))
+
+
+def _run_of(context: Any) -> dict[str, str]:
+    """What barriers keep of the run that injects them; `steps.holder` reads it."""
+    return {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id}
 
 
 def _committed_epoch(context: Any) -> int:
@@ -214,3 +259,7 @@ def _moment(text: str) -> datetime:
     if moment.tzinfo is None:
         raise AirflowFailException(f"{text!r} has no time zone; write e.g. {text}Z")
     return moment
+
+
+def _span(interval: tuple[datetime, datetime]) -> str:
+    return f"the interval from {interval[0].isoformat()} to {interval[1].isoformat()}"

@@ -5,6 +5,8 @@ between tasks, never data; an epoch travels as text, for it does not fit into th
 """
 
 import os
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,28 +14,77 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from jobs.settings.pipeline import Pipeline, find_pipeline
+from jobs.settings.pipeline import Pipeline, PipelineError, find_pipeline, load_pipeline, pipeline_names
+from statestore.errors import InputError
 
 if TYPE_CHECKING:
+    from jobs.gate.record import Verdict
     from jobs.sources.listing import Interval
     from statestore.meta.store import MetaStore
+    from statestore.meta.version import HummockVersion
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedView:
+    """What a publish brought to the readers of a view.
+
+    Args:
+        rows: of the view; None where no suite looked at all of them.
+        changed_rows: changes that the view's operators put out, in all epochs that this publish let readers see; None where the counts of
+            some are gone.
+        quality: what the view's own suite said at the published epoch; NONE where it has none.
+    """
+
+    name: str
+    rows: int | None
+    changed_rows: int | None
+    quality: "Verdict"
+
+
+@dataclass(frozen=True, slots=True)
 class Publication:
-    """What readers see from now on, per view: rows (None where no suite looked at all of them) and rows changed by the epoch."""
+    """What readers see from now on."""
 
     epoch: int
     version: int
-    views: Mapping[str, tuple[int | None, int]]
-    quality: str  # "passed", or "none" where the pipeline has no suites
+    views: tuple[PublishedView, ...]
 
 
 def pipelines_folder() -> Path:
     """Where the pipelines are: TUSSOCK_PIPELINES, or `pipelines/` beside `plugins/`."""
     return Path(os.environ.get("TUSSOCK_PIPELINES") or ROOT / "pipelines")
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """The pipelines that can be read, and what is wrong with the others; both in name order."""
+
+    pipelines: tuple[Pipeline, ...]
+    errors: tuple[PipelineError, ...]
+
+
+class BrokenPipelinesError(InputError):
+    """Pipelines that have no DAGs, for their definitions cannot be read."""
+
+    def __init__(self, errors: tuple[PipelineError, ...]) -> None:
+        super().__init__(errors)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.errors), "Until this is mended these pipelines have no DAGs. All others run on."])
+
+
+def definitions() -> Definitions:
+    """Every pipeline of the folder, each read by itself: what is wrong with one says nothing about another."""
+    pipelines, errors = [], []
+    for name in pipeline_names(pipelines_folder()):
+        try:
+            pipelines.append(load_pipeline(pipelines_folder() / name))
+        except PipelineError as err:
+            errors.append(err)
+    return Definitions(tuple(pipelines), tuple(errors))
 
 
 def open_meta(pipeline: Pipeline) -> "MetaStore":
@@ -84,35 +135,90 @@ def suites_of(name: str) -> tuple[Path, ...]:
     return () if quality is None else quality.suites()
 
 
+def verdict(name: str, epoch: int) -> "Verdict":
+    """What the pipeline's suites, as they are now, have said of `epoch`; NONE where they were not run on it."""
+    from jobs.gate.record import Verdict, judged
+    from jobs.gate.suite import read_suite
+
+    meta = open_meta(find_pipeline(name, pipelines_folder()))
+    record = judged(meta.objects, epoch, [read_suite(file) for file in suites_of(name)])
+    return Verdict.NONE if record is None else record.verdict
+
+
 def gate_failure(name: str, epoch: int) -> str | None:
     """What the quality gate holds against `epoch`, for people; None where it passed or was not asked."""
-    from jobs.gate.gate import QualityGateError, read_record
+    from jobs.gate.record import QualityGateError, read_record
 
     record = read_record(open_meta(find_pipeline(name, pipelines_folder())).objects, epoch)
     return None if record is None or record.passed else str(QualityGateError(record))
 
 
 def publish(name: str, epoch: int) -> Publication:
-    """Let readers see `epoch`, if its quality record passed. Never goes back.
+    """Let readers see `epoch`, if its quality record passed. Never goes back; when it is repeated, it answers what it did the first time.
 
     Raises:
         QualityGateError: a suite failed; readers go on seeing the epoch before.
         MissingRecordError: the pipeline has suites, and nobody ran them at this epoch.
     """
-    from jobs.driver.publish import publish as move_published
-    from jobs.gate.gate import require_passed, stays_published
+    from jobs.driver.publish import publish as move
+    from jobs.gate.record import Verdict, require_passed, stays_published
 
     meta = open_meta(find_pipeline(name, pipelines_folder()))
     record = require_passed(meta.objects, epoch) if suites_of(name) else None
-    before = meta.latest()
-    version = move_published(meta, epoch)
-    sealed = meta.sealed(epoch)
-    changed = {} if sealed is None else {name: counts.rows_out for name, counts in (sealed.rows or {}).items()}
-    rows = {} if record is None else {view.view: view.rows for view in record.views if view.all_rows}
-    views = [r.name for r in version.catalog.at(epoch) if r.kind == "view" and not stays_published(before, r, epoch)]
-    return Publication(
-        epoch, version.id, {view: (rows.get(view), changed.get(view, 0)) for view in views}, "none" if record is None else "passed"
-    )
+    move(meta, epoch)
+    before, version = _publish_of(meta, epoch)
+    mine = version.published == epoch  # else a later epoch was published, and this one with it
+    changed = _changed_rows(meta, before.published, epoch) if mine else {}
+    judged = {} if record is None else {view.view: view for view in record.views}
+    views = []
+    for relation in version.catalog.at(epoch):
+        if relation.kind == "view" and not stays_published(before, relation, epoch):
+            quality = judged.get(relation.name)
+            views.append(
+                PublishedView(
+                    relation.name,
+                    rows=quality.rows if quality is not None and quality.all_rows else None,
+                    changed_rows=None if changed is None else changed.get(relation.name, 0),
+                    quality=Verdict.NONE if quality is None else quality.verdict,
+                )
+            )
+    return Publication(epoch, version.id, tuple(views))
+
+
+def _publish_of(meta: "MetaStore", epoch: int) -> "tuple[HummockVersion, HummockVersion]":
+    """The version before, and the one after, readers were let see `epoch`: one delta apart. Requires: it is published.
+
+    Cost: the newest version is tried first; a publish of long ago is searched by halves.
+    """
+    newest = meta.latest()
+    if newest.id > 0 and (before := meta.version(newest.id - 1)).published < epoch:
+        return before, newest
+    first = bisect_left(range(newest.id + 1), epoch, key=lambda version_id: meta.version(version_id).published)
+    return meta.version(max(0, first - 1)), meta.version(first)
+
+
+def _changed_rows(meta: "MetaStore", since: int, until: int) -> dict[str, int] | None:
+    """Changes by relation, summed over the epochs after `since` up to `until`; None where an epoch's count is gone. One GET each."""
+    changed: Counter[str] = Counter()
+    while until > since:
+        if (sealed := meta.sealed(until)) is None or sealed.rows is None:
+            return None
+        changed.update({relation: counts.rows_out for relation, counts in sealed.rows.items()})
+        until = sealed.prev_epoch
+    return dict(changed)
+
+
+def holder(name: str, dag: str) -> str | None:
+    """The run of `dag` whose epoch is open, or committed and not published; None where there is none, or somebody else made it.
+
+    Cost: two GETs, three where an epoch waits for its publish.
+    """
+    meta = open_meta(find_pipeline(name, pipelines_folder()))
+    version = meta.latest()
+    barrier = meta.barrier_after(version.epoch)
+    if barrier is None and version.published < version.epoch and (sealed := meta.sealed(version.epoch)) is not None:
+        barrier = meta.barrier_after(sealed.prev_epoch)
+    return barrier.run.get("run") if barrier is not None and barrier.run.get("dag") == dag else None
 
 
 def retain(name: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
+from pendulum import DateTime
 
 
 class IntervalsUntil(CronDataIntervalTimetable):
@@ -30,6 +31,13 @@ class IntervalsUntil(CronDataIntervalTimetable):
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "IntervalsUntil":
         return cls(data["cron"], data["zone"], None if data["last"] is None else datetime.fromisoformat(data["last"]))
+
+    def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
+        """An empty interval: whoever starts a run by hand means none, unless the trigger form says one.
+
+        Airflow's own answer, the last interval before `run_after`, could not be told from one that was asked for.
+        """
+        return DataInterval.exact(run_after)
 
     def next_dagrun_info(self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction) -> DagRunInfo | None:
         following = super().next_dagrun_info(last_automated_data_interval=last_automated_data_interval, restriction=restriction)

@@ -2,8 +2,8 @@
 
     raise_floor >> compact >> vacuum
 
-None of them takes a slot of the pipeline's pool: they run beside epochs, readers, other compactors and each other's retries. The version
-log decides who merges what, vacuum removes what nobody can commit any more, and each task goes on where it was killed.
+None of them waits for a turn as epochs do: they run beside epochs, readers, other compactors and each other's retries. The version log
+decides who merges what, vacuum removes what nobody can commit any more, and each task goes on where it was killed.
 """
 
 from typing import Any
@@ -13,8 +13,6 @@ from airflow.sdk import Param, task
 from tussock_operators import SubmitJob, no_retry
 
 from jobs.settings.pipeline import Pipeline
-
-POOL = "default_pool"
 
 PARAMS = {
     "full": Param(
@@ -30,7 +28,7 @@ PARAMS = {
 def raise_floor(pipeline: Pipeline) -> Any:
     """Let go of the epochs that retention no longer keeps, so that the compaction after it drops their rows."""
 
-    @task(task_id="raise_floor", pool=POOL)
+    @task(task_id="raise_floor")
     def retain(name: str) -> dict[str, str]:
         with no_retry():
             return steps.retain(name)
@@ -40,13 +38,13 @@ def raise_floor(pipeline: Pipeline) -> Any:
 
 def compact(pipeline: Pipeline) -> "CompactStore":
     """Merge what is due, in rounds, the pieces of a round in parallel: one Spark application, or none where nothing is due."""
-    return CompactStore(pipeline=pipeline, task_id="compact", application="compaction.py", pool=POOL)
+    return CompactStore(pipeline=pipeline, task_id="compact", application="compaction.py")
 
 
 def vacuum(pipeline: Pipeline) -> Any:
     """Remove the objects that nobody can read or commit any more."""
 
-    @task(task_id="vacuum", pool=POOL)
+    @task(task_id="vacuum")
     def remove(name: str) -> dict[str, str | int]:
         with no_retry():
             return steps.vacuum(name)

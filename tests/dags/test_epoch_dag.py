@@ -24,12 +24,17 @@ time_zone = "Europe/Berlin"
 DAILY = '[schedule]\ncron = "@daily"\nstart = 2013-01-01\nend = 2013-12-31\ncatchup = true\n'
 
 
-def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> ModuleType:
-    """`dags/epoch.py`, parsed over these pipelines."""
+def write(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> None:
+    """Make these the pipelines that DAGs are made of."""
     for name, text in pipelines.items():
         (folder / name).mkdir(parents=True)
         (folder / name / "pipeline.toml").write_text(text)
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder))
+
+
+def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> ModuleType:
+    """`dags/epoch.py`, parsed over these pipelines."""
+    write(folder, monkeypatch, **pipelines)
     spec = importlib.util.spec_from_file_location("epoch_dags", ROOT / "dags/epoch.py")
     assert spec is not None
     assert spec.loader is not None
@@ -43,7 +48,7 @@ def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row(tmp_path: Path, monkeyp
     for dag in (module.epoch_shop, module.epoch_ship):
         assert [task.task_id for task in dag.topological_sort()] == TASKS
         assert [sorted(task.downstream_task_ids) for task in dag.topological_sort()] == [[t] for t in TASKS[1:]] + [[]]
-        assert {task.pool for task in dag.tasks} == {f"tussock_{dag.dag_id.removeprefix('epoch_')}"}
+        assert {task.pool for task in dag.tasks} == {"default_pool"}, "an Airflow that was there before has no other"
         assert dag.max_active_runs == 1
         assert not any(task.depends_on_past for task in dag.tasks)
 
@@ -72,9 +77,33 @@ def test_without_a_schedule_a_pipeline_runs_when_it_is_triggered(tmp_path: Path,
     assert type(dags_of(tmp_path, monkeypatch, shop=SHOP).epoch_shop.timetable).__name__ == "NullTimetable"
 
 
-def test_a_broken_pipeline_is_an_import_error_that_names_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Exception, match=r"shop/pipeline.toml: stroe: found an unknown key, expected 'store', perhaps"):
-        dags_of(tmp_path, monkeypatch, shop=SHOP + 'stroe = "x"\n')
+BROKEN = {
+    "a misspelled key": ('stroe = "x"\n', "stroe: found an unknown key, expected 'store', perhaps"),
+    "a variable without a value": ('data = "${NO_SUCH}/x"\n', "data: found ${NO_SUCH}, expected a variable that has a value"),
+    "no TOML": ("= 1\n", "the file: found Invalid"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_file_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    write(tmp_path, monkeypatch, shop=SHOP, ship=SHOP.replace("shop", "ship") + text)
+    bag = DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags")
+    assert sorted(bag.dags) == ["epoch_shop", "upkeep_shop"]
+    (file, error), *others = bag.import_errors.items()
+    assert (Path(file).name, others) == ("broken_pipelines.py", [])
+    assert f"{tmp_path}/ship/pipeline.toml: {message}" in error
+    assert "Until this is mended these pipelines have no DAGs. All others run on." in error
+
+
+def test_where_all_pipelines_are_well_there_is_no_import_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    write(tmp_path, monkeypatch, shop=SHOP)
+    assert DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags").import_errors == {}
 
 
 def test_parsing_imports_neither_spark_nor_arrow_nor_great_expectations() -> None:
@@ -91,26 +120,47 @@ def test_parsing_imports_neither_spark_nor_arrow_nor_great_expectations() -> Non
     assert run.stdout.strip() == "[]", run.stderr
 
 
-def context(run_type: str, **params: str | None) -> dict[str, Any]:
-    start, end = (datetime(2013, 1, day, tzinfo=UTC) for day in (5, 6))
-    return {"params": params, "dag_run": SimpleNamespace(run_type=run_type, data_interval_start=start, data_interval_end=end)}
+DAY = (datetime(2013, 1, 5, tzinfo=UTC), datetime(2013, 1, 6, tzinfo=UTC))
+MONTH = (datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 3, 1, tzinfo=UTC))
+NOBODYS = (datetime(2013, 1, 5, tzinfo=UTC), datetime(2013, 1, 5, tzinfo=UTC))
+IN_PARAMS = {"start": "2013-02-01T00:00:00Z", "end": "2013-03-01T00:00:00+00:00"}
+
+
+def context(run_type: str, own: tuple[datetime | None, datetime | None] = DAY, **params: str | None) -> dict[str, Any]:
+    return {"params": params, "dag_run": SimpleNamespace(run_type=run_type, data_interval_start=own[0], data_interval_end=own[1])}
 
 
 def test_a_run_takes_its_params_interval_else_its_own_else_whatever_waits() -> None:
     from tussock_operators import run_interval
 
-    own = (datetime(2013, 1, 5, tzinfo=UTC), datetime(2013, 1, 6, tzinfo=UTC))
-    asked = (datetime(2013, 2, 1, tzinfo=UTC), datetime(2013, 2, 3, tzinfo=UTC))
-    params = {"start": "2013-02-01T00:00:00Z", "end": "2013-02-03T00:00:00+00:00"}
     for run_type in ("scheduled", "backfill"):
-        assert run_interval(context(run_type)) == own
-        assert run_interval(context(run_type, **params)) == asked
+        assert run_interval(context(run_type)) == DAY
+        assert run_interval(context(run_type, **IN_PARAMS)) == MONTH
+        assert run_interval(context(run_type, (None, None))) is None
     for run_type in ("manual", "operator_triggered", "asset_triggered"):
-        assert run_interval(context(run_type)) is None  # Airflow made that interval up
-    assert run_interval(context("manual", **params)) == asked
-    without = context("scheduled")
-    without["dag_run"].data_interval_start = None
-    assert run_interval(without) is None
+        assert run_interval(context(run_type, NOBODYS)) is None
+        assert run_interval(context(run_type, NOBODYS, **IN_PARAMS)) == MONTH
+        assert run_interval(context(run_type, DAY)) == DAY, "somebody gave it in the trigger form"
+        assert run_interval(context(run_type, MONTH, **IN_PARAMS)) == MONTH
+
+
+def test_a_run_by_hand_whose_params_and_data_interval_differ_fails_for_good() -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+    from tussock_operators import run_interval
+
+    with pytest.raises(AirflowFailException, match=r"params say the interval from 2013-02-01.* interval of this run is .*2013-01-05"):
+        run_interval(context("manual", DAY, **IN_PARAMS))
+
+
+def test_airflow_gives_a_run_by_hand_no_interval_unless_somebody_asks_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+    from pendulum import DateTime
+
+    module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
+    for dag in (module.epoch_shop, module.epoch_ship):
+        read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+        made_up = read_back.timetable.infer_manual_data_interval(run_after=DateTime(2013, 6, 1, 12, tzinfo=UTC))
+        assert made_up.start == made_up.end
 
 
 @pytest.mark.parametrize(

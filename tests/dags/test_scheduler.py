@@ -1,17 +1,17 @@
 """The flights DAG in a real scheduler: by backfill, by schedule, by hand, cleared, and held by a failing suite.
 
-One `airflow standalone` of the test's own, on a store and files of its own. Minutes long, most of them JVM starts.
+One Airflow of the test's own, on a store and files of its own. Minutes long, most of them JVM starts.
 """
 
 import json
 import os
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,30 @@ class Home:
         (table,) = find(version.catalog, "flights").state_tables
         return sorted(Path(file.path).stem for file in taken_files(open_table(meta.objects, version, table)))
 
+    def story(self) -> list[str]:
+        """What happened to the store's epochs, in order: each was injected, committed, published. By the times of the store's files."""
+        meta, store = self.meta(), self.folder / "store/meta"
+        happened = [(file.stat().st_mtime_ns, "injected") for file in store.glob("barrier/*/*.json")]
+        for number in range(1, meta.latest().id + 1):
+            before, after = meta.version(number - 1), meta.version(number)
+            what = "committed" if after.epoch > before.epoch else "published" if after.published > before.published else "other"
+            happened.append(((store / f"version/{number:020}.json").stat().st_mtime_ns, what))
+        return [what for _, what in sorted(happened)]
+
+    def trigger(self, start: str, end: str) -> None:
+        """A run by hand, as the trigger form starts one whose data interval is filled in."""
+        (password,) = json.loads((self.folder / ".airflow/passwords.json").read_text()).values()
+        token = self.post("auth/token", {"username": "admin", "password": password})["access_token"]
+        interval = {"logical_date": None, "data_interval_start": start, "data_interval_end": end}
+        self.post(f"api/v2/dags/{DAG}/dagRuns", interval, {"Authorization": f"Bearer {token}"})
+
+    def post(self, path: str, body: dict[str, str | None], headers: dict[str, str] | None = None) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        request = urllib.request.Request(f"{self.env['AIRFLOW__API__BASE_URL']}/{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            parsed: dict[str, str] = json.load(answer)
+        return parsed
+
     def set_pipeline(self, old: str, new: str, file: str = "pipeline.toml") -> None:
         path = self.folder / "pipelines/flights" / file
         assert old in path.read_text()
@@ -110,19 +134,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     made.set_pipeline("catchup = true", "catchup = false")
     made.set_pipeline("end = 2013-12-31", "end = 2013-01-04")
     made.command(sys.executable, "-m", "jobs.cli", "apply", "flights")
-    with (folder / "standalone.log").open("w") as log:
-        server = subprocess.Popen(
-            [str(ROOT / "scripts/airflow.sh"), "standalone"], cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True
-        )
+    with (folder / "up.log").open("w") as log:
+        server = subprocess.Popen([str(ROOT / "scripts/airflow.sh"), "up"], cwd=ROOT, env=env, stdout=log, stderr=log)
     try:
         wait_for("the DAG is parsed", lambda: bool((folder / ".airflow/airflow.db").exists() and _parsed(made)))
         yield made
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
+        server.terminate()
+        server.wait(60)
 
 
 def _parsed(home: Home) -> bool:
@@ -143,6 +162,8 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert home.taken_days() == ["2013-01-01", "2013-01-02", "2013-01-03"]
     version = home.meta().latest()
     assert version.published == version.epoch
+    assert home.story() == ["injected", "committed", "published"] * 3, "each run has published before the next one begins"
+    assert home.query("SELECT pool FROM slot_pool") == [("default_pool",)], "an Airflow that was there before has no other"
 
     # A finished run that is cleared takes in nothing and commits nothing.
     home.airflow("tasks", "clear", DAG, "--start-date", "2013-01-02", "--end-date", "2013-01-02", "--yes")
@@ -157,11 +178,10 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert home.runs() == scheduled
     assert home.taken_days()[-1] == "2013-01-04"
 
-    # By hand, over an interval from the form, with a suite that these rows do not meet: committed, not published.
+    # By hand, over a data interval from the form, with a suite that these rows do not meet: committed, not published.
     before = home.meta().latest()
     home.set_pipeline('"min_value": 1}', '"min_value": 100000}', "quality/manufacturer_delays.json")
-    conf = json.dumps({"start": "2013-01-05T00:00:00Z", "end": "2013-01-06T00:00:00Z"})
-    home.airflow("dags", "trigger", DAG, "--conf", conf)
+    home.trigger("2013-01-05T00:00:00Z", "2013-01-06T00:00:00Z")
     wait_for("the run by hand", lambda: _ended(home, {**scheduled, "manual": "failed"}))
     held = home.meta().latest()
     assert home.taken_days()[-1] == "2013-01-05"

@@ -1,5 +1,7 @@
 """The steps of an epoch DAG that need no Spark, against a real store."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,12 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 import tussock_steps as steps
 
-from jobs.gate.gate import Failure, MissingRecordError, QualityGateError, QualityRecord, ViewQuality, write_record
+from jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
+from jobs.gate.suite import read_suite
 from jobs.settings.process import open_meta
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from statestore.meta.barrier import BarrierPlan
+from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.errors import NotInitialisedError
-from statestore.meta.manifest import manifest_of
+from statestore.meta.manifest import RowCounts, manifest_of
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 
@@ -89,7 +94,7 @@ def test_an_epoch_is_published_only_when_its_own_record_passed(meta: MetaStore) 
     assert meta.latest().published == 0
     write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
     assert steps.gate_failure("shop", epoch) is None
-    assert steps.publish("shop", epoch) == steps.Publication(epoch, 2, {}, "passed")
+    assert steps.publish("shop", epoch) == steps.Publication(epoch, 2, ())
     assert meta.latest().published == epoch
     assert steps.publish("shop", epoch).version == 2  # again: without effect
 
@@ -99,7 +104,85 @@ def test_a_pipeline_without_suites_is_published_without_a_record(meta: MetaStore
     steps.inject("shop", *DAY, {})
     epoch = seal(meta)
     steps.commit("shop")
-    assert steps.publish("shop", epoch).quality == "none"
+    steps.publish("shop", epoch)
+    assert meta.latest().published == epoch
+
+
+def commit_of(meta: MetaStore, views: tuple[str, ...], run: str = "", **changes: int) -> int:
+    """An epoch that is committed, whose views put out so many changes; those of `views` are in the catalog from then on."""
+    version = meta.latest()
+    relations = tuple(Relation(n, view, "view", (), msgspec.Raw(b"{}")) for n, view in enumerate(views, 1))
+    plan = BarrierPlan(
+        mapping=version.mapping,
+        log_end=version.log_end,
+        catalog=Catalog(relations, len(relations) + 1) if views else None,
+        run={"dag": "epoch_shop", "run": run} if run else {},
+    )
+    barrier = meta.inject_barrier(version.epoch, plan)
+    rows = {view: RowCounts(0, changes) for view, changes in changes.items()}
+    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, (), rows)))
+    return barrier.epoch
+
+
+def test_a_publish_counts_the_changes_of_all_epochs_that_it_lets_readers_see_and_so_does_its_repetition(meta: MetaStore) -> None:
+    views = ("sales", "visits")
+    first = commit_of(meta, views, sales=1, visits=2)
+    write_record(meta.objects, QualityRecord(first, ()))
+    steps.publish("shop", first)
+    for changes in (10, 100):
+        last = commit_of(meta, views, sales=changes)
+    write_record(meta.objects, QualityRecord(last, ()))
+    once = steps.publish("shop", last)
+    assert {view.name: view.changed_rows for view in once.views} == {"sales": 110, "visits": 0}
+    meta.raise_floor(first)  # a delta of somebody else's
+    assert steps.publish("shop", last) == once
+    again = steps.publish("shop", first)
+    assert ({view.name: view.changed_rows for view in again.views}, again.epoch) == ({"sales": 1, "visits": 2}, first)
+
+
+def test_only_a_view_with_a_suite_of_its_own_is_said_to_have_passed(meta: MetaStore) -> None:
+    epoch = commit_of(meta, ("sales", "visits"), sales=1)
+    write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1),)))
+    sales, visits = steps.publish("shop", epoch).views
+    assert (sales.quality, sales.rows) == (Verdict.PASSED, 3)
+    assert (visits.quality, visits.rows) == (Verdict.NONE, None)
+
+
+def test_the_run_in_the_middle_is_that_of_the_open_barrier_else_of_the_epoch_that_waits_to_be_published(meta: MetaStore) -> None:
+    assert steps.holder("shop", "epoch_shop") is None
+    steps.inject("shop", *DAY, {"dag": "epoch_shop", "run": "a"})
+    assert steps.holder("shop", "epoch_shop") == "a"
+    assert steps.holder("shop", "another") is None
+    epoch = seal(meta)
+    steps.commit("shop")
+    assert steps.holder("shop", "epoch_shop") == "a"
+    meta.publish(epoch)
+    assert steps.holder("shop", "epoch_shop") is None
+    commit_of(meta, (), run="b")
+    assert steps.holder("shop", "epoch_shop") == "b"
+
+
+def test_an_epoch_is_judged_again_only_by_other_suites(meta: MetaStore, tmp_path: Path) -> None:
+    epoch = commit_of(meta, ("sales",))
+    assert steps.verdict("shop", epoch) is Verdict.NONE
+    digest = read_suite(tmp_path / "pipelines/shop/quality/sales.json").digest
+    for failures, verdict in (((), Verdict.PASSED), ((Failure("expect_x()", "1 of 3 rows"),), Verdict.FAILED)):
+        write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1, failures, suite=digest),)))
+        assert steps.verdict("shop", epoch) is verdict
+    write_record(meta.objects, QualityRecord(epoch, (), paused=("sales",)))
+    assert steps.verdict("shop", epoch) is Verdict.PASSED
+    write_record(meta.objects, QualityRecord(epoch, (ViewQuality("sales", 3, 1, suite=digest),)))
+    (tmp_path / "pipelines/shop/quality/visits.json").write_text('{"expectations": []}')
+    assert steps.verdict("shop", epoch) is Verdict.NONE
+    (tmp_path / "pipelines/shop/quality/visits.json").unlink()
+    (tmp_path / "pipelines/shop/quality/sales.json").write_text('{"expectations": [ ]}')
+    assert steps.verdict("shop", epoch) is Verdict.NONE
+
+
+def test_publishing_imports_neither_spark_nor_great_expectations() -> None:
+    code = "import sys, jobs.gate.record; print(sorted({'pyspark', 'great_expectations', 'jobs.gate.gate'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=steps.ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 def test_a_store_that_was_not_made_yet_is_named(tmp_path: Path, meta: MetaStore) -> None:
