@@ -29,7 +29,7 @@ from statestore.hummock.cache import BlockCache
 from statestore.hummock.compaction_picker import dropped_tables
 from statestore.hummock.errors import WrongRowsError
 from statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
-from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, one_array
+from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs
 from statestore.hummock.shared_buffer import BufferedSource
 from statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
 from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, PUT, ROWS_PER_BLOCK, block_schema
@@ -39,6 +39,7 @@ from statestore.meta.levels import hull_of, touches
 from statestore.meta.names import task_prefix
 from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, SectionInfo, SstInfo
 from statestore.objectstore.base import ObjectStore
+from statestore.vnode import one_array
 
 WINDOW_BYTES = 32 << 20  # decoded, of all runs of a merge together; merging and encoding hold several copies of a window
 _BLOCK_BYTES = 256 << 10  # a decoded block, unless its rows are very wide
@@ -114,23 +115,6 @@ def plan_merge(
             if any(mine):
                 made.append(MergePiece(task.id, mine, first, last, tables, tuple(readable), version.mapping.units, target_bytes))
     return MergePlan(kept, tuple(made))
-
-
-def run_compaction_task(
-    objects: ObjectStore,
-    version: HummockVersion,
-    task: CompactionTask,
-    readable: Sequence[int],
-    target_bytes: int,
-    rewrite: bool = False,
-) -> list[SstInfo]:
-    """Merge a task in this process, and return its outputs in key order: what `MetaStore.commit_compaction` takes.
-
-    Arguments as for `plan_merge`. Nothing is visible before the commit; a second run uploads the same objects.
-    Raises: DamagedSstError, MissingSstError, errors of the object store.
-    """
-    plan = plan_merge(objects, version, task, readable, target_bytes, rewrite=rewrite)
-    return outputs_of(plan, [run_piece(objects, piece) for piece in plan.pieces])
 
 
 def outputs_of(plan: MergePlan, made: Sequence[Sequence[SstInfo]]) -> list[SstInfo]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.hummock.errors import UnorderedRowsError, WrongRowsError, show_key
-from statestore.hummock.merge import merge_tables, one_array
+from statestore.hummock.merge import merge_tables
 from statestore.hummock.range_reader import keep_uploaded
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, has_one_length, max_width
@@ -22,6 +22,7 @@ from statestore.hummock.sst_format import KEY, OP, block_schema
 from statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
 from statestore.meta.version import SstInfo
 from statestore.objectstore.base import ObjectStore
+from statestore.vnode import one_array
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from statestore.hummock.shared_buffer import BufferedSource, Section
 from statestore.hummock.sorted_keys import Mask, differs_from_previous, sort_order, take_keys
 from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
 from statestore.hummock.sst_reader import Rows
+from statestore.vnode import one_array
 
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
 READ_AHEAD_THREADS = 4  # windows of so many runs come in at once
@@ -188,15 +189,6 @@ def with_heads(rows: Rows) -> pa.Table:
     ops: npt.NDArray[np.uint8] = rows.puts.astype(np.uint8) if rows.puts is not None else np.ones(count, np.uint8)
     schema = block_schema(rows.keys.array.type, rows.columns.schema)
     return pa.table([rows.keys.array, pa.array(epochs), pa.array(ops), *rows.columns.columns], schema=schema)
-
-
-def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column's values in one array."""
-    if isinstance(column, pa.Array):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _read_ahead(cursors: Sequence[RunCursor]) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.hummock.errors import DamagedSstError, show_key
-from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys
+from statestore.hummock.sorted_keys import Positions, SortedKeys
 from statestore.hummock.sst_format import (
     BLOCKS_SCHEMA,
     FILTERS_SCHEMA,
@@ -110,10 +110,6 @@ class SectionReader:
     def row_schema(self) -> pa.Schema:
         """The row's columns."""
         return pa.schema(list(self.schema)[HEAD_COLUMNS:])
-
-    def blocks_of(self, keys: Probes) -> Positions:
-        """The block that holds each key, if any does; len(self) for keys past the section's last."""
-        return self.last_keys.left(keys, slice(None))
 
     def place(self, first: int, end: int) -> str:
         """Blocks first … end - 1 as an error names them."""

@@ -20,7 +20,7 @@ from statestore.hummock.block_source import BlockSource, OpenSection
 from statestore.hummock.cache import BlockCache, process_cache
 from statestore.hummock.errors import WrongRowsError
 from statestore.hummock.filter import hash_keys, probe_filter
-from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, one_array, visible_at
+from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
 from statestore.hummock.net_changes import net_changes
 from statestore.hummock.prefix_scan import scan_prefixes
 from statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, BufferedSource, Section, SharedBuffer
@@ -29,6 +29,7 @@ from statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
 from statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
+from statestore.vnode import one_array
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ import msgspec
 from statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, CompactionsRenewed, SstsMoved
 from statestore.meta.errors import LostRaceError, SettingError
 from statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection
-from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
+from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
 from statestore.meta.version_log import VersionLog
 
 LEASE_MS = 15 * 60 * 1000  # of a task; renewed when a third of it is over, so a clock that differs by minutes, or a slow upload, ends none
@@ -33,7 +33,6 @@ class CompactionPlan(msgspec.Struct, frozen=True):
 
     inputs: tuple[LevelInput, ...]  # by level, ascending
     target: int  # 0: merges neighbouring L0 runs into one
-    ranges: tuple[KeyRange, ...] = ()  # cuts for Spark tasks that work in parallel; nothing here rests on them
 
 
 def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: int) -> CompactionTask:
@@ -50,7 +49,7 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
                 opened = task
                 return None
         _require_free(version, plan, merge_objection(version, plan.inputs, plan.target))
-        opened = CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs, plan.ranges)
+        opened = CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs)
         return CompactionOpened(opened)
 
     log.append(decide)

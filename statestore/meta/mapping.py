@@ -39,11 +39,6 @@ def remap(mapping: VnodeMapping, units: int) -> VnodeMapping:
     return VnodeMapping(mapping.id + 1, tuple(after.tolist()))
 
 
-def vnodes_of_unit(mapping: VnodeMapping, unit: int) -> tuple[int, ...]:
-    """The vnodes that a unit owns, ascending."""
-    return tuple(np.flatnonzero(np.asarray(mapping.units) == unit).tolist())
-
-
 def _check(vnode_count: int, units: int) -> None:
     if not 1 <= vnode_count <= MAX_VNODES or vnode_count & (vnode_count - 1):
         raise SettingError("the vnode count", str(vnode_count), f"a power of two from 1 to {MAX_VNODES}")

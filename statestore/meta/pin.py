@@ -12,6 +12,7 @@ its pin gone, or an SST missing, and never a wrong row, since the version it rea
 import msgspec
 
 from statestore.meta.document import decode_document, encode_document
+from statestore.meta.errors import PinLapsedError
 from statestore.meta.names import PINS, pin_name
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
@@ -42,6 +43,24 @@ def write_pin(objects: ObjectStore, pin: Pin) -> None:
 def delete_pins(objects: ObjectStore, *pins: Pin) -> None:
     """Let go; harmless when repeated."""
     objects.delete([pin.name for pin in pins])
+
+
+def drop_pin(objects: ObjectStore, pin: Pin) -> None:
+    """Let go of a pin, and of the renewal before it; harmless when repeated."""
+    before = (msgspec.structs.replace(pin, renewal=pin.renewal - 1),) if pin.renewal else ()
+    delete_pins(objects, pin, *before)
+
+
+def renew_pin(objects: ObjectStore, pin: Pin, expires_ms: int) -> Pin:
+    """A pin on the same epoch and version with a new lease, in the place of `pin`. Raises PinLapsedError where somebody removed `pin`."""
+    renewed = msgspec.structs.replace(pin, expires_ms=expires_ms, renewal=pin.renewal + 1)
+    write_pin(objects, renewed)
+    if not pin_stands(objects, pin):
+        delete_pins(objects, renewed)
+        raise PinLapsedError(pin.epoch, pin.holder)
+    if pin.renewal:  # `pin` itself stays until the next renewal: a listing under way may have passed the new one's place
+        delete_pins(objects, msgspec.structs.replace(pin, renewal=pin.renewal - 1))
+    return renewed
 
 
 def pin_stands(objects: ObjectStore, pin: Pin) -> bool:

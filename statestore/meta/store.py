@@ -1,32 +1,27 @@
 """MetaStore: the one way into meta. Barriers, commits and log entries are explained where each is defined; here is what happens to them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
-from itertools import count
 
-import msgspec
-
-from statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
+from statestore.meta.barrier import Barrier, BarrierPlan
+from statestore.meta.barrier_log import BarrierLog, PlanOfEpoch, winner_over
 from statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
 from statestore.meta.compaction import CompactionPlan, close_lapsed, close_task, commit_task, move_ssts, open_task, renew_tasks
-from statestore.meta.delta import Change, EpochCommitted, FloorRaised, MappingChanged, Published, RelationsForgotten
+from statestore.meta.delta import Change, EpochCommitted, MappingChanged, Published
 from statestore.meta.document import encode_document, read_document, require_document
-from statestore.meta.epoch import allot_epoch
-from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, LostRaceError, PinLapsedError, SettingError
+from statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
 from statestore.meta.manifest import SealedManifest
 from statestore.meta.mapping import remap
-from statestore.meta.names import barrier_name, data_prefix, manifest_name
-from statestore.meta.pin import LEASE_MS, Pin, delete_pins, list_pins, pin_stands, write_pin
-from statestore.meta.readable import check_readable, readable_epochs, retained_floor
+from statestore.meta.names import data_prefix, manifest_name
+from statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
+from statestore.meta.readable import readable_epochs, retained_floor
+from statestore.meta.readers import Readers, raise_floor
 from statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
 from statestore.meta.statement_log import LogEntry, StatementLog, read_payload
 from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
 from statestore.meta.version_log import VersionLog
 from statestore.objectstore.base import ObjectStore
-
-#: What a barrier takes in, where that depends on the epoch it is allotted (relations are created *at* an epoch).
-PlanOfEpoch = Callable[[int], BarrierPlan]
 
 
 class MetaStore:
@@ -50,8 +45,8 @@ class MetaStore:
         self._clock_ms = clock_ms
         self._versions = VersionLog(objects, writer, lambda: initial_version(self.settings))
         self._log = StatementLog(objects, writer)
-        self._pin_numbers = count()
-        self._last_draft = 0
+        self._readers = Readers(objects, self._versions, writer, clock_ms)
+        self._barriers = BarrierLog(objects, self._versions, writer, clock_ms)
 
     @staticmethod
     def init(objects: ObjectStore, *, vnode_count: int = 256, units: int = 2, time_zone: str = "UTC") -> StoreSettings:
@@ -69,7 +64,8 @@ class MetaStore:
         other = MetaStore(self.objects, self.writer, self._clock_ms)
         other.__dict__["settings"] = self.settings
         other._versions = self._versions.for_another_thread()
-        other._pin_numbers = self._pin_numbers
+        other._barriers = BarrierLog(self.objects, other._versions, self.writer, self._clock_ms)
+        other._readers = self._readers.on(other._versions)
         return other
 
     @cached_property
@@ -91,21 +87,18 @@ class MetaStore:
 
     def open_barrier(self) -> Barrier | None:
         """The barrier in force that is not committed: to be finished before another is injected."""
-        return self._in_force(self.latest().epoch)
+        return self._barriers.in_force(self.latest().epoch)
 
     def barrier_after(self, prev_epoch: int) -> Barrier | None:
         """The barrier in force on this epoch, committed or not; None: none was injected."""
-        return self._in_force(prev_epoch)
+        return self._barriers.in_force(prev_epoch)
 
     def inject_barrier(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """Pin what the epoch after `prev_epoch` takes in. If a barrier is in force there already, that one is returned: resume it.
 
         Raises LostRaceError when another epoch has been committed since `prev_epoch` was looked up.
         """
-        version = self._base_of(prev_epoch, f"the barrier after epoch {prev_epoch}")
-        if (found := self._in_force(prev_epoch)) is not None:
-            return found
-        return self._put_barrier(self._attempt(version, plan, above=prev_epoch, attempt=0))
+        return self._barriers.inject(prev_epoch, plan)
 
     def draft_barrier(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """The barrier that would follow `version`, not in force and written nowhere.
@@ -113,35 +106,21 @@ class MetaStore:
         In a train of epochs `version` counts some that are still in flight. The draft may be run at once; it is to be put in force once
         its prev epoch is committed, before it is sealed. If that epoch never is, the draft is nothing, and what it uploaded is vacuum's.
         """
-        drafted = self._attempt(version, plan, above=max(version.epoch, self._last_draft), attempt=0)
-        self._last_draft = drafted.epoch  # workers remember what they ran by its epoch: no two drafts of a process share one
-        return drafted
+        return self._barriers.draft(version, plan)
 
     def put_in_force(self, barrier: Barrier) -> None:
         """Put a drafted barrier in force.
 
         Raises LostRaceError when its prev epoch is not the committed one, or another barrier stands there.
         """
-        what = f"the drafted barrier {barrier.epoch}"
-        self._base_of(barrier.prev_epoch, what)
-        found = self._put_barrier(barrier)
-        if found != barrier:
-            raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} in force after epoch {barrier.prev_epoch}")
+        self._barriers.put_in_force(barrier)
 
     def supersede_barrier(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
         """Put another attempt in the place of `barrier`, with an epoch of its own. Until one of them is committed, either still may be.
 
         Raises LostRaceError when the epoch is committed already, or another attempt has superseded `barrier` first.
         """
-        what = f"superseding barrier {barrier.epoch} (attempt {barrier.attempt})"
-        version = self._base_of(barrier.prev_epoch, what)
-        attempt = barrier.attempt + 1
-        following = self._attempt(version, plan, above=barrier.epoch, attempt=attempt)
-        name = barrier_name(barrier.prev_epoch, attempt)
-        if self.objects.put_if_absent(name, encode_document(following)):
-            return following
-        found = require_document(self.objects, name, Barrier)
-        raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} (attempt {attempt}) in its place")
+        return self._barriers.supersede(barrier, plan)
 
     # --- commits
 
@@ -183,7 +162,8 @@ class MetaStore:
             if not (mine := not self._is_committed(version, manifest.epoch)):
                 return None
             if version.epoch != manifest.prev_epoch:
-                raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", self._winner(version, manifest.prev_epoch))
+                winner = winner_over(self.objects, version, manifest.prev_epoch)
+                raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", winner)
             return EpochCommitted(manifest.prev_epoch, manifest.epoch, manifest.attempt, manifest.ssts, manifest.log_end, manifest.catalog)
 
         return self._versions.append(decide), mine
@@ -271,56 +251,32 @@ class MetaStore:
 
         Raises EpochNotCommittedError, EpochExpiredError. Cost: three requests, two more for each compaction that is committed meanwhile.
         """
-        version = self.latest()
-        check_readable(version, epoch)
-        pin = Pin(epoch, f"{self.writer}/{next(self._pin_numbers)}", version.id, self._clock_ms() + lease_ms, onward=onward)
-        while True:
-            write_pin(self.objects, pin)
-            newest = self.latest()
-            try:
-                check_readable(newest, epoch)  # the floor rose in between, and the one who raised it may not have seen us
-            except (EpochExpiredError, EpochNotCommittedError):
-                delete_pins(self.objects, pin)
-                raise
-            if _ssts(version) <= _ssts(newest):
-                return pin
-            # A compaction took out SSTs in between, and vacuum may not have seen us: pin the version that stands now, in the same object.
-            version, pin = newest, msgspec.structs.replace(pin, version=newest.id)
+        return self._readers.pin(epoch, lease_ms, onward)
 
     def pinned_version(self, pin: Pin) -> HummockVersion:
         """The version to read `pin.epoch` on: its SSTs stay as long as the pin."""
         return self._versions.at(pin.version)
 
-    @contextmanager
-    def reading(self, epoch: int, lease_ms: int = LEASE_MS) -> Iterator[HummockVersion]:
-        """The version to read `epoch` on, whose SSTs stay while the block runs, however compaction and vacuum go on.
+    def reading(self, epoch: int, lease_ms: int = LEASE_MS) -> AbstractContextManager[HummockVersion]:
+        """The version to read `epoch` on, whose SSTs stay while the block runs, however long, and however compaction and vacuum go on.
 
+        Where the store may only be read, there is no pin: see Readers.reading.
+
+        Warns: UnpinnedReadWarning there.
         Raises EpochNotCommittedError, EpochExpiredError. Cost: a pin, four requests in all.
         """
-        pin = self.pin(epoch, lease_ms)
-        try:
-            yield self.pinned_version(pin)
-        finally:
-            self.unpin(pin)
+        return self._readers.reading(epoch, lease_ms)
 
     def renew(self, pin: Pin, lease_ms: int = LEASE_MS) -> Pin:
         """A pin on the same epoch and version with a new lease, in the place of `pin`.
 
         Raises PinLapsedError when somebody who raised the floor has found the lease over.
         """
-        renewed = msgspec.structs.replace(pin, expires_ms=self._clock_ms() + lease_ms, renewal=pin.renewal + 1)
-        write_pin(self.objects, renewed)
-        if not pin_stands(self.objects, pin):
-            delete_pins(self.objects, renewed)
-            raise PinLapsedError(pin.epoch, pin.holder)
-        if pin.renewal:  # `pin` itself stays until the next renewal: a listing under way may have passed the new one's place
-            delete_pins(self.objects, msgspec.structs.replace(pin, renewal=pin.renewal - 1))
-        return renewed
+        return renew_pin(self.objects, pin, self._clock_ms() + lease_ms)
 
     def unpin(self, pin: Pin) -> None:
         """Let go; harmless when repeated."""
-        before = (msgspec.structs.replace(pin, renewal=pin.renewal - 1),) if pin.renewal else ()
-        delete_pins(self.objects, pin, *before)
+        drop_pin(self.objects, pin)
 
     def pins(self) -> tuple[Pin, ...]:
         """All pins, by epoch; those whose lease is over count until somebody raises the floor. Lists them."""
@@ -341,27 +297,7 @@ class MetaStore:
         What is older may be dropped by compaction once this has returned, except what `pinned_epochs` names then. Never goes back.
         Raises EpochNotCommittedError when `epoch` is above the published one.
         """
-
-        def decide(version: HummockVersion) -> Change | None:
-            if epoch <= version.min_readable_epoch:
-                return None
-            if epoch > version.published:
-                raise EpochNotCommittedError(epoch, version.published)
-            return FloorRaised(epoch)
-
-        self._versions.append(decide)
-        now = self._clock_ms()
-        pins = self.pins()
-        if lapsed := [pin for pin in pins if pin.expires_ms <= now]:
-            delete_pins(self.objects, *lapsed)
-        pinned = [pin.epoch for pin in pins if pin.expires_ms > now]
-
-        def forget(version: HummockVersion) -> Change | None:
-            oldest = min((version.min_readable_epoch, *pinned))
-            gone = tuple(r.id for r in version.catalog.relations if r.dropped is not None and r.dropped <= oldest)
-            return RelationsForgotten(gone) if gone else None
-
-        return self._versions.append(forget)
+        return raise_floor(self.objects, self._versions, epoch, self._clock_ms())
 
     # --- the log of DML and DDL
 
@@ -392,46 +328,8 @@ class MetaStore:
         """Entries that were committed when this process first looked: where probing starts. Later ends the log remembers itself."""
         return self.latest().log_end
 
-    def _in_force(self, prev_epoch: int) -> Barrier | None:
-        """The highest attempt after `prev_epoch`. Attempts are few, so they are read one by one."""
-        found: Barrier | None = None
-        while (following := read_document(self.objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier)) is not None:
-            found = following
-        return found
-
-    def _put_barrier(self, barrier: Barrier) -> Barrier:
-        """Write a first attempt; the barrier that stands in its place then."""
-        name = barrier_name(barrier.prev_epoch, 0)
-        if self.objects.put_if_absent(name, encode_document(barrier)):
-            return barrier
-        return require_document(self.objects, name, Barrier)
-
-    def _base_of(self, prev_epoch: int, what: str) -> HummockVersion:
-        version = self.latest()
-        if version.epoch != prev_epoch:
-            raise LostRaceError(what, self._winner(version, prev_epoch))
-        return version
-
-    def _attempt(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch, above: int, attempt: int) -> Barrier:
-        epoch = allot_epoch(above, self._clock_ms(), attempt)
-        plan = plan(epoch) if callable(plan) else plan
-        if plan.log_end < version.log_end:
-            raise SettingError("the log end of a barrier", str(plan.log_end), f"at least {version.log_end}, up to which it is committed")
-        return barrier_of(plan, prev_epoch=version.epoch, epoch=epoch, attempt=attempt, writer=self.writer, log_start=version.log_end)
-
     def _is_committed(self, version: HummockVersion, epoch: int) -> bool:
         if epoch in version.epochs:
             return True
         # Of those that readers may no longer name the version does not say; but a barrier stands only on a committed epoch.
-        return epoch < version.epoch and self._in_force(epoch) is not None
-
-    def _winner(self, version: HummockVersion, prev_epoch: int) -> str:
-        """Who committed onto `prev_epoch`, for a message."""
-        winner = min((e for e in version.epochs if e > prev_epoch), default=version.epoch)
-        manifest = self.sealed(winner)
-        by = f" (sealed by {manifest.writer!r}, attempt {manifest.attempt})" if manifest is not None else ""
-        return f"epoch {winner}{by} is committed in its place, and the store is at epoch {version.epoch}"
-
-
-def _ssts(version: HummockVersion) -> set[str]:
-    return {sst.name for level in version.levels for sst in level}
+        return epoch < version.epoch and self._barriers.in_force(epoch) is not None

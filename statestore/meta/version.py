@@ -63,7 +63,7 @@ class CompactionTask(msgspec.Struct, frozen=True):
     expires_ms: int  # Unix ms from which on others may close it: a matter of progress, not of safety
     target: int
     inputs: tuple[LevelInput, ...]  # by level, ascending
-    ranges: tuple[KeyRange, ...] = ()  # cuts that run in parallel; empty: in one piece
+    ranges: tuple[KeyRange, ...] = ()  # always empty: merges are cut when they are planned; a field of the stored form
 
 
 class HummockVersion(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import pytest
 from statestore.hummock import compaction, sst_writer
 from statestore.hummock.block_source import BlockSource, OpenSection
 from statestore.hummock.cache import BlockCache
-from statestore.hummock.compaction import MergePiece, outputs_of, plan_merge, run_compaction_task, run_piece, surviving
+from statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece, surviving
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.merge import with_heads
 from statestore.hummock.sealed_batch import SealedBatch
@@ -26,6 +26,7 @@ from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import Row, empty_version, sealed, storage_key, with_l0
 
 VNODES = 64
+
 
 
 def version_of(tables: Iterable[int] = (1,), units: Sequence[int] = (0,) * VNODES) -> HummockVersion:
@@ -56,6 +57,11 @@ def task_of(version: HummockVersion, ssts: Sequence[SstInfo], target: int, numbe
     return CompactionTask(number, "tester", version.id, 0, target, inputs)
 
 
+def outputs_here(plan: MergePlan, objects: ObjectStore) -> list[SstInfo]:
+    """All pieces of a plan, merged by this process."""
+    return outputs_of(plan, [run_piece(objects, piece) for piece in plan.pieces])
+
+
 def merged(
     objects: ObjectStore,
     version: HummockVersion,
@@ -67,7 +73,7 @@ def merged(
 ) -> tuple[HummockVersion, list[SstInfo]]:
     """The version after a task on these SSTs, and the task's outputs."""
     task = task_of(version, ssts, target, number)
-    outputs = run_compaction_task(objects, version, task, readable, target_bytes)
+    outputs = outputs_here(plan_merge(objects, version, task, readable, target_bytes), objects)
     levels = levels_after(version.levels, task.inputs, target, outputs)
     assert all(order_objection(level) is None for level in levels[1:])
     return msgspec.structs.replace(version, levels=levels), outputs
@@ -199,7 +205,7 @@ def test_pieces_give_the_rows_of_one_merge_and_the_same_objects_when_run_again()
         keys = sorted({storage_key(rng.choice((1, 2, 3)), rng.randrange(VNODES), b"%d" % rng.randrange(30)) for _ in range(1500)})
         version = flushed(objects, version, epoch, {k: {"n": rng.randrange(1 << 60), "s": rng.randbytes(4).hex()} for k in keys}, 9_000)
     task = task_of(version, version.levels[0], 7)
-    whole = run_compaction_task(objects, version, task, [10, 30], 5_000)
+    whole = outputs_here(plan_merge(objects, version, task, [10, 30], 5_000), objects)
     plan = plan_merge(objects, version, task, [10, 30], 5_000, pieces=5)
     assert len(plan.pieces) == 5
     assert all(msgspec.json.decode(msgspec.json.encode(piece), type=MergePiece) == piece for piece in plan.pieces)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.meta.errors import SettingError
-from statestore.meta.mapping import even_mapping, remap, vnodes_of_unit
+from statestore.meta.mapping import even_mapping, remap
 from statestore.meta.version import VnodeMapping
 
 vnode_counts = st.integers(0, 9).map(lambda bits: 1 << bits)
@@ -55,12 +55,6 @@ def test_an_uneven_mapping_becomes_even_with_the_fewest_moves(owners: list[int],
     after = remap(mapping, units)
     assert _is_even(after, units)
     assert sum(a != b for a, b in zip(owners, after.units, strict=True)) == _fewest_moves(mapping, units)
-
-
-def test_the_vnodes_of_all_units_are_all_vnodes() -> None:
-    mapping = remap(even_mapping(64, 5), 7)
-    assert sorted(v for unit in range(7) for v in vnodes_of_unit(mapping, unit)) == list(range(64))
-    assert vnodes_of_unit(mapping, 7) == ()
 
 
 @pytest.mark.parametrize(("vnode_count", "units"), [(0, 1), (-8, 1), (3, 1), (1 << 16, 2), (8, 0), (8, 9)])

@@ -1,0 +1,99 @@
+"""Barriers in the bucket: injected, drafted, put in force, superseded.
+
+What a barrier is: barrier.py. Why this is safe: docs/design/commit-protocol.md.
+"""
+
+from collections.abc import Callable
+
+from statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
+from statestore.meta.document import encode_document, read_document, require_document
+from statestore.meta.epoch import allot_epoch
+from statestore.meta.errors import LostRaceError, SettingError
+from statestore.meta.manifest import SealedManifest
+from statestore.meta.names import barrier_name, manifest_name
+from statestore.meta.version import HummockVersion
+from statestore.meta.version_log import VersionLog
+from statestore.objectstore.base import ObjectStore
+
+#: What a barrier takes in, where that depends on the epoch it is allotted (relations are created *at* an epoch).
+PlanOfEpoch = Callable[[int], BarrierPlan]
+
+
+class BarrierLog:
+    """One process's view of the barriers. The methods are those of MetaStore with the same names. Not safe for threads: one for each."""
+
+    def __init__(self, objects: ObjectStore, versions: VersionLog, writer: str, clock_ms: Callable[[], int]) -> None:
+        self._objects, self._versions, self._writer, self._clock_ms = objects, versions, writer, clock_ms
+        self._last_draft = 0
+
+    def in_force(self, prev_epoch: int) -> Barrier | None:
+        """The highest attempt after `prev_epoch`; None: there is none. Attempts are few, so they are read one by one."""
+        found: Barrier | None = None
+        while (
+            following := read_document(self._objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier)
+        ) is not None:
+            found = following
+        return found
+
+    def inject(self, prev_epoch: int, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+        """See MetaStore.inject_barrier."""
+        version = self._base_of(prev_epoch, f"the barrier after epoch {prev_epoch}")
+        if (found := self.in_force(prev_epoch)) is not None:
+            return found
+        return self._put(self._attempt(version, plan, above=prev_epoch, attempt=0))
+
+    def draft(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+        """See MetaStore.draft_barrier."""
+        drafted = self._attempt(version, plan, above=max(version.epoch, self._last_draft), attempt=0)
+        self._last_draft = drafted.epoch  # workers remember what they ran by its epoch: no two drafts of a process share one
+        return drafted
+
+    def put_in_force(self, barrier: Barrier) -> None:
+        """See MetaStore.put_in_force."""
+        what = f"the drafted barrier {barrier.epoch}"
+        self._base_of(barrier.prev_epoch, what)
+        found = self._put(barrier)
+        if found != barrier:
+            raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} in force after epoch {barrier.prev_epoch}")
+
+    def supersede(self, barrier: Barrier, plan: BarrierPlan | PlanOfEpoch) -> Barrier:
+        """See MetaStore.supersede_barrier."""
+        what = f"superseding barrier {barrier.epoch} (attempt {barrier.attempt})"
+        version = self._base_of(barrier.prev_epoch, what)
+        attempt = barrier.attempt + 1
+        following = self._attempt(version, plan, above=barrier.epoch, attempt=attempt)
+        name = barrier_name(barrier.prev_epoch, attempt)
+        if self._objects.put_if_absent(name, encode_document(following)):
+            return following
+        found = require_document(self._objects, name, Barrier)
+        raise LostRaceError(what, f"writer {found.writer!r} put barrier {found.epoch} (attempt {attempt}) in its place")
+
+    def _put(self, barrier: Barrier) -> Barrier:
+        """Write a first attempt; the barrier that stands in its place then."""
+        name = barrier_name(barrier.prev_epoch, 0)
+        if self._objects.put_if_absent(name, encode_document(barrier)):
+            return barrier
+        return require_document(self._objects, name, Barrier)
+
+    def _base_of(self, prev_epoch: int, what: str) -> HummockVersion:
+        version = self._versions.latest()
+        if version.epoch != prev_epoch:
+            raise LostRaceError(what, winner_over(self._objects, version, prev_epoch))
+        return version
+
+    def _attempt(self, version: HummockVersion, plan: BarrierPlan | PlanOfEpoch, above: int, attempt: int) -> Barrier:
+        epoch = allot_epoch(above, self._clock_ms(), attempt)
+        plan = plan(epoch) if callable(plan) else plan
+        if plan.log_end < version.log_end:
+            raise SettingError("the log end of a barrier", str(plan.log_end), f"at least {version.log_end}, up to which it is committed")
+        return barrier_of(
+            plan, prev_epoch=version.epoch, epoch=epoch, attempt=attempt, writer=self._writer, log_start=version.log_end
+        )
+
+
+def winner_over(objects: ObjectStore, version: HummockVersion, prev_epoch: int) -> str:
+    """The writer who committed onto `prev_epoch`, for a message."""
+    winner = min((e for e in version.epochs if e > prev_epoch), default=version.epoch)
+    manifest = read_document(objects, manifest_name(winner), SealedManifest)
+    by = f" (sealed by {manifest.writer!r}, attempt {manifest.attempt})" if manifest is not None else ""
+    return f"epoch {winner}{by} is committed in its place, and the store is at epoch {version.epoch}"
