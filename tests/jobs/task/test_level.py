@@ -1,0 +1,52 @@
+"""A level on one unit, as far as it decides without a store: what it hands on, and what stops it."""
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from jobs.plan.schedule import schedule
+from jobs.task.level import level_function
+from jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, addresses_of, cells
+from jobs.wire.epoch_task import EpochTask
+from jobs.wire.failure import ActorError, encode_failure
+from jobs.wire.flush_policy import Expected
+from tests.jobs.plan.catalogs import catalog_of, counted, scan, table, view
+
+PLAN = schedule(catalog_of(table("t"), view("v", counted(scan("t"), 1)), view("w", counted(scan("v", 2), 1))), 1)
+FAILURE = encode_failure(ActorError("source s", "a bad row"), "s", 0)
+
+
+def run(level: int, unit: int, *arriving: pa.RecordBatch, expected: Expected = Expected.LITTLE) -> list[tuple[int, Address]]:
+    """The cells that a unit of three answers: slot and address. Its store can't be opened: an actor that starts fails the test."""
+    task = EpochTask("nowhere://", msgspec.json.encode(None), PLAN, 7, (0, 1, 2, 0), expected)
+    function = level_function(lambda: task, level, lambda: unit)
+    found = pa.Table.from_batches(list(function(iter(arriving))), CELL_SCHEMA).to_batches()
+    return [both for batch in found for both in zip(batch.column(0).to_pylist(), addresses_of(batch), strict=True)]
+
+
+@pytest.mark.parametrize("expected", list(Expected))
+def test_a_failure_that_reached_one_unit_is_announced_to_all_and_no_actor_starts(expected: Expected) -> None:
+    (leaf,) = [s.id for s in PLAN.fragments() if s.kind == "table"]
+    entries = cells(1, Address.leaf(leaf, LeafInput.ENTRIES), [b"[]"])
+    failure = cells(1, Address(Mail.FAILURE, LeafInput.ROWS), [FAILURE])
+    assert run(0, 1, entries, failure, expected=expected) == [(unit, Address.answer(Mail.FAILURE)) for unit in range(3)]
+
+
+@pytest.mark.parametrize("level", range(len(PLAN.levels)))
+@pytest.mark.parametrize("expected", list(Expected))
+def test_a_unit_that_knows_of_a_failure_hands_it_on_once_and_does_nothing_else(level: int, expected: Expected) -> None:
+    feed = next((f for s in PLAN.levels[level] for f in s.feeds if f.exchange is not None), None)
+    address = Address.leaf(0, LeafInput.ENTRIES) if feed is None else Address.exchange(feed.producer, feed.exchange or 0)
+    arriving = cells(2, address, [b"rows"]), cells(2, Address.answer(Mail.FAILURE), [FAILURE])
+    assert run(level, 2, *arriving, expected=expected) == [(2, Address.answer(Mail.FAILURE))]
+
+
+def test_what_earlier_levels_sealed_and_answered_goes_on_to_the_driver() -> None:
+    passing = (
+        cells(0, Address.answer(Mail.REPORT), [b"{}"]),
+        cells(0, Address.sealed(3), [b"rows"]),
+        cells(0, Address.answer(Mail.SST), [b"[]"]),
+    )
+    assert run(len(PLAN.levels) - 1, 0, *passing) == [
+        (0, a) for a in (Address.answer(Mail.REPORT), Address.sealed(3), Address.answer(Mail.SST))
+    ]
