@@ -14,7 +14,7 @@ little in this process: a session that does no more than these starts no JVM, an
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -266,7 +266,7 @@ class Session:
                     rows = rows_to_insert(selected, bound)
                 return self._append(catalog, text, self._insert(bound.table, rows))
             case CreateSource():
-                return self._append(catalog, text, _with_columns(catalog, placed(bound, base)))
+                return self._append(catalog, text, _with_columns(catalog, placed(bound, base), lambda: self.spark))
             case _:
                 return self._append(catalog, text, bound)
 
@@ -329,9 +329,9 @@ class Session:
         return query_frame(self.spark, self.meta.objects.uri, version, epoch, sql, relations, self.time_zone)
 
 
-def _with_columns(catalog: Catalog, source: CreateSource) -> CreateSource:
+def _with_columns(catalog: Catalog, source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:
     """The source with its columns; where one of its name exists they are not looked for: IF NOT EXISTS must not need the files."""
-    return source if any(r.name == source.name for r in catalog.live()) else described(source)
+    return source if any(r.name == source.name for r in catalog.live()) else described(source, spark)
 
 
 def _active_spark() -> "SparkSession | None":

@@ -10,16 +10,16 @@ from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import replay
 from jobs.driver.epoch_plan import Base
 from jobs.plan.definition import Replayed, SourceDefinition, apply_statement, definition_of, find, pause_view
-from jobs.sources.errors import ChangedFileError, MissingPathError
-from jobs.sources.listing import Interval, ListedFile, has_interval, list_files, open_file
-from jobs.sources.taken import pin_files, taken_files
+from jobs.sources.base import Asked, Pins
+from jobs.sources.listing import Interval
+from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource, Drop
 from statestore.errors import InputError
-from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind, PinnedFile
+from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, VnodeMapping
-from statestore.objectstore.base import ObjectNotFoundError
+from statestore.table.storage_table import StorageTable
 
 log = logging.getLogger(__name__)
 
@@ -191,34 +191,33 @@ class _Superseding:
         replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
         catalog = _dropped(replayed.catalog, (*self._dropped_before(replayed.catalog), *change.drop), epoch)
         catalog = _paused(catalog, (*self._paused_before(catalog), *change.pause), epoch)
-        splits: dict[int, tuple[PinnedFile, ...]] = {}
-        skipped: dict[int, tuple[PinnedFile, ...]] = {}
-        for before, after in self._sources(catalog):
-            pinned = held.splits.get(before.id, ())
-            splits[after.id] = tuple(_repinned(f, change, after) for f in pinned if f.path not in change.skip_files)
-            again = (*(f for f in pinned if f.path in change.skip_files), *self._taken(before))
-            skipped[after.id] = (*held.skipped_files.get(before.id, ()), *again)
+        sources = {after.id: self._revised(before) for before, after in self._sources(catalog)}
         return BarrierPlan(
             mapping=held.mapping,
             log_end=log_end,
-            splits={r: f for r, f in splits.items() if f},
+            splits=_documents({r: pins.read for r, pins in sources.items()}),
             catalog=None if catalog == version.catalog else catalog,
             mutation=_mutation(version.catalog, catalog, rescaled=held.mutation.kind is MutationKind.UPDATE),
             run=held.run,
             skipped=tuple(dict.fromkeys((*held.skipped, *_told(change), *_rejected(replayed)))),
-            skipped_files={r: f for r, f in skipped.items() if f},
+            unread=_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=entries,
         )
 
     def require_known(self) -> None:
         """Every name has to be one that the barrier can go around. Raises NothingToAbandonError."""
         held, change = self.held, self.change
-        pinned = sorted(f.path for files in held.splits.values() for f in files)
-        taken = {f.path for before, _ in self._sources(self._held_catalog) for f in self._taken(before)}
-        for path in (*change.skip_files, *change.repin_files):
-            if path not in pinned and not (path in taken and path in change.skip_files):
+        pinned = sorted(name for before, _ in self._sources(self._held_catalog) for name in _names(before, held.splits.get(before.id)))
+        going_around = msgspec.structs.replace(held, splits={}, unread={})
+        taken = {
+            name
+            for before, _ in self._sources(self._held_catalog)
+            for name in _names(before, self._revised(before, going_around).unread)
+        }
+        for name in (*change.skip_files, *change.repin_files):
+            if name not in pinned and not (name in taken and name in change.skip_files):
                 raise NothingToAbandonError(
-                    held.prev_epoch, f"the open barrier pins no file {path!r}, and none was taken; it pins {', '.join(pinned) or 'none'}"
+                    held.prev_epoch, f"the open barrier pins no file {name!r}, and none was taken; it pins {', '.join(pinned) or 'none'}"
                 )
         end = self.meta.log_end() if change.take_log else held.log_end
         for position in change.skip_entries:
@@ -249,12 +248,13 @@ class _Superseding:
         then = [r for r in self._held_catalog.live() if r.kind == "source"]
         return [(r, now[r.name]) for r in then if r.name in now and _statement_of(r) == _statement_of(now[r.name])]
 
-    def _taken(self, source: Relation) -> tuple[PinnedFile, ...]:
-        """Files to skip that were taken in earlier epochs, and that a new view would read again."""
-        if source.created > self.version.epoch:
-            return ()
-        recorded = taken_files(open_table(self.meta.objects, self.version, source.state_tables[0]))
-        return tuple(f for f in recorded if f.path in self.change.skip_files)
+    def _revised(self, source: Relation, held: Barrier | None = None) -> Pins:
+        """A source's pins with the change; `held` where it is not those of the barrier that is superseded."""
+        barrier = self.held if held is None else held
+        statement = _statement_of(source)
+        before = Pins(barrier.splits.get(source.id), barrier.unread.get(source.id))
+        taken = _taken_table(self.meta, Base(self.version), source)
+        return reader_of(statement).revise(statement, before, taken, self.change.skip_files, self.change.repin_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +267,9 @@ class _Pinning:
     interval: Interval | None
     max_epoch_bytes: int
     run: dict[str, str]
-    only_skipped: bool = False  # take no files but those to be skipped: which others are due, only a run knows
+    only_skipped: bool = False  # take nothing but what is to be skipped: what else is due, only a run knows
     mapping_before: VnodeMapping | None = None  # where this barrier is the first on the version's
-    listings: dict[str, tuple[ListedFile, ...]] = field(default_factory=dict)  # by path: a barrier is decided on one listing of each
-    pinned: dict[tuple[int, int], tuple[PinnedFile, ...]] = field(default_factory=dict)  # by relation and room; asked for twice
+    pinned: dict[tuple[int, int], Pins] = field(default_factory=dict)  # by relation and room; asked for twice
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
 
     @property
@@ -282,8 +281,14 @@ class _Pinning:
         """A file to skip has to be one of a source's. Raises NothingToAbandonError."""
         catalog = replay(self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1).catalog
         sources = [r for r in _dropped(catalog, self.change.drop, self.version.epoch + 1).live() if r.kind == "source"]
-        found = {f.path for source in sources for f in self._pin(source, self.max_epoch_bytes)}
-        if unknown := [path for path in (*self.change.skip_files, *self.change.repin_files) if path not in found]:
+        found = {name for source in sources for name in _names(source, self._pin(source, self.max_epoch_bytes).unread)}
+        if self.change.repin_files:
+            raise NothingToAbandonError(
+                self.version.epoch,
+                f"no barrier is open, so {self.change.repin_files[0]!r} is not pinned and the next epoch takes it as it is then; "
+                "if an epoch has taken it, its rows can only be kept: --skip-file",
+            )
+        if unknown := [path for path in self.change.skip_files if path not in found]:
             raise NothingToAbandonError(
                 self.version.epoch,
                 f"no barrier is open, and {unknown[0]!r} is no source's file to skip: none that is new or has changed since it was taken",
@@ -302,52 +307,46 @@ class _Pinning:
         log_end = self.meta.log_end()
         replayed = self.replayed[epoch] = replay(self.meta, version, version.log_end, log_end, change.skip_entries, epoch)
         catalog = _paused(_dropped(replayed.catalog, change.drop, epoch), change.pause, epoch)
-        splits: dict[int, tuple[PinnedFile, ...]] = {}
-        skipped: dict[int, tuple[PinnedFile, ...]] = {}
+        sources: dict[int, Pins] = {}
         left = self.max_epoch_bytes
         for relation in catalog.live():
-            if relation.kind == "source" and (files := self._pin(relation, left)):
-                splits[relation.id] = tuple(f for f in files if f.path not in change.skip_files)
-                skipped[relation.id] = tuple(f for f in files if f.path in change.skip_files)
-                left = max(0, left - sum(f.size for f in splits[relation.id]))
+            if relation.kind == "source":
+                pins = sources[relation.id] = self._pin(relation, left)
+                left = max(0, left - sum(item.nbytes for item in reader_of(_statement_of(relation)).items(pins.read)))
         return BarrierPlan(
             mapping=version.mapping,
             log_end=log_end,
-            splits={r: f for r, f in splits.items() if f},
+            splits=_documents({r: pins.read for r, pins in sources.items()}),
             catalog=None if catalog == version.catalog else catalog,
             mutation=_mutation(version.catalog, catalog, rescaled=self.mapping_before is not None),
             run=self.run,
             skipped=(*_told(change), *_rejected(replayed)),
-            skipped_files={r: f for r, f in skipped.items() if f},
+            unread=_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=change.skip_entries,
         )
 
-    def _pin(self, relation: Relation, max_bytes: int) -> tuple[PinnedFile, ...]:
+    def _pin(self, relation: Relation, max_bytes: int) -> Pins:
         if (found := self.pinned.get((relation.id, max_bytes))) is None:
-            found = self.pinned[relation.id, max_bytes] = self._pin_anew(relation, max_bytes)
+            statement = _statement_of(relation)
+            asked = Asked(self.interval, max_bytes, self.change.skip_files, self.only_skipped)
+            found = reader_of(statement).pin(statement, _taken_table(self.meta, self.base, relation), asked)
+            self.pinned[relation.id, max_bytes] = found
         return found
 
-    def _pin_anew(self, relation: Relation, max_bytes: int) -> tuple[PinnedFile, ...]:
-        definition = definition_of(relation)
-        assert isinstance(definition, SourceDefinition)
-        options = definition.statement.options
-        path = options["path"]
-        listed: Sequence[ListedFile]
-        if self.only_skipped and not self.change.skip_files:
-            return ()
-        try:
-            if path not in self.listings:
-                self.listings[path] = list_files(path, options, self.interval)
-            listed = self.listings[path]
-        except MissingPathError:
-            if not self.only_skipped and (self.interval is None or not has_interval(path)):
-                raise
-            return ()  # the interval has no files (yet); late ones come with a later run of it
-        if self.only_skipped:
-            listed = [f for f in listed if f.path in self.change.skip_files]
-        new = relation.created > self.version.epoch
-        taken = None if new else open_table(self.meta.objects, self.version, relation.state_tables[0], buffer=self.base.buffer)
-        return pin_files(listed, taken, max_bytes, accept_changed=self.change.skip_files)
+
+def _taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable | None:
+    """What a source has taken by the base's epoch; None where the source is newer."""
+    if source.created > base.version.epoch:
+        return None
+    return open_table(meta.objects, base.version, source.state_tables[0], buffer=base.buffer)
+
+
+def _names(source: Relation, document: msgspec.Raw | None) -> tuple[str, ...]:
+    return tuple(item.name for item in reader_of(_statement_of(source)).items(document))
+
+
+def _documents(found: Mapping[int, msgspec.Raw | None]) -> dict[int, msgspec.Raw]:
+    return {relation: document for relation, document in found.items() if document is not None}
 
 
 def _dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
@@ -389,14 +388,3 @@ def _statement_of(source: Relation) -> CreateSource:
     definition = definition_of(source)
     assert isinstance(definition, SourceDefinition)
     return definition.statement
-
-
-def _repinned(file: PinnedFile, change: Change, source: Relation) -> PinnedFile:
-    if file.path not in change.repin_files:
-        return file
-    store, name = open_file(file.path, _statement_of(source).options)
-    try:
-        now = store.head(name)
-    except ObjectNotFoundError as err:
-        raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", "no such file, so it can only be skipped") from err
-    return msgspec.structs.replace(file, size=now.size, etag=now.etag)

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 from jobs.catalog.statement_log import replay
 from jobs.executors.operator import Entry
-from jobs.plan.definition import Replayed
+from jobs.plan.definition import Replayed, source_of
 from jobs.plan.schedule import Schedule, schedule
+from jobs.sources.base import Item
+from jobs.sources.registry import reader_of
 from jobs.sql.statements import Insert
 from jobs.wire.flush_policy import Expected, FlushPolicy
 from statestore.hummock.shared_buffer import SharedBuffer
@@ -60,9 +62,15 @@ class EpochPlan:
 
     def expected(self, policy: FlushPolicy) -> Expected:
         """How much the epoch is likely to seal."""
-        files = sum(f.size for pinned in self.barrier.splits.values() for f in pinned)
+        files = sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
         rows = sum(e.statement.rows for entries in self.changes.values() for e in entries if isinstance(e.statement, Insert))
         return policy.expected(file_bytes=files, rows=rows, creates=self.barrier.mutation.kind is MutationKind.ADD)
+
+
+def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:
+    """What a barrier's epoch reads of sources: files by path, with their bytes."""
+    sources = ((source_of(r), barrier.splits.get(r.id)) for r in catalog.live())
+    return tuple(item for statement, pins in sources if statement is not None for item in reader_of(statement).items(pins))
 
 
 def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed | None = None) -> EpochPlan:

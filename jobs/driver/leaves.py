@@ -8,33 +8,37 @@ import pyarrow as pa
 
 from jobs.catalog.reader import open_table
 from jobs.driver.epoch_plan import Base, EpochPlan
+from jobs.plan.definition import source_of
 from jobs.plan.schedule import Feed, Scheduled
-from jobs.sources.parquet import Split, splits
-from jobs.sources.taken import taken_files, taken_rows
+from jobs.sources.base import Pins, SourceReader
+from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource
-from jobs.wire.cell import Address, LeafInput, cells, encode
+from jobs.wire.cell import Address, LeafInput, cells
+from jobs.wire.chunk import encode
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.barrier import Barrier, PinnedFile
+from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
-
-SPLIT_BYTES = 64 << 20
-MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRead:
-    """Files that only Spark's own reader reads, and the leaf that takes their rows."""
+    """What only Spark reads of a source, and the leaf that takes its rows."""
 
     scheduled: Scheduled
     input: LeafInput
-    files: Sequence[PinnedFile]
+    document: msgspec.Raw  # of the source's reader
 
     @property
     def source(self) -> CreateSource:
-        """The source whose files they are."""
+        """The source."""
         assert self.scheduled.source is not None
         return self.scheduled.source.statement
+
+    @property
+    def reader(self) -> SourceReader:
+        """The source's reader."""
+        return reader_of(self.source)
 
 
 @dataclass(slots=True)
@@ -64,10 +68,10 @@ class LeafCells:
             if scheduled.kind == "table" and (entries := plan.changes.get(scheduled.relation_id)):
                 for unit in units:
                     yield cells(unit, Address.leaf(scheduled.id, LeafInput.ENTRIES), [msgspec.json.encode(entries)])
-            if scheduled.source is not None and scheduled.source.statement.format == "parquet":
-                new, old = self._files(scheduled)
-                yield from self._split_cells(scheduled, LeafInput.SPLITS, new, units)
-                yield from self._split_cells(scheduled, LeafInput.BACKFILL, old, units)
+            if scheduled.source is not None and not reader_of(scheduled.source.statement).needs_spark:
+                new, old = self._documents(scheduled)
+                yield from self._part_cells(scheduled, LeafInput.SPLITS, new, units)
+                yield from self._part_cells(scheduled, LeafInput.BACKFILL, old, units)
         for taken in taken_batches(plan.barrier, plan.catalog):  # what this epoch takes, as sealed MemTables of the driver's own
             yield cells(0, Address.sealed(taken.table_id), encode(taken.rows))
 
@@ -75,31 +79,29 @@ class LeafCells:
         """What only Spark's own reader reads."""
         found = []
         for scheduled in self.plan.schedule.fragments():
-            if (source := scheduled.source) is None or source.statement.format == "parquet":
+            if (source := scheduled.source) is None or not reader_of(source.statement).needs_spark:
                 continue
-            for input, files in zip((LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._files(scheduled), strict=True):
-                if files:
-                    found.append(SparkRead(scheduled, input, files))
+            for input, document in zip((LeafInput.ROWS, LeafInput.BACKFILL_ROWS), self._documents(scheduled), strict=True):
+                if document is not None:
+                    found.append(SparkRead(scheduled, input, document))
         return found
 
-    def _files(self, scheduled: Scheduled) -> tuple[Sequence[PinnedFile], Sequence[PinnedFile]]:
-        """The new files, where anybody reads them, and those taken before, where a new view wants them."""
-        readers, barrier = self._readers.get(scheduled.id, ()), self.plan.barrier
-        new = barrier.splits.get(scheduled.relation_id, ()) if readers else ()
+    def _documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
+        """Of a source: what is new, where anybody reads it, and what was taken before, where a new view wants it."""
+        readers, barrier, source = self._readers.get(scheduled.id, ()), self.plan.barrier, scheduled.relation_id
+        new = barrier.splits.get(source) if readers else None
         if not any(feed.full for feed in readers):
-            return new, ()
-        skipped = {f.path for f in barrier.skipped_files.get(scheduled.relation_id, ())}
-        return new, [f for f in files_taken(self.meta, self.plan.base, scheduled.relation_id) if f.path not in skipped]
+            return new, None
+        return new, taken_document(self.meta, self.plan.base, source, barrier.unread.get(source))
 
-    def _split_cells(
-        self, scheduled: Scheduled, input: LeafInput, files: Sequence[PinnedFile], units: Sequence[int]
+    def _part_cells(
+        self, scheduled: Scheduled, input: LeafInput, document: msgspec.Raw | None, units: Sequence[int]
     ) -> Iterator[pa.RecordBatch]:
         assert scheduled.source is not None
+        if document is None:
+            return
         statement = scheduled.source.statement
-        share = sum(f.size for f in files) // len(units)
-        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))  # every unit gets something to read
-        parts: list[Split] = [s for f in files for s in splits(f, statement.fields, target, statement.options)]
-        parts.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))  # large ones first, then round and round
+        parts = reader_of(statement).parts(statement, document, len(units))
         for n, unit in enumerate(units):
             if mine := parts[n :: len(units)]:
                 yield cells(unit, Address.leaf(scheduled.id, input), [msgspec.json.encode(mine)])
@@ -108,12 +110,24 @@ class LeafCells:
 def taken_batches(barrier: Barrier, catalog: Catalog) -> Iterator[SealedBatch]:
     """What an epoch records as taken, per source."""
     for relation in catalog.live():
-        if files := (*barrier.splits.get(relation.id, ()), *barrier.skipped_files.get(relation.id, ())):
+        if (statement := source_of(relation)) is not None:
+            pins = Pins(barrier.splits.get(relation.id), barrier.unread.get(relation.id))
             (table,) = relation.state_tables
-            yield taken_rows(table, files, barrier.epoch)
+            if (rows := reader_of(statement).taken_rows(table, pins, barrier.epoch)) is not None:
+                yield rows
 
 
-def files_taken(meta: MetaStore, base: Base, source: int) -> Sequence[PinnedFile]:
-    """The files that a source had taken by the base's epoch."""
+def taken_document(meta: MetaStore, base: Base, source: int, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
+    """What a source had taken by the base's epoch, as its reader's document."""
     known = next((r for r in base.version.catalog.live() if r.id == source), None)
-    return () if known is None else taken_files(open_table(meta.objects, base.version, known.state_tables[0], buffer=base.buffer))
+    if known is None or (statement := source_of(known)) is None:
+        return None
+    taken = open_table(meta.objects, base.version, known.state_tables[0], buffer=base.buffer)
+    return reader_of(statement).taken_document(taken, without)
+
+
+def place_of(meta: MetaStore, plan: EpochPlan, source: int, row_id: int) -> str:
+    """Where the row of a source came from, as far as this epoch can read its input."""
+    statement = next(statement for r in plan.catalog.live() if r.id == source and (statement := source_of(r)) is not None)
+    documents = (plan.barrier.splits.get(source), taken_document(meta, plan.base, source))
+    return reader_of(statement).place_of(row_id, [d for d in documents if d is not None])

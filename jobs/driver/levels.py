@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jobs.driver.epoch_plan import EpochPlan
 from jobs.driver.held import Held
-from jobs.driver.leaves import LeafCells, files_taken
+from jobs.driver.leaves import LeafCells, place_of
 from jobs.driver.row_names import named_error
 from jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
 from jobs.wire.cell import Mail
@@ -96,5 +96,4 @@ def in_order(ssts: Iterable[SstInfo]) -> tuple[SstInfo, ...]:
 
 def with_names(err: InputError, meta: MetaStore, plan: EpochPlan) -> InputError:
     """An actor's error with names in it: actors know columns by number, and the files of rows by number too."""
-    splits = plan.barrier.splits
-    return named_error(err, plan.schedule, plan.catalog, lambda source: (*splits.get(source, ()), *files_taken(meta, plan.base, source)))
+    return named_error(err, plan.schedule, plan.catalog, lambda source, row_id: place_of(meta, plan, source, row_id))

@@ -4,18 +4,16 @@ An actor knows its columns by number, so it sends facts (`FailedRow`); the drive
 (`named_error`). Names are looked for only when something has failed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from jobs.executors.table_replay import StatementRowError
 from jobs.plan.lineage import Lineage, NamedColumn, in_names
 from jobs.plan.schedule import Schedule
-from jobs.sources.parquet import POSITION_BITS
 from jobs.wire.failed_row import FailedRow
 from statestore.errors import InputError
-from statestore.meta.barrier import PinnedFile
 from statestore.meta.catalog import Catalog
 
-FilesOf = Callable[[int], Iterable[PinnedFile]]  # a source's relation id -> its files, as far as this epoch can read them
+PlaceOf = Callable[[int, int], str]  # (a source's relation id, a row's `_row_id`) -> where the row came from
 
 
 class ViewRowError(InputError):
@@ -33,11 +31,11 @@ class ViewRowError(InputError):
         )
 
 
-def named_error(error: InputError, plan: Schedule, catalog: Catalog, files_of: FilesOf) -> InputError:
+def named_error(error: InputError, plan: Schedule, catalog: Catalog, place_of: PlaceOf) -> InputError:
     """An epoch's error with the names of the catalog that it ran with; errors that speak in names already are returned as they are."""
     match error:
         case FailedRow():
-            return _view_row_error(error, plan, catalog, files_of)
+            return _view_row_error(error, plan, catalog, place_of)
         case StatementRowError(table=table, statement=statement, key=key, reason=reason):
             names = [NamedColumn(c.name) for r in catalog.live() if r.name == table for c in r.columns]
             return StatementRowError(table, statement, key, in_names(reason, names))
@@ -45,20 +43,18 @@ def named_error(error: InputError, plan: Schedule, catalog: Catalog, files_of: F
             return error
 
 
-def _view_row_error(failed: FailedRow, plan: Schedule, catalog: Catalog, files_of: FilesOf) -> ViewRowError:
+def _view_row_error(failed: FailedRow, plan: Schedule, catalog: Catalog, place_of: PlaceOf) -> ViewRowError:
     fragments = {s.id: s for s in plan.fragments()}
     scheduled = fragments[failed.fragment]
     assert scheduled.fragment is not None
     columns = Lineage(fragments.values(), catalog.relations).read_by(scheduled, failed.operator)
-    shown = (_shown(c, value, files_of) for c, value in zip(columns, failed.values, strict=False))
+    shown = (_shown(c, value, place_of) for c, value in zip(columns, failed.values, strict=False))
     row = ", ".join(dict.fromkeys(text for text in shown if text)) or "not known"
     return ViewRowError(failed.relation, in_names(failed.text, columns), failed.reason, row)
 
 
-def _shown(column: NamedColumn, value: str, files_of: FilesOf) -> str:
+def _shown(column: NamedColumn, value: str, place_of: PlaceOf) -> str:
     """One column of the row; a `_row_id` as the place in its file."""
     if column.numbers is None or not value.isdigit():
         return f"{column.name}={value}" if column.name else ""
-    number, position = divmod(int(value), 1 << POSITION_BITS)
-    path = next((f.path for f in files_of(column.numbers) if f.number == number), f"file number {number}")
-    return f"record {position + 1} of {path}"
+    return place_of(column.numbers, int(value))

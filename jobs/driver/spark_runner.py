@@ -22,7 +22,6 @@ from pyspark.storagelevel import StorageLevel
 from jobs.driver.held import Held, HeldByDriver
 from jobs.driver.leaves import SparkRead
 from jobs.driver.runner import LevelsToRun, P, R
-from jobs.sources.spark_reader import read_files, translate_read_error
 from jobs.spark import epoch_session
 from jobs.task.flush import flush_function
 from jobs.task.level import level_function
@@ -130,11 +129,12 @@ def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToR
 
 
 def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
-    """Files as cells, by Spark's own reader. A failure goes to the unit of its file, which announces it to the others."""
+    """A source's rows as cells. A failure goes to the unit of its part, which announces it to the others."""
     assert read.scheduled.source is not None
-    rows = read_files(spark, read.files, read.source, read.scheduled.source.columns)
+    rows = read.reader.frame(spark, read.source, read.document, read.scheduled.source.columns)
+    assert rows is not None, "a reader that needs Spark reads by it"
     return rows.select(
-        F.expr(f"file % {units}").alias("slot"),
+        F.expr(f"part % {units}").alias("slot"),
         F.when(F.col("failure").isNotNull(), F.lit(int(Mail.FAILURE))).otherwise(F.lit(read.scheduled.id)).alias("fragment"),
         F.lit(int(read.input)).alias("input"),
         F.coalesce("failure", "chunk").alias("chunk"),
@@ -161,4 +161,4 @@ def spark_errors_as_ours(reads: Sequence[SparkRead]) -> Iterator[None]:
     except Exception as err:
         if (carried := carried_failure(err)) is not None:
             raise carried from err
-        raise next((e for read in reads if (e := translate_read_error(err, read.files, read.source)) is not None), err) from err
+        raise next((e for r in reads if (e := r.reader.translate(err, r.source, r.document)) is not None), err) from err

@@ -1,7 +1,7 @@
 """What a statement passes before it enters the log: every expression has a kernel, every aggregate an executor, every option a meaning."""
 
 from jobs.kernels.render import check
-from jobs.sources.spark_reader import check_options
+from jobs.sources.registry import reader_of
 from jobs.sql import logical
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.statements import CreateSource, CreateView, Delete, Statement, Update
@@ -12,8 +12,8 @@ def check_statement(statement: Statement) -> None:
     match statement:
         case CreateView():
             check_plan(statement.plan)
-        case CreateSource() if statement.format != "parquet":
-            check_options(statement)
+        case CreateSource():
+            reader_of(statement).check(statement)
         case Update():
             for _, value in statement.assignments:
                 check(value)

@@ -11,9 +11,9 @@ from functools import lru_cache
 import msgspec
 
 from jobs.executors.table_replay import TableReplay
-from jobs.plan.fragments import Fragment, Operator, Output
+from jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
 from jobs.plan.stream import Upstream, plan_view
-from jobs.sources.taken import taken_schema
+from jobs.sources.registry import reader_of
 from jobs.sql.logical import Plan
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Statement, Update
 from statestore.errors import InputError
@@ -125,6 +125,12 @@ def _decoded(definition: bytes) -> Definition:
     return _decoder.decode(definition)
 
 
+def source_of(relation: Relation) -> CreateSource | None:
+    """The statement of a source; None for tables and views."""
+    definition = definition_of(relation) if relation.kind == "source" else None
+    return definition.statement if isinstance(definition, SourceDefinition) else None
+
+
 def output_of(relation: Relation) -> Output | None:
     """Where the relation's rows are stored; None for a source, which stores none."""
     definition = definition_of(relation)
@@ -202,7 +208,7 @@ def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView
     match statement:
         case CreateSource():
             fields = statement.fields
-            tables = (msgspec.structs.replace(taken_schema(statement.name.lower()), table_id=table_id),)
+            tables = (msgspec.structs.replace(reader_of(statement).taken_schema(statement.name.lower()), table_id=table_id),)
             kind, definition = "source", SourceDefinition(statement, table_id)
         case CreateTable():
             fields = statement.fields
@@ -230,7 +236,13 @@ def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView
 def _upstream(catalog: Catalog) -> Callable[[str], Upstream]:
     def known(name: str) -> Upstream:
         relation = find(catalog, name)
-        return Upstream(relation.id, relation.kind, output_of(relation))
+        definition = definition_of(relation)
+        if isinstance(definition, SourceDefinition):
+            statement, reader = definition.statement, reader_of(definition.statement)
+            own = reader.key(statement)
+            key = ((ROW_ID, "bigint"),) if own is None else tuple((c, statement.fields[c].type) for c in own)
+            return Upstream(relation.id, relation.kind, None, key, reader.append_only)
+        return Upstream(relation.id, relation.kind, definition.output)
 
     return known
 

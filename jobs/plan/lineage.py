@@ -8,7 +8,7 @@ from typing import assert_never
 from jobs.executors.operator import Computed, Own, Passed
 from jobs.plan.fragments import Operator, input_number, is_input
 from jobs.plan.schedule import Scheduled
-from jobs.sources.parquet import ROW_ID
+from jobs.sources.base import ROW_ID_NAME
 from statestore.meta.catalog import Relation
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")  # quoted text is passed over
@@ -38,7 +38,7 @@ class Lineage:
             scheduled = self._fragments[fragment]
             if (source := scheduled.source) is not None:
                 names = self._names[scheduled.relation_id]
-                row_id = NamedColumn(ROW_ID, scheduled.relation_id)
+                row_id = NamedColumn(ROW_ID_NAME, scheduled.relation_id)
                 found: tuple[NamedColumn, ...] = (*(NamedColumn(names[c]) for c in source.columns), row_id)
             else:
                 results = self.results(scheduled)

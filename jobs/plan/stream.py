@@ -37,6 +37,8 @@ class Upstream:
     relation_id: int
     kind: str  # source | table | view
     output: Output | None  # None: a source
+    source_key: tuple[tuple[int, str], ...] = ((ROW_ID, "bigint"),)  # of a source: the columns that identify a row, with their types
+    append_only: bool = True  # of a source
 
 
 @dataclass(slots=True)
@@ -128,9 +130,11 @@ class _Planner:
         types = tuple(f.type for f in plan.fields)
         visible = tuple(range(len(types)))
         if source.output is None:
-            columns, types = (*plan.columns, ROW_ID), (*types, "bigint")
+            key = tuple(c for c, _ in source.source_key)
+            behind = [(c, kind) for c, kind in source.source_key if c not in plan.columns]
+            columns, types = (*plan.columns, *(c for c, _ in behind)), (*types, *(kind for _, kind in behind))
             draft = _Draft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)])
-            return _Stream(draft, input_ref(0), types, visible, (len(types) - 1,), ANYWHERE, True)
+            return _Stream(draft, input_ref(0), types, visible, tuple(columns.index(c) for c in key), ANYWHERE, source.append_only)
         out = source.output
         columns = (*plan.columns, *(c for c in out.key if c not in plan.columns))
         types = tuple(out.types[c] for c in columns)

@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import logged_statements
-from jobs.driver.barrier import draft
-from jobs.driver.epoch_plan import Base
-from jobs.plan.definition import SourceDefinition, definition_of
-from jobs.sources.taken import taken_files
+from jobs.plan.definition import source_of
+from jobs.sources.registry import reader_of
+from jobs.sql.statements import CreateSource
 from statestore.errors import InputError, RetryableError
 from statestore.meta.barrier import Barrier, Mutation
 from statestore.meta.catalog import Catalog, Relation
@@ -23,8 +22,6 @@ from statestore.meta.epoch import epoch_ms
 from statestore.meta.manifest import SealedManifest, StepSeconds
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, SstInfo
-
-_ALL_BYTES = 1 << 62  # no bound on the files that wait
 
 
 class NoSuchTableError(InputError):
@@ -242,7 +239,7 @@ def barrier(meta: MetaStore) -> BarrierFacts | None:
         found.writer,
         meta.sealed(found.epoch) is not None,
         tuple(logged_statements(meta, found)),
-        tuple(_files(found, names)),
+        tuple(_files(found, catalog)),
         found.mutation,
         tuple(names.get(relation, f"relation {relation}") for relation in found.mutation.relations),
         len(set(found.mapping.units)),
@@ -253,8 +250,8 @@ def barrier(meta: MetaStore) -> BarrierFacts | None:
 def sources(meta: MetaStore) -> tuple[SourceFacts, ...]:
     """The sources, in order of creation. Cost: one listing each, and one scan of the files it has taken."""
     version = meta.latest()
-    waiting, trouble = _waiting(meta, version)
-    return tuple(_source(meta, version, relation, waiting, trouble) for relation in version.catalog.live() if relation.kind == "source")
+    found = ((relation, source_of(relation)) for relation in version.catalog.live())
+    return tuple(_source(meta, version, relation, statement) for relation, statement in found if statement is not None)
 
 
 # --- one of each -----------------------------------------------------------------------------------------------------------------
@@ -301,37 +298,27 @@ def _role(relation: Relation, table: str) -> str:
     return table.removeprefix(f"{relation.name}.")
 
 
-def _files(barrier: Barrier, names: dict[int, str]) -> Iterator[FileFacts]:
-    for relation, files in barrier.splits.items():
-        for file in files:
-            yield FileFacts(names.get(relation, f"relation {relation}"), file.path, file.size)
+def _files(barrier: Barrier, catalog: Catalog) -> Iterator[FileFacts]:
+    for relation in catalog.live():
+        if (statement := source_of(relation)) is not None:
+            for item in reader_of(statement).items(barrier.splits.get(relation.id)):
+                yield FileFacts(relation.name, item.name, item.nbytes)
 
 
-def _waiting(meta: MetaStore, version: HummockVersion) -> tuple[list[FileFacts], str]:
-    """The files that a barrier without bounds would take now, or why that cannot be said."""
+def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statement: CreateSource) -> SourceFacts:
+    reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
+    taken, trouble = reader.taken_items(table), ""
     try:
-        taken_in = draft(meta, Base(version), None, _ALL_BYTES)
+        waiting = reader.waiting(statement, table)
     except (InputError, RetryableError) as err:
-        return [], str(err)
-    if taken_in is None:
-        return [], ""
-    drafted = taken_in.barrier
-    catalog: Catalog = version.catalog if drafted.catalog is None else drafted.catalog
-    return list(_files(drafted, {r.id: r.name for r in catalog.relations})), ""
-
-
-def _source(meta: MetaStore, version: HummockVersion, relation: Relation, waiting: list[FileFacts], trouble: str) -> SourceFacts:
-    definition = definition_of(relation)
-    assert isinstance(definition, SourceDefinition)
-    taken = taken_files(open_table(meta.objects, version, relation.state_tables[0]))
-    mine = [file for file in waiting if file.source == relation.name]
+        waiting, trouble = (), str(err)
     return SourceFacts(
         relation.name,
-        definition.statement.format,
-        definition.statement.options["path"],
+        statement.format,
+        statement.options["path"],
         len(taken),
-        sum(file.size for file in taken),
-        len(mine),
-        sum(file.bytes for file in mine),
+        sum(item.nbytes for item in taken),
+        len(waiting),
+        sum(item.nbytes for item in waiting),
         trouble,
     )

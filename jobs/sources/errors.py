@@ -2,7 +2,12 @@
 
 from statestore.errors import InputError
 
-_SKIP = "run `tussock barrier abandon` to go on without this file, or with the file as it is now"
+
+def _ways_on(path: str) -> str:
+    return (
+        f"`tussock barrier abandon --skip-file {path}` goes on without it (rows that an epoch took from it before stay); "
+        f"`tussock barrier abandon --repin-file {path}` takes it as it is then, if no epoch has taken it"
+    )
 
 
 class BadPathError(InputError):
@@ -20,32 +25,69 @@ class BadPathError(InputError):
 
 
 class MissingPathError(InputError):
-    """No file is where the source says."""
+    """No file is where the source says. `source` names a source that exists; None while it is being created."""
 
-    def __init__(self, path: str, near: tuple[str, ...]) -> None:
-        super().__init__(path, near)
-        self.path, self.near = path, near
+    def __init__(self, path: str, near: tuple[str, ...], source: str | None = None) -> None:
+        super().__init__(path, near, source)
+        self.path, self.near, self.source = path, near, source
 
     def __str__(self) -> str:
         near = f"what exists near it: {', '.join(self.near)}" if self.near else "nothing exists near it either"
+        found = f"no file at {self.path!r}; {near}. Files whose name starts with `.` or `_` do not count."
+        if self.source is None:
+            return (
+                f"{found} Put the file there, correct the source's path, or create a source that waits for its files: OPTIONS (…, missing "
+                "'wait')."
+            )
         return (
-            f"no file at {self.path!r}; {near}. Files whose name starts with `.` or `_` do not count. Put the file there, "
-            "or correct the source's path."
+            f"source {self.source!r}: {found} Nothing of this epoch was committed. Put the file there; or DROP SOURCE {self.source} "
+            "(CASCADE drops its readers too) and create it with another path, or with OPTIONS (…, missing 'wait')."
+        )
+
+
+class NoFilesError(InputError):
+    """A source whose columns its files should say, and there is no file."""
+
+    def __init__(self, name: str, path: str, format: str) -> None:
+        super().__init__(name, path, format)
+        self.name, self.path, self.format = name, path, format
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.name!r}: {self.path} holds no file that could say its columns. "
+            f"Put a file there first, or declare them: CREATE SOURCE {self.name} (column type, …) USING {self.format} …"
+        )
+
+
+class UndeclaredColumnsError(InputError):
+    """A source of texts without declared columns."""
+
+    def __init__(self, name: str, format: str) -> None:
+        super().__init__(name, format)
+        self.name, self.format = name, format
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.name!r}: a {self.format} source needs its columns, since its files do not say their types: "
+            f"CREATE SOURCE {self.name} (column type, …) USING {self.format} …"
         )
 
 
 class ChangedFileError(InputError):
-    """A file is not the one that was recorded."""
+    """A file is not the one that was recorded. `taken`: an earlier epoch has taken it; else a barrier has pinned it."""
 
-    def __init__(self, path: str, recorded: str, found: str) -> None:
-        super().__init__(path, recorded, found)
-        self.path, self.recorded, self.found = path, recorded, found
+    def __init__(self, path: str, recorded: str, found: str, taken: bool = False) -> None:
+        super().__init__(path, recorded, found, taken)
+        self.path, self.recorded, self.found, self.taken = path, recorded, found, taken
 
     def __str__(self) -> str:
-        return (
-            f"file {self.path} has changed: recorded {self.recorded}, found {self.found}. A file that was taken never changes; "
-            f"nothing of this epoch was committed. Put the file back and write the change as a new file, or {_SKIP}."
-        )
+        changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.found}. Nothing of this epoch was committed."
+        if self.taken:
+            return (
+                f"{changed} A file that was taken never changes: put its bytes back and write the change as a new file; or go on with the "
+                f"rows that were taken from it: `tussock barrier abandon --skip-file {self.path}`."
+            )
+        return f"{changed} Put its bytes back, or go on: {_ways_on(self.path)}."
 
 
 class UnreadableFileError(InputError):
@@ -58,7 +100,7 @@ class UnreadableFileError(InputError):
     def __str__(self) -> str:
         return (
             f"file {self.path} cannot be read as {self.format}: {self.reason}. Nothing of this epoch was committed. "
-            f"Repair the file, or {_SKIP}."
+            f"Repair the file and take it anew, or go on: {_ways_on(self.path)}."
         )
 
 
@@ -72,7 +114,7 @@ class SchemaMismatchError(InputError):
     def __str__(self) -> str:
         return (
             f"file {self.path}, column {self.column!r}: found {self.found}, expected {self.expected}. Nothing of this epoch was committed. "
-            f"Write the file with the source's declared columns, or {_SKIP}."
+            f"Write the file with the source's declared columns, or go on: {_ways_on(self.path)}."
         )
 
 
@@ -86,19 +128,48 @@ class BadRowError(InputError):
     def __str__(self) -> str:
         return (
             f"file {self.path}, record {self.record}: {self.text!r} does not parse: {self.reason}. Nothing of this epoch was committed. "
-            f"Repair the record, or {_SKIP}."
+            f"Repair the record and take the file anew, or go on: {_ways_on(self.path)}."
+        )
+
+
+class BadTextError(InputError):
+    """A string whose bytes are not UTF-8. `record` counts from 1 within the file, a header not counted."""
+
+    def __init__(self, path: str, record: int, column: str, found: str) -> None:
+        super().__init__(path, record, column, found)
+        self.path, self.record, self.column, self.found = path, record, column, found
+
+    def __str__(self) -> str:
+        return (
+            f"file {self.path}, row {self.record}, column {self.column!r}: the bytes {self.found} are not UTF-8, and a string has to be. "
+            "Nothing of this epoch was committed. Write the file with the text in UTF-8, declare the column as binary, or go on: "
+            f"{_ways_on(self.path)}."
         )
 
 
 class UnsupportedFormatError(InputError):
-    """A format no reader here takes."""
+    """A format that no reader takes."""
 
-    def __init__(self, found: str, supported: tuple[str, ...]) -> None:
-        super().__init__(found, supported)
-        self.found, self.supported = found, supported
+    def __init__(self, source: str, found: str, supported: tuple[str, ...]) -> None:
+        super().__init__(source, found, supported)
+        self.source, self.found, self.supported = source, found, supported
 
     def __str__(self) -> str:
-        return f"source format {self.found!r} is not supported; supported are {', '.join(self.supported)}"
+        return f"source {self.source!r}: format {self.found!r} is not supported; expected USING {' | '.join(self.supported)}"
+
+
+class MissingSparkModuleError(InputError):
+    """A format whose reader is a module that this Spark session was started without."""
+
+    def __init__(self, source: str, format: str, package: str) -> None:
+        super().__init__(source, format, package)
+        self.source, self.format, self.package = source, format, package
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}: Spark reads {self.format} by a module that this session was started without. Start Spark with the "
+            f"setting spark.jars.packages = {self.package} (spark-submit --packages {self.package}); Spark downloads it once."
+        )
 
 
 class BadOptionError(InputError):

@@ -70,6 +70,11 @@ def has_interval(path: str) -> bool:
     return _PLACEHOLDER.search(path) is not None
 
 
+def check_path(path: str, options: Mapping[str, str]) -> None:
+    """Whether the path can be read as a file, directory, glob or template; looks nowhere. Raises BadPathError."""
+    _place_of(path, options, None)
+
+
 def list_files(path: str, options: Mapping[str, str], interval: Interval | None = None) -> tuple[ListedFile, ...]:
     """The files a source's path names, in path order.
 

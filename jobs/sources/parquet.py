@@ -5,7 +5,8 @@ or change its meaning (a narrower integer, float as double, a decimal with room 
 else is a SchemaMismatchError, also where Spark would wrap around silently (int read as smallint).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -13,16 +14,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from jobs.sources.base import ROW_ID_NAME
+from jobs.sources.errors import BadOptionError, SchemaMismatchError, UnreadableFileError
+from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
+from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from jobs.sources.listing import open_file
-from jobs.sources.pins import RangeFile, verify_pin
+from jobs.sources.parquet_schema import parquet_fields
+from jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, verify_pin
+from jobs.sources.text import as_text, require_text
 from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from jobs.wire.chunk import inserts
 from statestore.errors import TussockError
-from statestore.meta.barrier import PinnedFile
 from statestore.types import arrow_type
 
-ROW_ID = "_row_id"
-POSITION_BITS = 40  # of a `_row_id`: the low bits are the position in the file, the high ones the file's number
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPLIT_BYTES = 64 << 20
+_OPTIONS = (*OWN_OPTIONS, "timeZone")
+MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
 _INT_DIGITS = {8: 10, 16: 10, 32: 10, 64: 20}  # decimal digits that Spark wants before the point: Parquet has no integer below 32 bits
 
 
@@ -32,6 +43,44 @@ class Split(msgspec.Struct, frozen=True):
     file: PinnedFile
     row_groups: tuple[int, ...] | None = None
     first_row: int = 0
+
+
+_split = msgspec.json.Decoder(Split)
+
+
+class ParquetFiles(FileSource):
+    """Parquet files, cut for actors at row groups."""
+
+    def check(self, source: CreateSource) -> None:
+        super().check(source)
+        for option, value in source.options.items():
+            if option.lower() in OPTIONS and value.upper() not in MODES:
+                raise BadOptionError(source.name, option, value, f"expected {' or '.join(MODES)}")
+            if option not in _OPTIONS and option.lower() not in OPTIONS:
+                known = ", ".join((*_OPTIONS, *OPTIONS.values()))
+                raise BadOptionError(source.name, option, value, f"a parquet source has no such option; those it has: {known}")
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        """From the footer of the first file where none are declared."""
+        first = self.first_file(source)
+        if source.fields:
+            return source.fields
+        file = self.require_file(source, first)
+        store, name = open_file(file.path, source.options)
+        with pa.PythonFile(RangeFile(store, name, file.size), mode="r") as opened:
+            return parquet_fields(opened, file.path)
+
+    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
+        """Large files first. Cost: the footer of each file above the size of a split, which shrinks until every unit gets something."""
+        files = files_of(document)
+        share = sum(f.size for f in files) // units
+        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))
+        found = [s for f in files for s in splits(f, source.fields, target, source.options)]
+        found.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))
+        return [msgspec.Raw(msgspec.json.encode(s)) for s in found]
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
+        return inserts(read_split(_split.decode(part), columns, source.fields, source.options))
 
 
 def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
@@ -87,13 +136,20 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
         rows = sum(reader.metadata.row_group(g).num_rows for g in groups)
         try:
             table = reader.read_row_groups(groups, columns=[name for name, _ in found], use_threads=False)
-            typed = [_as_declared(table[name], fields[c].type) for (name, _), c in zip(found, columns, strict=True)]
+            legacy = legacy_zones(reader.metadata.metadata, options)
+            int96 = {c.path for c in (reader.schema.column(i) for i in range(len(reader.schema))) if c.physical_type == "INT96"}
+            typed = []
+            for (name, _), c in zip(found, columns, strict=True):
+                zone = legacy.int96 if name in int96 else legacy.datetime
+                typed.append(_as_declared(table[name], fields[c].type, zone))
+                if fields[c].type == "string":
+                    require_text(file.path, fields[c].name, typed[-1], split.first_row + 1)
         except (pa.ArrowException, OSError) as err:
             raise _unreadable(file, err, options) from err
     verify_pin(file, options)
     positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
     row_ids = pa.array(positions | (file.number << POSITION_BITS), pa.int64())
-    return pa.Table.from_arrays([*typed, row_ids], names=[*(fields[c].name for c in columns), ROW_ID])
+    return pa.Table.from_arrays([*typed, row_ids], names=[*(fields[c].name for c in columns), ROW_ID_NAME])
 
 
 def _open(file: PinnedFile, options: Mapping[str, str]) -> pq.ParquetFile:
@@ -161,8 +217,8 @@ def _whole_digits(decimal: pa.Decimal128Type) -> int:
     return int(decimal.precision - decimal.scale)
 
 
-def _as_declared(column: pa.ChunkedArray, declared: str) -> pa.ChunkedArray:
-    """The column in exactly the declared type; nanoseconds are cut down to the microsecond at or before."""
+def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None) -> pa.ChunkedArray:
+    """The column in exactly the declared type; nanoseconds are cut down to the microsecond at or before; strings are not judged here."""
     target = arrow_type(declared)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -170,6 +226,13 @@ def _as_declared(column: pa.ChunkedArray, declared: str) -> pa.ChunkedArray:
         column = pc.floor_temporal(column, unit="microsecond")
     if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC"):
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    if pa.types.is_fixed_size_binary(column.type):
+    if legacy_zone is not None and pa.types.is_date(column.type):
+        column = rebased(column, legacy_zone)
+    if pa.types.is_string(target):
+        column = as_text(column)
+    elif pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
-    return column.cast(target)
+    column = column.cast(target)
+    if legacy_zone is not None and declared == "timestamp":  # local times have no zone, and Spark leaves them
+        column = rebased(column, legacy_zone)
+    return column

@@ -1,23 +1,75 @@
-"""Checking that a file still is the one its barrier pinned, and reading it as a file object over an object store."""
+"""Files as a barrier pins them: checking that a file still is the pinned one, and reading it as a file object over an object store."""
 
 import io
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 
-from jobs.sources.errors import ChangedFileError
+import msgspec
+from xxhash import xxh3_128
+
+from jobs.sources.errors import ChangedFileError, UnreadableFileError
 from jobs.sources.listing import open_file
-from statestore.meta.barrier import PinnedFile
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+_BLOCK_BYTES = 4 << 20
+POSITION_BITS = 40  # of a `_row_id`: the low bits are the position in the file, the high ones the file's number
+
+
+class PinnedFile(msgspec.Struct, frozen=True):
+    """A source file as it was when it was pinned. One with another size or content when it is read fails the epoch."""
+
+    path: str
+    size: int  # bytes
+    etag: str  # as `recorded_etag` gives it
+    number: int  # of this file within its source, dense from 0, never reused
+
+
+def recorded_etag(path: str, size: int, etag: str) -> str:
+    """What is recorded of a file: the store's ETag, and where that is no more than a time, `#` and a hash of the content.
+
+    A local file's ETag is its size and time of change, so a `touch` changes it: `5-1700000000000000000#<xxh3-128>`. Those recorded by
+    releases before have no hash and count as changed by their time alone. An object's ETag in S3 follows from its content already.
+
+    Cost: reads a local file once (it is in memory then for whoever reads its rows); nothing for an object.
+    """
+    content = _content(path, size, etag) if path.startswith("/") else ""
+    return f"{etag}#{content}" if content else etag
+
+
+def is_as_recorded(path: str, size: int, etag: str, recorded_size: int, recorded: str) -> bool:
+    """Whether a file that now has this size and ETag has the bytes that were recorded. Cost: nothing where the ETag is the recorded one
+    or the size is another; else the content is read, once a process."""
+    if size != recorded_size:
+        return False
+    known, _, content = recorded.partition("#")
+    return known == etag or (content != "" and _content(path, size, etag) == content)
+
+
+@lru_cache(maxsize=4096)
+def _content(path: str, size: int, etag: str) -> str:
+    """A hash of a local file's bytes; size and ETag are part of the key alone."""
+    digest = xxh3_128()
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    except FileNotFoundError:
+        return ""  # it went since it was listed; whoever reads it finds out
+    except OSError as err:
+        raise UnreadableFileError(path, "a file", err.strerror or str(err)) from err
+    return digest.hexdigest()
 
 
 def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
-    """Compare the file's size and ETag with the pin. Called before and after a read, so that what was read in between is what was
-    pinned. Raises ChangedFileError, also for a file that is gone. Cost: one HEAD."""
+    """Compare the file with its pin. Called before and after a read, so that what was read in between is what was pinned. Raises
+    ChangedFileError, also for a file that is gone. Cost: one HEAD; and `is_as_recorded`'s where the ETag is another."""
     store, name = open_file(file.path, options)
     try:
         info = store.head(name)
     except ObjectNotFoundError as err:
         raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", "no such file") from err
-    if (info.size, info.etag) != (file.size, file.etag):
+    if not is_as_recorded(file.path, info.size, info.etag, file.size, file.etag):
         raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", f"{info.size} bytes, ETag {info.etag}")
 
 

@@ -2,11 +2,13 @@
 
     path string (key) | size bigint | etag string | epoch bigint | number bigint
 
-`number` is dense from 0 in the order of taking; it is the high part of the file's `_row_id`s. The table is a singleton: the driver
-alone reads and writes it.
+`etag` is what jobs.sources.pins records. `number` is dense from 0 in the order of taking; it is the high part of the file's `_row_id`s.
+The table is a singleton: the driver alone reads and writes it.
 """
 
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +16,9 @@ import pyarrow.compute as pc
 
 from jobs.sources.errors import ChangedFileError
 from jobs.sources.listing import ListedFile
+from jobs.sources.pins import PinnedFile, is_as_recorded, recorded_etag
 from statestore.hummock.key import encode_keys
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.barrier import PinnedFile
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from statestore.table.storage_table import StorageTable
 from statestore.types import arrow_type
@@ -30,7 +32,12 @@ def taken_schema(source: str) -> TableSchema:
 
 
 def pin_files(
-    listed: Sequence[ListedFile], taken: StorageTable | None, max_epoch_bytes: int, accept_changed: Collection[str] = ()
+    listed: Sequence[ListedFile],
+    taken: StorageTable | None,
+    max_epoch_bytes: int,
+    accept_changed: Collection[str] = (),
+    *,
+    content: bool = True,
 ) -> tuple[PinnedFile, ...]:
     """The files the next epoch takes: those not taken yet, in path order, at most `max_epoch_bytes` of them but at least one.
 
@@ -40,10 +47,12 @@ def pin_files(
         max_epoch_bytes: bytes on storage.
         accept_changed: paths that may differ from what was recorded: they are pinned again as they are now, under their old number, for
             the caller to record without reading.
+        content: whether the new ones' content is to be part of what is recorded; without it the answer is good for looking alone.
 
-    Raises: ChangedFileError when another file already taken has another size or ETag now.
+    Raises: ChangedFileError when another file already taken has other bytes now.
 
-    Cost: one batched read of the listed paths in `taken`; where some are new, a scan of one narrow column to number them.
+    Cost: one batched read of the listed paths in `taken`; where some are new, a scan of one narrow column to number them; `recorded_etag`'s
+    of the new ones.
     """
     there = pa.table(
         {
@@ -61,9 +70,20 @@ def pin_files(
     fits = int(np.searchsorted(np.cumsum(new["size_now"].to_numpy()), max_epoch_bytes, side="right"))
     first = sum(part.num_rows for part in taken.scan(columns=(_NUMBER,))) if taken is not None and new.num_rows else 0
     rows = new.slice(0, max(1, fits)).to_pylist()
-    pinned = [PinnedFile(path=r["path"], size=r["size_now"], etag=r["etag_now"], number=first + i) for i, r in enumerate(rows)]
-    again = changed.filter(accepted).to_pylist()
-    return (*pinned, *(PinnedFile(path=r["path"], size=r["size_now"], etag=r["etag_now"], number=r["number"]) for r in again))
+    for number, row in enumerate(rows, start=first):
+        row["number"] = number
+    return _pinned([*rows, *changed.filter(accepted).to_pylist()], content)
+
+
+def _pinned(rows: Sequence[dict[str, Any]], content: bool) -> tuple[PinnedFile, ...]:
+    """Files as they are now; the content of several is read at once."""
+
+    def pin(row: dict[str, Any]) -> PinnedFile:
+        etag = recorded_etag(row["path"], row["size_now"], row["etag_now"]) if content else row["etag_now"]
+        return PinnedFile(path=row["path"], size=row["size_now"], etag=etag, number=row["number"])
+
+    with ThreadPoolExecutor(8) as pool:
+        return tuple(pool.map(pin, rows))
 
 
 def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
@@ -101,11 +121,15 @@ def _recorded(taken: StorageTable | None, paths: pa.ChunkedArray) -> tuple[pa.Ar
 
 
 def _changed(both: pa.Table) -> pa.Table:
-    same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(both["etag"], both["etag_now"]))
-    return both.filter(pc.invert(same)).sort_by("path")
+    """The files that have other bytes than were recorded."""
+    etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
+    other = both.filter(pc.invert(pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(etag, both["etag_now"]))))
+    same = [is_as_recorded(r["path"], r["size_now"], r["etag_now"], r["size"], r["etag"]) for r in other.to_pylist()]
+    return other.filter(pc.invert(pa.array(same, pa.bool_()))).sort_by("path")
 
 
 def _refuse(changed: pa.Table) -> None:
     if changed.num_rows:
         row = changed.slice(0, 1).to_pylist()[0]
-        raise ChangedFileError(row["path"], f"{row['size']} bytes, ETag {row['etag']}", f"{row['size_now']} bytes, ETag {row['etag_now']}")
+        recorded, found = f"{row['size']} bytes, ETag {row['etag']}", f"{row['size_now']} bytes, ETag {row['etag_now']}"
+        raise ChangedFileError(row["path"], recorded, found, taken=True)

@@ -1,6 +1,6 @@
 """Reads statements, or their beginnings, that Spark has no grammar for; a SELECT inside is left to Spark, by its offset.
 
-CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING parquet | csv OPTIONS (key 'value', …)
+CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
 CREATE MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT …
 DROP SOURCE | TABLE | [MATERIALIZED] VIEW [IF EXISTS] name [CASCADE]
 SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS
@@ -16,7 +16,6 @@ from jobs.sql.source_text import SourceText
 from jobs.sql.statements import Drop, Show
 from jobs.sql.tokens import Token, tokens_of
 
-FORMATS = ("parquet", "csv")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 
 
@@ -120,22 +119,13 @@ def read_source(cursor: Cursor) -> SourceHeader:
     if cursor.accept("("):
         columns = (cursor.offset, cursor.close())
     cursor.expect("USING")
-    begin = cursor.at
     file_format = cursor.next("a format").value().lower()
-    if file_format not in FORMATS:
-        cursor.at = begin
-        raise cursor.error(f"expected a format: {' or '.join(FORMATS)}")
     begin = cursor.at
     options = _options(cursor) if cursor.accept("OPTIONS") else {}
     cursor.end()
     if "path" not in options:
         cursor.at = begin
         raise cursor.complaint("a source needs OPTIONS (path '…'): a directory, a file or a pattern")
-    if file_format == "csv" and columns is None:
-        cursor.at = begin
-        raise cursor.complaint(
-            "a csv source needs its columns: CREATE SOURCE name (column type, …) USING csv; its files do not say their types"
-        )
     return SourceHeader(name, if_not_exists, columns, file_format, options)
 
 

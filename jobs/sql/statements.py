@@ -11,10 +11,10 @@ from jobs.sql.logical import Expr, Field, Plan
 
 
 class CreateSource(msgspec.Struct, frozen=True, tag=True):
-    """An append-only stream of files. `options` holds `path` and the format's own options."""
+    """A stream of rows from outside. `options` holds `path` and the format's own options."""
 
     name: str
-    format: str  # parquet | csv
+    format: str  # one of jobs.sources.registry
     fields: tuple[Field, ...]
     options: dict[str, str]
     if_not_exists: bool = False

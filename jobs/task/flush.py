@@ -8,7 +8,8 @@ import pyarrow as pa
 from jobs.settings.logs import configure_logging, working_on
 from jobs.task.level import CellFunction
 from jobs.task.opened import opened_objects
-from jobs.wire.cell import Address, Mail, cells, decode
+from jobs.wire.cell import Address, Mail, cells
+from jobs.wire.chunk import decode
 from jobs.wire.epoch_task import EpochTask
 from jobs.wire.failure import carried_by_spark
 from statestore.hummock.ingest import batch_ingest

@@ -19,10 +19,10 @@ from jobs.executors.table_replay import StatementRowError
 from jobs.kernels.kernel import process_kernel
 from jobs.plan.fragments import input_number, is_input
 from jobs.plan.schedule import Feed, Scheduled
-from jobs.sources.parquet import Split, read_split
+from jobs.sources.registry import reader_of
 from jobs.task.opened import decoded_version, opened_objects
-from jobs.wire.cell import Address, LeafInput, Mail, cells, decode, dispatch, encode, select
-from jobs.wire.chunk import empty_chunk, inserts, make_chunk
+from jobs.wire.cell import Address, LeafInput, Mail, cells, dispatch, select
+from jobs.wire.chunk import decode, empty_chunk, encode, make_chunk
 from jobs.wire.epoch_task import EpochTask, FragmentReport
 from jobs.wire.failed_row import failed_row
 from jobs.wire.failure import ActorError, carried_by_spark, encode_failure
@@ -42,7 +42,7 @@ from statestore.table.storage_table import StorageTable
 log = logging.getLogger(__name__)
 
 _entries = msgspec.json.Decoder(tuple[Entry, ...])
-_splits = msgspec.json.Decoder(tuple[Split, ...])
+_parts = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 
 
 @dataclass(slots=True)
@@ -169,19 +169,20 @@ class Unit:
     # --- leaves and snapshots ----------------------------------------------------------------------------------------------------
 
     def _read_source(self, scheduled: Scheduled) -> tuple[_Output, int]:
-        """Read this unit's splits. A source has no rows of its own, so `full` is: the files taken before, then the new ones."""
+        """Read this unit's parts. A source has no rows of its own, so `full` is: what was taken before, then what is new."""
         source = scheduled.source
         assert source is not None
-        types = (*(source.statement.fields[c].type for c in source.columns), "bigint")
+        statement, reader = source.statement, reader_of(source.statement)
+        hidden = ("bigint",) if reader.key(statement) is None else ()
+        types = (*(statement.fields[c].type for c in source.columns), *hidden)
 
-        def read(splits: LeafInput, rows: LeafInput) -> pa.Table:
-            parts = [empty_chunk(types)]
-            for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, splits), [])):
-                statement = source.statement
-                parts += [inserts(read_split(s, source.columns, statement.fields, statement.options)) for s in _splits.decode(chunk)]
+        def read(parts: LeafInput, rows: LeafInput) -> pa.Table:
+            found = [empty_chunk(types)]
+            for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
+                found += [reader.read(statement, part, source.columns) for part in _parts.decode(chunk)]
             if (made := decode(sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])))) is not None:
-                parts.append(inserts(made))
-            return pa.concat_tables(parts)
+                found.append(made)
+            return pa.concat_tables(found)
 
         delta = read(LeafInput.SPLITS, LeafInput.ROWS)
         old = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)

@@ -134,10 +134,7 @@ def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
 
 
 CELL_SCHEMA = pa.schema([("slot", pa.int32()), ("fragment", pa.int32()), ("input", pa.int32()), ("chunk", pa.binary())])
-MAX_CELL_BYTES = 32 << 20
-COMPRESSED_BYTES = 64 << 10  # larger tables are compressed here: five copies between two processes and a shuffle carry less
 
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def cells(slot: int, address: Address, chunks: Iterable[bytes]) -> pa.RecordBatch:
@@ -151,23 +148,6 @@ def cells(slot: int, address: Address, chunks: Iterable[bytes]) -> pa.RecordBatc
 def addresses_of(batch: pa.RecordBatch) -> list[Address]:
     """The address of each cell. A loop per cell: they are few and large."""
     return [Address(*pair) for pair in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True)]
-
-
-def encode(table: pa.Table) -> Iterator[bytes]:
-    """A table as Arrow IPC streams of at most about MAX_CELL_BYTES each; one, without rows, for an empty table."""
-    pieces = max(1, -(-table.nbytes // MAX_CELL_BYTES))
-    rows = max(1, -(-table.num_rows // pieces))
-    for start in range(0, max(table.num_rows, 1), rows):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED if table.nbytes > COMPRESSED_BYTES else None) as writer:
-            writer.write_table(table.slice(start, rows).combine_chunks())
-        yield sink.getvalue().to_pybytes()
-
-
-def decode(chunks: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
-    """The tables concatenated; None where there is none."""
-    tables = [pa.ipc.open_stream(chunk).read_all() for chunk in chunks]
-    return pa.concat_tables(tables) if tables else None
 
 
 def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:

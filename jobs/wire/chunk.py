@@ -5,7 +5,7 @@ per row: +1 inserts the row, -1 deletes it; any other non-zero weight stands for
 same stream key. The sum of a stream's chunks is the relation's content as a multiset.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 from statestore.types import arrow_type
 
 WEIGHT = "w"
+MAX_CELL_BYTES = 32 << 20
+COMPRESSED_BYTES = 64 << 10  # larger tables are compressed here: five copies between two processes and a shuffle carry less
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def chunk_schema(types: Sequence[str]) -> pa.Schema:
@@ -51,3 +54,20 @@ def difference(before: pa.Table, after: pa.Table) -> pa.Table:
     """-1 for each row of `before`, +1 for each of `after` (tables of rows, same columns in order)."""
     minus, plus = inserts(before), inserts(after)
     return pa.concat_tables([minus.set_column(minus.num_columns - 1, WEIGHT, pc.negate(minus[WEIGHT])), plus])
+
+
+def encode(table: pa.Table) -> Iterator[bytes]:
+    """A table as Arrow IPC streams of at most about MAX_CELL_BYTES each; one, without rows, for an empty table."""
+    pieces = max(1, -(-table.nbytes // MAX_CELL_BYTES))
+    rows = max(1, -(-table.num_rows // pieces))
+    for start in range(0, max(table.num_rows, 1), rows):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED if table.nbytes > COMPRESSED_BYTES else None) as writer:
+            writer.write_table(table.slice(start, rows).combine_chunks())
+        yield sink.getvalue().to_pybytes()
+
+
+def decode(chunks: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
+    """The tables concatenated; None where there is none."""
+    tables = [pa.ipc.open_stream(chunk).read_all() for chunk in chunks]
+    return pa.concat_tables(tables) if tables else None

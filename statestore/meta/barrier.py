@@ -12,15 +12,6 @@ from statestore.meta.catalog import Catalog
 from statestore.meta.version import VnodeMapping
 
 
-class PinnedFile(msgspec.Struct, frozen=True):
-    """A source file as it was when it was pinned. One with another size or ETag when it is read fails the epoch."""
-
-    path: str
-    size: int  # bytes
-    etag: str
-    number: int  # of this file within its source, dense from 0, never reused
-
-
 class MutationKind(StrEnum):
     """What a barrier changes in the graph of views. Where it changes several things, the first of them in this order."""
 
@@ -44,12 +35,12 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     mapping: VnodeMapping  # the version's, unless this epoch is to run on another
     log_end: int  # entries of the log below this position are taken
-    splits: dict[int, tuple[PinnedFile, ...]] = {}  # source's relation id -> files to take; msgspec copies the default
+    splits: dict[int, msgspec.Raw] = {}  # source's relation id -> what to take of it: JSON of its reader's own, opaque here
     catalog: Catalog | None = None  # after this barrier; None: unchanged
     mutation: Mutation = Mutation()
     run: dict[str, str] = {}  # of the scheduler, e.g. its data interval; opaque here
     skipped: tuple[str, ...] = ()  # what `tussock barrier abandon` left out, as text for a person
-    skipped_files: dict[int, tuple[PinnedFile, ...]] = {}  # source's relation id -> files that count as taken but are not read
+    unread: dict[int, msgspec.Raw] = msgspec.field(default_factory=dict, name="skipped_files")  # likewise: counts as taken, is not read
     skipped_entries: tuple[int, ...] = ()  # positions in the log that are not replayed
 
 

@@ -1,5 +1,7 @@
 """What users and broken storage give us: each is refused by a message with the place and the way out, and leaves the store as it was."""
 
+import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,16 +12,25 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs import cli
 from jobs.driver.barrier import Change, abandon
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
 from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.plan.definition import RelationExistsError, RelationInUseError, UnknownRelationError
 from jobs.session import Session
-from jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, MissingPathError, SchemaMismatchError, UnreadableFileError
+from jobs.sources.errors import (
+    BadOptionError,
+    BadRowError,
+    ChangedFileError,
+    MissingPathError,
+    SchemaMismatchError,
+    UnreadableFileError,
+    UnsupportedFormatError,
+)
+from jobs.sources.parquet_schema import UnreadableSchemaError
 from jobs.sql.errors import NoRelationError, SqlError, UnsupportedQueryError
 from jobs.sql.key_columns import NullKeyError
-from jobs.sql.schema import UnreadableSchemaError
 from statestore.errors import DamagedError, InputError, TussockError
 from statestore.hummock.errors import DamagedSstError, MissingSstError
 from statestore.meta.errors import DamagedDocumentError
@@ -111,7 +122,9 @@ STATEMENTS = {
     "INSERT into a view": Bad("INSERT INTO by_shop VALUES (1, 2)", SqlError, ("by_shop",)),
     "a table without a key": Bad("CREATE TABLE t (a int)", SqlError, ("PRIMARY KEY",)),
     "a type that cannot be kept": Bad("CREATE TABLE t (a array<int>, PRIMARY KEY (a))", SqlError, ("'a'", "array<int>")),
-    "an unknown format": Bad("CREATE SOURCE s (a int) USING xlsx OPTIONS (path '/x')", SqlError, ("expected a format", "parquet")),
+    "an unknown format": Bad(
+        "CREATE SOURCE s (a int) USING xlsx OPTIONS (path '/x')", UnsupportedFormatError, ("'s'", "'xlsx'", "parquet | csv | json")
+    ),
     "a source without a path": Bad("CREATE SOURCE s (a int) USING parquet", SqlError, ("OPTIONS (path",)),
     "a source whose files are to say its columns and are not there": Bad(
         "CREATE SOURCE s USING parquet OPTIONS (path '/nowhere/at/all')", MissingPathError, ("/nowhere/at/all", "Put the file there")
@@ -161,6 +174,7 @@ def test_statements_before_the_bad_one_of_a_script_stay_taken(session: Session) 
 
 def write_sales(path: Path, first: int, schema: pa.Schema = SALES) -> None:
     rows = pa.table({"id": range(first, first + 3), "amount": [1.5, 2.5, 3.5]})
+    path.parent.mkdir(exist_ok=True)
     pq.write_table(rows.rename_columns(schema.names).cast(schema), path)
 
 
@@ -226,14 +240,107 @@ def test_a_bad_file_stops_the_epoch_by_name_and_the_documented_command_goes_on_w
     assert row == ({"n": 2, "s": 4.0} if file_format == "csv" else {"n": 3, "s": 7.5})
 
 
-def test_a_missing_path_stops_the_epoch_until_a_file_is_there(session: Session, tmp_path: Path) -> None:
-    session.execute(f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/sales.parquet')")
+def test_a_mistyped_path_is_refused_when_the_source_is_created(session: Session, tmp_path: Path) -> None:
+    write_sales(tmp_path / "in" / "sales.parquet", 1)
+    before = session.meta.log_end()
+    for wrong in ("in/slaes.parquet", "im", "im/{start:%Y}/*.parquet"):
+        with pytest.raises(MissingPathError, match=rf"no file at '{tmp_path}/.*what exists near it: {tmp_path}/in.*missing 'wait'"):
+            session.execute(f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/{wrong}')")
+    assert session.meta.log_end() == before
+    works(session)
+
+
+def test_a_source_waits_for_its_files_where_its_statement_says_so(session: Session, tmp_path: Path) -> None:
+    session.execute(
+        f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later/sales.parquet', missing 'wait')"
+    )
     session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
-    with pytest.raises(MissingPathError, match=r"no file at '.*/sales\.parquet'"):
-        session.flush()
-    write_sales(tmp_path / "sales.parquet", 1)
+    session.flush()
+    write_sales(tmp_path / "later" / "sales.parquet", 1)
     works(session)
     assert session.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
+
+
+def _whose_files_went(session: Session, folder: Path) -> None:
+    """A source as a store of before may hold it: with a path that is not there, so that every epoch stops."""
+    write_sales(folder / "sales.parquet", 1)
+    session.execute(f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{folder}/sales.parquet')")
+    session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
+    shutil.move(folder, folder.with_name("elsewhere"))
+    with pytest.raises(MissingPathError, match=r"source 'sales': no file at '.*/sales\.parquet'.*DROP SOURCE sales \(CASCADE"):
+        session.flush()
+
+
+def test_a_missing_path_stops_the_epoch_until_the_file_is_there(session: Session, tmp_path: Path) -> None:
+    _whose_files_went(session, tmp_path / "in")
+    write_sales(tmp_path / "in" / "sales.parquet", 1)
+    works(session)
+    assert session.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
+
+
+def test_a_source_whose_path_is_missing_can_be_dropped(session: Session, tmp_path: Path) -> None:
+    _whose_files_went(session, tmp_path / "in")
+    session.execute("DROP SOURCE sales CASCADE")
+    works(session)
+
+
+def test_a_source_whose_path_is_missing_can_be_dropped_by_abandoning(session: Session, tmp_path: Path) -> None:
+    _whose_files_went(session, tmp_path / "in")
+    abandon(session.meta, Change(drop=("sales",)))
+    works(session)
+
+
+def test_a_taken_file_that_was_touched_or_copied_anew_is_the_same_file(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "sales.parquet"
+    write_sales(path, 1)
+    session.execute(f"CREATE SOURCE sales USING parquet OPTIONS (path '{tmp_path}/*.parquet')")
+    session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
+    session.flush()
+    os.utime(path, (1, 1))
+    session.execute("CREATE MATERIALIZED VIEW again AS SELECT sum(amount) AS s FROM sales")  # reads the taken file's bytes again
+    write_sales(tmp_path / "more.parquet", 10)
+    session.flush()
+    path.write_bytes(path.read_bytes())
+    works(session)
+    assert session.query("SELECT n FROM total").to_pylist() == [{"n": 6}]
+    assert session.query("SELECT count(*) AS n FROM again").to_pylist() == [{"n": 1}]
+
+
+def test_the_remedies_for_a_taken_file_that_changed_work(session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sales.parquet"
+    write_sales(path, 1)
+    session.execute(f"CREATE SOURCE sales USING parquet OPTIONS (path '{path}')")
+    session.execute("CREATE MATERIALIZED VIEW total AS SELECT sum(id) AS s FROM sales")
+    session.flush()
+    taken = path.read_bytes()
+    rows = session.query("SELECT s FROM total").to_pylist()
+    write_sales(path, 5)
+    assert path.stat().st_size == len(taken), "another content of the same size"
+    with pytest.raises(ChangedFileError) as raised:
+        session.flush()
+    path.write_bytes(taken)  # the first remedy
+    session.flush()
+    write_sales(path, 5)
+    (remedy,) = re.findall(r"`tussock (.*?)`", str(raised.value))
+    assert cli.main([*remedy.split(), "--store", session.meta.objects.uri]) == 0  # the second
+    works(session)
+    assert session.query("SELECT s FROM total").to_pylist() == rows
+
+
+@pytest.mark.parametrize("remedy", ["--skip-file", "--repin-file"])
+def test_the_remedies_for_a_pinned_file_that_cannot_be_read_work(session: Session, tmp_path: Path, remedy: str) -> None:
+    path = tmp_path / "sales.parquet"
+    path.write_bytes(b"no parquet file at all")
+    session.execute(f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{path}')")
+    session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
+    with pytest.raises(UnreadableFileError) as raised:
+        session.flush()
+    (said,) = re.findall(rf"`tussock (barrier abandon {remedy} .*?)`", str(raised.value))
+    if remedy == "--repin-file":
+        write_sales(path, 1)
+    assert cli.main([*said.split(), "--store", session.meta.objects.uri]) == 0
+    works(session)
+    assert session.query("SELECT n FROM total").to_pylist() == [{"n": 3 if remedy == "--repin-file" else 0}]
 
 
 def test_a_file_that_changed_after_it_was_taken_stops_the_next_epoch(session: Session, tmp_path: Path) -> None:
@@ -246,7 +353,6 @@ def test_a_file_that_changed_after_it_was_taken_stops_the_next_epoch(session: Se
     with pytest.raises(ChangedFileError, match=r"sales\.parquet has changed: recorded .* found"):
         session.flush()
     (tmp_path / "sales.parquet").write_bytes(as_taken)
-    abandon(session.meta, Change(skip_files=(str(tmp_path / "sales.parquet"),)))
     works(session)
     assert session.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
 

@@ -16,8 +16,7 @@ from jobs.catalog.read import NotThereYetError
 from jobs.catalog.reader import NoStoredRowsError
 from jobs.driver.summary import EpochSummary
 from jobs.session import Session
-from jobs.sources.describe import NoFilesError
-from jobs.sources.errors import MissingPathError
+from jobs.sources.errors import MissingPathError, NoFilesError
 from jobs.sql.errors import SqlError
 from statestore.meta.epoch import epoch_ms
 from statestore.meta.errors import EpochNotCommittedError, NotInitialisedError

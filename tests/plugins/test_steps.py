@@ -14,6 +14,7 @@ import tussock_steps as steps
 from jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
 from jobs.gate.suite import read_suite
 from jobs.settings.process import open_meta
+from jobs.sources.files import files_of
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.meta.barrier import BarrierPlan
@@ -66,7 +67,7 @@ def test_inject_pins_the_intervals_files_in_the_pipelines_time_zone_once(meta: M
     barrier = meta.open_barrier()
     assert barrier is not None
     assert first == {"barrier": "0/0", "epoch": str(barrier.epoch)}
-    assert [Path(file.path).name for files in barrier.splits.values() for file in files] == ["2013-01-02.parquet"]
+    assert [Path(file.path).name for document in barrier.splits.values() for file in files_of(document)] == ["2013-01-02.parquet"]
     assert barrier.run == {"run": "a"}
     assert steps.inject("shop", None, None, {"run": "b"}) == first  # the open barrier comes before another run's
 

@@ -17,10 +17,12 @@ from jobs.executors.table_replay import TableReplay
 from jobs.executors.top_n import Order, TopN
 from jobs.plan.definition import SourceDefinition, TableDefinition, ViewDefinition
 from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
+from jobs.sources.files import document_of
+from jobs.sources.pins import PinnedFile
 from jobs.sql import logical
 from jobs.sql.logical import AggCall, AggFunction, Call, Column, Field, JoinKind, Literal, Place, SortKey
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Update
-from statestore.meta.barrier import Barrier, Mutation, PinnedFile
+from statestore.meta.barrier import Barrier, Mutation
 from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
 from statestore.meta.delta import (
     Change,
@@ -124,7 +126,7 @@ CATALOG = Catalog((_RELATION,), 6, 13)
 _MAPPING = VnodeMapping(2, (0, 1, 1, 0))
 _INPUTS = (LevelInput(0, ("data/018bcfe568000000/ab.sst",)), LevelInput(6, ("data/task-0000000000000001/cd.sst",)))
 _TASK = CompactionTask(3, "w", 9, 1_700_000_000_000, 7, _INPUTS, (KeyRange(b"\x00", b"\xff"),))
-_FILES = {5: (PinnedFile("/data/a.parquet", 10, "10-1", 0), PinnedFile("s3://b/c.csv", 20, "abc", 1))}
+_FILES = {5: document_of([PinnedFile("/data/a.parquet", 10, "10-1", 0), PinnedFile("s3://b/c.csv", 20, "abc", 1)])}
 
 CHANGES: dict[str, Change] = {
     "epoch": EpochCommitted(1, LAST, 2, (SST,), 4, CATALOG),
@@ -153,7 +155,7 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
         mutation=Mutation("pause", (5,)),
         run={"interval": "2024-01-01/2024-01-02"},
         skipped=("file /data/b.parquet",),
-        skipped_files={5: (PinnedFile("/data/b.parquet", 1, "1-1", 2),)},
+        unread={5: document_of([PinnedFile("/data/b.parquet", 1, "1-1", 2)])},
         skipped_entries=(6, 7),
         prev_epoch=1,
         epoch=LAST,

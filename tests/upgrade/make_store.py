@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from jobs.compaction import compact
 from jobs.epoch import run_epoch
 from jobs.session import Session
+from jobs.sources.files import files_of
 from jobs.spark import build_spark
 from statestore.errors import InputError
 from statestore.hummock.compaction_picker import full_compaction
@@ -100,9 +101,9 @@ def fill(spark: SparkSession, store: Path) -> None:
             story.write_file(name)
         session.execute(f"{story.SKIPPED};\n{story.OPEN}")
         first = inject(meta, max_epoch_bytes=story.MAX_EPOCH_BYTES, run={"interval": "the open one"})
-        print("pinned at first:", sorted(f.path for files in first.splits.values() for f in files))
+        print("pinned at first:", sorted(f.path for pinned in first.splits.values() for f in files_of(pinned)))
         open_one = abandon(meta, Change(skip_files=(str(story.PLACE / story.BAD_FILE),), skip_entries=(first.log_start,)))
-        pinned = sorted(f.path.removeprefix(f"{story.PLACE}/") for files in open_one.splits.values() for f in files)
+        pinned = sorted(f.path.removeprefix(f"{story.PLACE}/") for pinned in open_one.splits.values() for f in files_of(pinned))
         assert pinned == sorted(story.OPEN_FILES), pinned
         session.execute(story.waiting())
         version = meta.latest()

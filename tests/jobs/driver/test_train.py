@@ -13,6 +13,7 @@ from jobs.driver.epoch import advance, run_epoch
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.train import Train
 from jobs.session import Session
+from jobs.sources.files import files_of
 from statestore.errors import InputError
 from statestore.meta.errors import LostRaceError
 from statestore.meta.store import MetaStore
@@ -57,7 +58,7 @@ def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_b
     assert _counted(session) == 3  # files 0, 1 and 2
     held = session.meta.open_barrier()
     assert held is not None
-    (pinned,) = (f.path for files in held.splits.values() for f in files)
+    (pinned,) = (f.path for document in held.splits.values() for f in files_of(document))
     assert pinned.endswith("3.parquet")
     assert session.meta.pins() == ()
     abandon(session.meta, Change(skip_files=(pinned,)))

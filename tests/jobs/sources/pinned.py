@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from jobs.sources.listing import list_files
-from statestore.meta.barrier import PinnedFile
+from jobs.sources.pins import PinnedFile
 
 
 def pinned(path: object, number: int = 0, options: Mapping[str, str] | None = None) -> PinnedFile:

@@ -8,12 +8,12 @@ import pytest
 
 from jobs.sources.errors import ChangedFileError
 from jobs.sources.listing import ListedFile
+from jobs.sources.pins import PinnedFile
 from jobs.sources.taken import pin_files, taken_rows, taken_schema
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.store import HummockStore
-from statestore.meta.barrier import PinnedFile
 from statestore.meta.catalog import Catalog, TableSchema
 from statestore.meta.version import HummockVersion, VnodeMapping
 from statestore.objectstore.local import LocalObjectStore

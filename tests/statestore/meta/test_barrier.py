@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from statestore.meta.barrier import BarrierPlan, Mutation, PinnedFile
+from statestore.meta.barrier import BarrierPlan, Mutation
 from statestore.meta.catalog import Catalog
 from statestore.meta.epoch import MAX_ATTEMPT, allot_epoch, epoch_ms
 from statestore.meta.errors import LostRaceError, SettingError
@@ -20,7 +20,8 @@ def test_what_a_barrier_pins_is_what_every_process_reads(any_store: ObjectStore)
     plan = BarrierPlan(
         mapping=version.mapping,
         log_end=4,
-        splits={7: (PinnedFile("s3://b/ä 1.parquet", 10, "etag", 0), PinnedFile("s3://b/2.parquet", 0, "e", 1)), 3: ()},
+        splits={7: msgspec.Raw('[{"path":"s3://b/ä 1.parquet","size":10}]'.encode()), 3: msgspec.Raw(b'{"from":0,"to":9}')},
+        unread={7: msgspec.Raw(b'["s3://b/2.parquet"]')},
         catalog=Catalog(next_relation_id=8),
         mutation=Mutation("add", (7,)),
         run={"start": "2013-01-01", "end": "2013-01-02"},

@@ -5,10 +5,9 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.sql.errors import SqlError
 from jobs.sql.logical import Field
-from statestore.errors import DamagedError
-from statestore.types import UnsupportedTypeError, type_name
+from statestore.errors import DamagedError, InputError
+from statestore.types import UnsupportedTypeError, arrow_type, type_name
 
 # what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type
 _WIDENED: dict[pa.DataType, str] = {
@@ -38,11 +37,15 @@ class UnreadableSchemaError(DamagedError):
         )
 
 
-class UnsupportedFileTypeError(SqlError):
+class UnsupportedFileTypeError(InputError):
     """A column of a file whose type no table can hold."""
 
     def __init__(self, file: str, column: str, found: str) -> None:
-        super().__init__(f"column {column!r} of {file} has type {found}, which cannot be kept; declare the source's columns without it")
+        super().__init__(file, column, found)
+        self.file, self.column, self.found = file, column, found
+
+    def __str__(self) -> str:
+        return f"column {self.column!r} of {self.file} has type {self.found}, which cannot be kept; declare the source's columns without it"
 
 
 def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
@@ -61,6 +64,15 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     leaves = [opened.schema.column(i) for i in range(len(opened.schema))]
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}  # Arrow calls them local times, Spark instants
     return tuple(Field(f.name, "timestamp" if f.name in instants else _spark_type(name, f)) for f in opened.schema_arrow)
+
+
+def storable_field(file: str, name: str, spark_type: str) -> Field:
+    """A column as Spark's own reader describes it. Raises UnsupportedFileTypeError for a type that no table can hold."""
+    try:
+        arrow_type(spark_type)
+    except UnsupportedTypeError as err:
+        raise UnsupportedFileTypeError(file, name, spark_type) from err
+    return Field(name, spark_type)
 
 
 def _spark_type(file: str, column: pa.Field) -> str:

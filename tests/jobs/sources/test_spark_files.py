@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from jobs.sources import spark_reader
+from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, UnreadableFileError, UnsupportedFormatError
-from jobs.sources.spark_reader import check_options, read_files, translate_read_error
+from jobs.sources.files import document_of
+from jobs.sources.pins import PinnedFile
+from jobs.sources.registry import READERS, reader_of
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from jobs.wire.failure import first_failure
 from statestore.errors import TussockError
-from statestore.meta.barrier import PinnedFile
 from statestore.types import arrow_type
 from tests.jobs.sources.pinned import pinned
 
@@ -29,12 +30,21 @@ def source(options: Mapping[str, str], fields: tuple[Field, ...] = FIELDS, forma
 
 def read(spark: SparkSession, files: list[PinnedFile], made: CreateSource, columns: tuple[int, ...]) -> pa.Table:
     """The rows in order of `_row_id`, or the first failure raised."""
-    cells = read_files(spark, files, made, columns).toArrow()
+    cells = frame(spark, files, made, columns).toArrow()
     failures = [f for f in cells["failure"].to_pylist() if f is not None]
     if failures:
         raise first_failure(failures)
     tables = [pa.ipc.open_stream(c).read_all() for c in cells["chunk"].to_pylist()]
-    return pa.concat_tables(tables).sort_by("_row_id")
+    chunk = pa.concat_tables(tables)
+    assert set(chunk["w"].to_pylist()) <= {1}
+    return chunk.drop_columns("w").rename_columns([*(made.fields[c].name for c in columns), ROW_ID_NAME]).sort_by(ROW_ID_NAME)
+
+
+def frame(spark: SparkSession, files: list[PinnedFile], made: CreateSource, columns: tuple[int, ...]) -> DataFrame:
+    """The files as their reader gives them to the driver."""
+    found = reader_of(made).frame(spark, made, document_of(files), columns)
+    assert found is not None
+    return found
 
 
 def sparks_own(spark: SparkSession, path: Path, made: CreateSource) -> pa.Table:
@@ -101,7 +111,7 @@ def test_two_attempts_give_the_same_bytes(spark: SparkSession, tmp_path: Path) -
     path = tmp_path / "a.csv"
     path.write_text("".join(f"{i},x\n" for i in range(150_000)))
     made = source({}, (Field("i", "int"), Field("s", "string")))
-    first, second = (read_files(spark, [pinned(path)], made, (0, 1)).collect() for _ in range(2))
+    first, second = (frame(spark, [pinned(path)], made, (0, 1)).collect() for _ in range(2))
     assert first == second
     assert len(first) > 1
 
@@ -138,10 +148,10 @@ def test_a_file_changed_before_or_during_the_read_is_named(spark: SparkSession, 
     path = tmp_path / "a.csv"
     path.write_text("1\n")
     made, pin = source({}, (Field("i", "int"),)), pinned(path)
-    planned = read_files(spark, [pin], made, (0,))
+    planned = frame(spark, [pin], made, (0,))
     path.write_text("1\n2\n")
     with pytest.raises(ChangedFileError, match="found 4 bytes"):
-        read_files(spark, [pin], made, (0,))
+        frame(spark, [pin], made, (0,))
     (row,) = planned.collect()
     assert isinstance(first_failure([bytes(row.failure)]), ChangedFileError)
 
@@ -151,11 +161,12 @@ def test_a_damaged_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"1\n" * 100_000)[:-40])
     made, pin = source({}, (Field("i", "int"),)), pinned(path)
     with pytest.raises(Exception, match=r"a\.csv\.gz") as raised:
-        read_files(spark, [pin], made, (0,)).collect()
-    error = translate_read_error(raised.value, [pin], made)
+        frame(spark, [pin], made, (0,)).collect()
+    document = document_of([pin])
+    error = reader_of(made).translate(raised.value, made, document)
     assert isinstance(error, UnreadableFileError)
     assert error.path == str(path)
-    assert translate_read_error(ValueError("a.csv.gz"), [pin], made) is None
+    assert reader_of(made).translate(ValueError("a.csv.gz"), made, document) is None
 
 
 @pytest.mark.parametrize(
@@ -164,13 +175,13 @@ def test_a_damaged_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
 )
 def test_options_that_would_lose_rows_are_refused(options: dict[str, str], error: type[TussockError] | None) -> None:
     if error is None:
-        check_options(source(options))
+        reader_of(source(options)).check(source(options))
     else:
         with pytest.raises(error, match="Create the source without it"):
-            check_options(source(options))
+            reader_of(source(options)).check(source(options))
 
 
 def test_an_unknown_format_says_which_there_are() -> None:
-    with pytest.raises(UnsupportedFormatError, match="'xml' is not supported; supported are parquet, csv, json"):
-        check_options(source({}, format="xml"))
-    assert spark_reader.FORMATS == ("csv", "json")
+    with pytest.raises(UnsupportedFormatError, match=r"'bids': format 'xml' is not supported; expected USING parquet \| csv") as raised:
+        reader_of(source({}, format="xml"))
+    assert raised.value.supported == tuple(READERS)

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from jobs.sources.parquet_schema import UnreadableSchemaError, UnsupportedFileTypeError, parquet_fields
 from jobs.sql.logical import Field
-from jobs.sql.schema import UnreadableSchemaError, UnsupportedFileTypeError, parquet_fields
 
 _DAY = datetime(2020, 1, 2)
 _COLUMNS = {

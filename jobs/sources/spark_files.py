@@ -1,47 +1,47 @@
-"""CSV and JSON through Spark's own reader, with the user's options: what a file means is what Spark says it means.
+"""Files through Spark's own reader, with the user's options: what a file means is what Spark says it means.
 
 This is the first stage of level 0. Each file is read by one task from its first byte to its last, so that a record's position in
 its file is known and the same in every attempt; the task's Python side numbers the records and packs them into chunks:
 
-    file int         number of the file (PinnedFile.number)
-    chunk binary     Arrow IPC stream: the source's columns as declared, then `_row_id`; NULL where `failure` is set
+    part int         number of the file (PinnedFile.number)
+    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs.wire.chunk); NULL where `failure` is set
     failure binary   an error that stops the epoch (jobs.wire.failure); a retry would meet it again, so the task does not fail
 
-Records are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
+Texts are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
 knows the record's place and text. All declared columns are parsed, whoever asks for them: whether a record is bad never depends on
 which views exist.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from jobs.sources.errors import BadOptionError, BadRowError, UnreadableFileError, UnsupportedFormatError
-from jobs.sources.listing import STORE_OPTIONS
-from jobs.sources.parquet import POSITION_BITS, ROW_ID
-from jobs.sources.pins import verify_pin
+from jobs.sources.base import ROW_ID_NAME
+from jobs.sources.errors import BadOptionError, BadRowError, UndeclaredColumnsError, UnreadableFileError
+from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
+from jobs.sources.parquet_schema import storable_field
+from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
+from jobs.sources.text import require_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
-from jobs.wire.cell import encode
+from jobs.wire.chunk import encode, inserts
 from jobs.wire.failure import encode_failure
 from statestore.errors import TussockError
-from statestore.meta.barrier import PinnedFile
 from statestore.types import arrow_type
 
-FORMATS = ("csv", "json")
+if TYPE_CHECKING:  # Spark is imported by those who have a session
+    from pyspark.sql import DataFrame, SparkSession
+
 CHUNK_ROWS = 1 << 16
-OUTPUT_DDL = "file int, chunk binary, failure binary"
-_OUTPUT = pa.schema([("file", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
+OUTPUT_DDL = "part int, chunk binary, failure binary"
+_OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
 _CORRUPT = "_tussock_corrupt_record"
-_OWN_OPTIONS = ("path", "recursiveFileLookup", *STORE_OPTIONS)  # what the listing has already acted on
 _REFUSED = {
     "ignorecorruptfiles": "a file is never passed over silently",
     "ignoremissingfiles": "a file is never passed over silently",
@@ -53,60 +53,93 @@ _INHERITED = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql
 _SHOWN_CHARACTERS = 200
 
 
-def check_options(source: CreateSource) -> None:
-    """Refuse, when a source is created, what could not be honoured later. Raises UnsupportedFormatError, BadOptionError."""
-    if source.format not in FORMATS:
-        raise UnsupportedFormatError(source.format, ("parquet", *FORMATS))
-    for option, value in source.options.items():
-        if option.lower() == "mode" and value.upper() != "FAILFAST":
-            raise BadOptionError(source.name, option, value, "a record that does not parse always stops the epoch (FAILFAST)")
-        if (reason := _REFUSED.get(option.lower())) is not None:
-            raise BadOptionError(source.name, option, value, reason)
+class SparkFiles(FileSource):
+    """Files that Spark's reader of the data source `format` reads. A file is read whole by one task."""
 
+    needs_spark: ClassVar[bool] = True
+    format: ClassVar[str]
+    corrupt_records: ClassVar[bool] = False  # whether Spark can put a record that does not parse into a column of its own
 
-def read_files(spark: SparkSession, files: Sequence[PinnedFile], source: CreateSource, columns: Sequence[int]) -> DataFrame:
-    """Rows of pinned files as chunks.
+    def check(self, source: CreateSource) -> None:
+        super().check(source)
+        for option, value in source.options.items():
+            if option.lower() == "mode" and value.upper() != "FAILFAST":
+                raise BadOptionError(source.name, option, value, "a record that does not parse always stops the epoch (FAILFAST)")
+            if (reason := _REFUSED.get(option.lower())) is not None:
+                raise BadOptionError(source.name, option, value, reason)
 
-    Args:
-        files: at least one.
-        source: its format, declared fields and options.
-        columns: indices into the source's fields, in output order.
+    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
+        """Rows of pinned files as chunks, OUTPUT_DDL; see the module. One task per file, or per few small files; chunks of a file come in
+        order.
 
-    Returns: OUTPUT_DDL, see the module. One task per file, or per few small files; chunks of a file come in order.
+        Raises: ChangedFileError when a pin does not hold; errors of the action on the result are translated by `translate`.
 
-    Raises: ChangedFileError when a pin does not hold; errors of the action on the result are translated by `translate_read_error`.
+        Cost: a HEAD per file here, one more after its rows; reading is lazy.
+        """
+        files = files_of(document)
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda f: verify_pin(f, source.options), files))
+        session = _session_of(spark, max(f.size for f in files))
+        fields = [(f.name, f.type) for f in source.fields]
+        if self.corrupt_records:
+            fields.append((_CORRUPT, "string"))
+        declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in fields)
+        reader = session.read.format(self.format).options(**self.reader_options(source)).schema(declared)
+        read = reader.load([_spark_path(f.path) for f in files])
+        path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
+        rows = read.select(*(read[_quoted(name)] for name, _ in fields), path)
+        return _handed_over(rows.mapInArrow(_packer(files, source, tuple(columns)), OUTPUT_DDL), spark)
 
-    Cost: a HEAD per file here, one more after its rows; reading is lazy.
-    """
-    check_options(source)
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda f: verify_pin(f, source.options), files))
-    reader = _session_of(spark, max(f.size for f in files)).read.format(source.format).options(**_reader_options(source))
-    declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields), (_CORRUPT, "string")])
-    read = reader.schema(declared).load([_spark_path(f.path) for f in files])
-    path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
-    rows = read.select(*(read[_quoted(field.name)] for field in source.fields), F.col(_CORRUPT), path)
-    packed = rows.mapInArrow(_packer(tuple(files), source, tuple(columns)), OUTPUT_DDL)
-    return _handed_over(packed, spark)
+    def reader_options(self, source: CreateSource) -> dict[str, str]:
+        """What Spark's reader is given."""
+        kept = {k: v for k, v in source.options.items() if k not in OWN_OPTIONS}
+        if "endpoint" in source.options:  # Hadoop reads its own settings among a reader's options
+            kept |= {"fs.s3a.endpoint": source.options["endpoint"], "fs.s3a.path.style.access": source.options.get("path_style", "true")}
+        return kept | ({"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {})
 
-
-def translate_read_error(error: Exception, files: Sequence[PinnedFile], source: CreateSource) -> TussockError | None:
-    """What an error of Spark's reader, met by an action over `read_files`, means: ChangedFileError or UnreadableFileError naming
-    the file. None where the error names none of the files."""
-    if not isinstance(error, (Py4JJavaError, PySparkException)):
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        """ChangedFileError or UnreadableFileError naming the file. None where the error names none of the files."""
+        if not isinstance(error, spark_errors()):
+            return None
+        text = unquote(str(error))
+        for file in files_of(document):
+            if file.path.removeprefix("s3://") in text:
+                try:
+                    verify_pin(file, source.options)
+                except TussockError as changed:
+                    return changed
+                return UnreadableFileError(file.path, source.format, _first_cause(text))
         return None
-    text = unquote(str(error))
-    for file in files:
-        if file.path.removeprefix("s3://") in text:
-            try:
-                verify_pin(file, source.options)
-            except TussockError as changed:
-                return changed
-            return UnreadableFileError(file.path, source.format, _first_cause(text))
-    return None
 
 
-def _session_of(spark: SparkSession, largest: int) -> SparkSession:
+class SparkTexts(SparkFiles):
+    """Text formats: their files do not say their columns, and a record may not parse."""
+
+    corrupt_records: ClassVar[bool] = True
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        self.first_file(source)
+        if not source.fields:
+            raise UndeclaredColumnsError(source.name, source.format)
+        return source.fields
+
+
+class SparkTypedFiles(SparkFiles):
+    """Formats whose files say their columns."""
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        first = self.first_file(source)
+        if source.fields:
+            return source.fields
+        file = self.require_file(source, first)
+        try:
+            found = spark().read.format(self.format).options(**self.reader_options(source)).load(_spark_path(file.path)).schema
+        except spark_errors() as err:
+            raise UnreadableFileError(file.path, self.format, _first_cause(str(err))) from err
+        return tuple(storable_field(file.path, f.name, f.dataType.simpleString()) for f in found.fields)
+
+
+def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":
     """A session of its own whose scans never split a file of up to `largest` bytes; small files share tasks as usual."""
     session = spark.newSession()
     for name in _INHERITED:
@@ -121,19 +154,22 @@ def _session_of(spark: SparkSession, largest: int) -> SparkSession:
     return session
 
 
-def _handed_over(frame: DataFrame, spark: SparkSession) -> DataFrame:
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What a call of Spark may raise."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    return Py4JJavaError, PySparkException
+
+
+def _handed_over(frame: "DataFrame", spark: "SparkSession") -> "DataFrame":
     """The frame in another session, planned with the settings of its own: an epoch's session wants tiny Arrow batches, for cells, where
     this one wants large ones, for rows. It is the way Spark itself hands a micro-batch to foreachBatch."""
+    from pyspark.sql import DataFrame
+
     java = frame._jdf
     inner = spark._jsparkSession.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False)
     return DataFrame(inner, spark)
-
-
-def _reader_options(source: CreateSource) -> dict[str, str]:
-    kept = {k: v for k, v in source.options.items() if k not in _OWN_OPTIONS}
-    if "endpoint" in source.options:  # Hadoop reads its own settings among a reader's options
-        kept |= {"fs.s3a.endpoint": source.options["endpoint"], "fs.s3a.path.style.access": source.options.get("path_style", "true")}
-    return kept | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 
 def _spark_path(path: str) -> str:
@@ -206,14 +242,22 @@ class _FileChunks:
         """Take the file's next records; yields chunks that are full."""
         if self._failed:
             return
-        corrupt = rows.column(len(self._source.fields))
-        if corrupt.null_count < len(corrupt):
-            yield self._fail(self._bad_row(corrupt))
+        if rows.num_columns > len(self._source.fields) + 1:  # between the declared columns and the path
+            corrupt = rows.column(len(self._source.fields))
+            if corrupt.null_count < len(corrupt):
+                yield self._fail(self._bad_row(corrupt))
+                return
+        try:
+            for c, field in enumerate(self._source.fields):
+                if field.type == "string":
+                    require_text(self.file.path, field.name, pa.chunked_array([rows.column(c)]), self._position + 1)
+        except TussockError as error:
+            yield self._fail(error)
             return
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
         row_ids = pa.array(positions | (self.file.number << POSITION_BITS))
         typed = [_utc(rows.column(c)).cast(arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
-        self._waiting.append(pa.table([*typed, row_ids], names=[*(f.name for f in self._fields), ROW_ID]))
+        self._waiting.append(pa.table([*typed, row_ids], names=[*(f.name for f in self._fields), ROW_ID_NAME]))
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows
         if self._waiting_rows >= CHUNK_ROWS:
@@ -234,7 +278,7 @@ class _FileChunks:
     def _emit(self) -> Iterator[pa.RecordBatch]:
         table = pa.concat_tables(self._waiting)
         self._waiting, self._waiting_rows = [], 0
-        for chunk in encode(table):
+        for chunk in encode(inserts(table)):
             yield self._row(chunk, None)
 
     def _fail(self, error: TussockError) -> pa.RecordBatch:
@@ -246,7 +290,7 @@ class _FileChunks:
 
     def _bad_row(self, corrupt: pa.Array) -> BadRowError:
         first = pc.index(corrupt.is_valid(), True).as_py()
-        text = corrupt[first].as_py()
+        text = corrupt[first].as_buffer().to_pybytes().decode(errors="backslashreplace")
         declared = ", ".join(f"{f.name} {f.type}" for f in self._source.fields)
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
         return BadRowError(self.file.path, self._position + first + 1, shown, f"the declared columns are ({declared})")

@@ -1,0 +1,120 @@
+"""The face of a source: what a driver, a task and the SQL need to know of one kind of source.
+
+    check, describe        at CREATE SOURCE: is the statement sound, is something there, which columns does it have
+    pin, revise            at the barrier: what the epoch takes, as a document of the reader's own
+    parts, frame, read     in the epoch: pinned input becomes rows with weights
+    taken_*                afterwards: what was taken, recorded in a state table of the source
+
+A reader has no state: everything it knows comes with the call. Readers are found by format (jobs.sources.registry).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from jobs.sources.listing import Interval
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from statestore.errors import TussockError
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.meta.catalog import TableSchema
+from statestore.table.storage_table import StorageTable
+
+if TYPE_CHECKING:  # a process that reads no files by Spark does not import it
+    from pyspark.sql import DataFrame, SparkSession
+
+ROW_ID_NAME = "_row_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a new barrier asks a source for."""
+
+    interval: Interval | None = None  # of the run; None: whatever is there
+    max_bytes: int = 1 << 62  # of input on storage
+    skip: tuple[str, ...] = ()  # items, by name, that count as taken without being read
+    only_skipped: bool = False  # nothing but those to skip: which others are due, only a run knows
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What a barrier holds of one source: two documents of its reader's own type, or None where there is nothing."""
+
+    read: msgspec.Raw | None = None  # the epoch reads it
+    unread: msgspec.Raw | None = None  # it counts as taken and is not read
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One pinned thing, as a person names it: a file by its path."""
+
+    name: str
+    nbytes: int
+
+
+class SourceReader(Protocol):
+    """One kind of source."""
+
+    append_only: ClassVar[bool]  # every weight is +1
+    needs_spark: ClassVar[bool]  # `frame` reads it, else `parts` and `read` do
+
+    def key(self, source: CreateSource) -> tuple[int, ...] | None:
+        """The declared columns that identify a row; None: rows have no key of their own and get a hidden `_row_id` behind them."""
+
+    # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
+
+    def check(self, source: CreateSource) -> None:
+        """Refuse a statement that could not be honoured later. Reads nothing. Raises BadOptionError, BadPathError."""
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        """The source's columns: those declared, else those that its input says. Raises where the input can't be there, too."""
+
+    # --- at the barrier ----------------------------------------------------------------------------------------------------------
+
+    def taken_schema(self, name: str) -> TableSchema:
+        """The state table of what has been taken; its id is 0 until the catalog numbers it."""
+
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked) -> Pins:
+        """What the next epoch takes. `taken` is the table as the barrier's base has it; None while the source is new."""
+
+    def waiting(self, source: CreateSource, taken: StorageTable | None) -> tuple[Item, ...]:
+        """What is there and not taken yet, for persons. Raises as `pin` does. Cost: less than `pin`'s, which reads what it pins."""
+
+    def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
+        """What has been taken so far, for persons."""
+
+    def revise(self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str]) -> Pins:
+        """The pins of a barrier that supersedes another: without what is to be skipped, with what is re-pinned as it is now."""
+
+    def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
+        """What a document pins, for persons and for sums of bytes."""
+
+    # --- in the epoch ------------------------------------------------------------------------------------------------------------
+
+    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
+        """Pinned input cut for actors, JSON each, in the order in which units are dealt them in turn. Empty where `frame` reads it."""
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
+        """In a task: one part as a chunk (jobs.wire.chunk) of these columns, `_row_id` where there is no key, and the weights.
+        Deterministic. Raises InputErrors that name the item and the record."""
+
+    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
+        """Pinned input read by Spark: rows `(part int, chunk binary, failure binary)`, chunks as IPC streams of what `read` returns,
+        failures as jobs.wire.failure encodes them. None where `read` reads it."""
+
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        """What an error that Spark raised over `frame` means; None where it is none of this source's."""
+
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
+        """Where a row came from, by its `_row_id`: `record 3 of /a/b.parquet`."""
+
+    # --- what has been taken -----------------------------------------------------------------------------------------------------
+
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+        """The rows that record a barrier's pins as taken. `schema` carries the table's id."""
+
+    def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
+        """Everything taken so far but what `without` names, as a document to read again: what a new view starts from."""

@@ -1,0 +1,25 @@
+"""Every format a source can have, with its reader: the one place that names formats."""
+
+from jobs.sources.avro import AvroFiles
+from jobs.sources.base import SourceReader
+from jobs.sources.csv import CsvFiles
+from jobs.sources.errors import UnsupportedFormatError
+from jobs.sources.json import JsonFiles
+from jobs.sources.orc import OrcFiles
+from jobs.sources.parquet import ParquetFiles
+from jobs.sql.statements import CreateSource
+
+READERS: dict[str, SourceReader] = {
+    "parquet": ParquetFiles(),
+    "csv": CsvFiles(),
+    "json": JsonFiles(),
+    "orc": OrcFiles(),
+    "avro": AvroFiles(),
+}
+
+
+def reader_of(source: CreateSource) -> SourceReader:
+    """The reader of a source's format. Raises UnsupportedFormatError."""
+    if (reader := READERS.get(source.format)) is None:
+        raise UnsupportedFormatError(source.name, source.format, tuple(READERS))
+    return reader

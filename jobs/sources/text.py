@@ -1,0 +1,51 @@
+"""Strings are UTF-8: judged where they come in, since kernels trust it (DuckDB's whole instance ends at one byte that is none)."""
+
+import pyarrow as pa
+
+from jobs.sources.errors import BadTextError
+
+_SHOWN_BYTES = 60
+
+
+def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Bytes of any width relabelled as strings, unchecked."""
+    kinds = pa.types
+    if kinds.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    if kinds.is_binary(column.type) or kinds.is_large_binary(column.type):
+        text = pa.string() if kinds.is_binary(column.type) else pa.large_string()
+        return pa.chunked_array([chunk.view(text) for chunk in column.chunks], text)
+    return column
+
+
+def first_bad_text(column: pa.ChunkedArray) -> int | None:
+    """The first row whose string is not UTF-8. Cost: one pass over the bytes; if there is one, O(log rows) more over parts."""
+    start = 0
+    for chunk in column.chunks:
+        if not _is_valid(chunk):
+            low, high = 0, len(chunk)  # chunk[:low] is valid, chunk[:high] is not
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if _is_valid(chunk.slice(low, middle - low)) else (low, middle)
+            return start + low
+        start += len(chunk)
+    return None
+
+
+def require_text(path: str, name: str, column: pa.ChunkedArray, first_record: int) -> None:
+    """Raises BadTextError for a string of the column `name` that is not UTF-8. `first_record`: of the column's first row, from 1."""
+    if (row := first_bad_text(column)) is not None:
+        raise BadTextError(path, first_record + row, name, shown_bytes(column[row]))
+
+
+def shown_bytes(text: pa.Scalar) -> str:
+    """A string's bytes, the beginning of it."""
+    return repr(text.as_buffer().to_pybytes()[:_SHOWN_BYTES])
+
+
+def _is_valid(chunk: pa.Array) -> bool:
+    try:
+        chunk.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
