@@ -1,7 +1,7 @@
 """One DAG per pipeline: keep its store small and quick to read. Let go of old epochs, merge what epochs wrote, remove what is of no use.
 
-Runs beside the epoch DAG, which neither waits for it nor needs it: without upkeep a store grows and its reads slow down, and nothing else.
-Parsing reads the small pipelines/*/pipeline.toml and nothing else.
+Runs at the same time as the epoch DAG, which neither waits for it nor needs it: without upkeep a store grows and its reads slow down, and
+nothing else. Parsing reads the small pipelines/*/pipeline.toml and nothing else.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -4,7 +4,7 @@
     spark-submit jobs/compaction.py --pipeline FOLDER --spark [--full]
 
 A round: look at the newest version, take what is due by opening tasks, merge them piece by piece, commit each. Any number of compactors may
-be at it, beside running epochs, readers and vacuum: the version log decides who takes what, and a loser picks again. A task that fails is
+run at once, while epochs, readers and vacuum run: the version log decides which takes what, and a loser picks again. A task that fails is
 closed; one whose compactor was killed is closed by others when its lease is over, and until then its SSTs stay as they are. While merges
 get on, the round renews its leases.
 """
@@ -24,8 +24,8 @@ from statestore.hummock.compaction_picker import CompactionOptions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process's entry. Exit code 0: done; 1: an error, told in one message; 130, 143: stopped."""
-    about = "Compact a store, beside whatever else is at work on it."
+    """The process's entry. Exit code 0: done; 1: an error, in one message; 130, 143: stopped."""
+    about = "Compact a store, whatever else is at work on it."
     parser = argparse.ArgumentParser(prog="python -m jobs.compaction", description=about)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--pipeline", metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")

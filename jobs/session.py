@@ -300,7 +300,7 @@ class Session:
         return self._binder
 
     def _select(self, text: str, place: Place, epoch: int) -> pa.Table:
-        with self.meta.reading(epoch) as version:  # what the query reads stays, however compaction and vacuum go on beside it
+        with self.meta.reading(epoch) as version:  # what the query reads stays, however compaction and vacuum go on meanwhile
             return self._answer(text, place, version, epoch)
 
     def _answer(self, text: str, place: Place, version: HummockVersion, epoch: int) -> pa.Table:

@@ -154,7 +154,7 @@ _beside: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 
 
 def epoch_session(spark: SparkSession) -> SparkSession:
-    """A session beside the user's own, on the same Spark application, with what an epoch needs. Nothing of theirs changes; made once."""
+    """A second session on the user's Spark application, with the settings that an epoch needs. Nothing of theirs changes; made once."""
     if (session := _beside.get(spark)) is None:
         session = _beside[spark] = spark.newSession()
         for name, value in {**REQUIRED, **EPOCH}.items():

@@ -1,7 +1,7 @@
 """Retention and vacuum of a store: `python -m jobs.vacuum --store URI`, what `tussock vacuum` runs, and what a DAG may submit.
 
 First the floor rises to what retention keeps, pins whose lease is over go, and compaction tasks whose compactor is gone are closed; then
-what nobody can read or commit any more is removed. Safe beside epochs, compactions, readers and other vacuums, and to stop anywhere.
+what nobody can read or commit any more is removed. Safe while epochs, compactions, readers and other vacuums run, and to stop anywhere.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from statestore.errors import TussockError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process's entry. Exit code 0: done; 1: an error, told in one message."""
+    """The process's entry. Exit code 0: done; 1: an error, in one message."""
     parser = argparse.ArgumentParser("python -m jobs.vacuum", description="Apply a store's retention and remove what is of no use.")
     parser.add_argument("--store", required=True, metavar="URI")
     add_arguments(parser)

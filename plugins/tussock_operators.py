@@ -116,7 +116,7 @@ def validate_views(pipeline: Pipeline) -> SparkSubmitOperator:
 
 
 def publish_views(pipeline: Pipeline) -> Any:
-    """Let readers see that epoch, and tell those who wait for a view."""
+    """Let readers see that epoch, and emit an asset event for each of its views."""
 
     @task(task_id="publish_views", outlets=[alias_of(pipeline.name)])
     def publish(name: str) -> dict[str, str]:

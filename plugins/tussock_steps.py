@@ -53,7 +53,7 @@ class Publication:
 
 
 def pipelines_folder() -> Path:
-    """Where the pipelines are: TUSSOCK_PIPELINES, or `pipelines/` beside `plugins/`."""
+    """Where the pipelines are: TUSSOCK_PIPELINES, or `pipelines/` of this checkout."""
     return Path(os.environ.get("TUSSOCK_PIPELINES") or ROOT / "pipelines")
 
 
@@ -92,7 +92,7 @@ def open_meta(pipeline: Pipeline) -> "MetaStore":
     from jobs.settings import process
 
     meta = process.open_meta(pipeline.store)
-    _ = meta.settings  # a missing store is told here, by its own name
+    _ = meta.settings  # a missing store is an error here, by its own name
     return meta
 
 
@@ -109,7 +109,7 @@ def interval_of(pipeline: Pipeline, start: datetime | None, end: datetime | None
 def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping[str, str]) -> dict[str, str] | None:
     """Put the run's barrier in force, or find the one that a run before it left unfinished; None where nothing waits.
 
-    A barrier that is open already, whoever's it is, comes first: the epoch job finishes it, and then takes in this run's interval.
+    A barrier that is open already, by whichever run, comes first: the epoch job finishes it, and then takes in this run's interval.
     """
     from jobs.driver.barrier import inject as inject_barrier
 

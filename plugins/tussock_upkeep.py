@@ -2,8 +2,8 @@
 
     raise_floor >> compact >> vacuum
 
-None of them waits for a turn as epochs do: they run beside epochs, readers, other compactors and each other's retries. The version log
-decides who merges what, vacuum removes what nobody can commit any more, and each task goes on where it was killed.
+None of them waits for a turn as epochs do: they run while epochs, readers, other compactors and each other's retries run. The version
+log decides who merges what, vacuum removes what nobody can commit any more, and each task goes on where it was killed.
 """
 
 from typing import Any

@@ -86,7 +86,7 @@ class Cluster:
         return f"s3://{BUCKET}{'/' if prefix else ''}{prefix}?endpoint={self.endpoint}&path_style=true"
 
     def environment(self) -> dict[str, str]:
-        """This process's environment with the cluster in it, for whoever submits jobs."""
+        """This process's environment with the cluster in it, for a process that submits jobs."""
         return {
             **os.environ,
             **CREDENTIALS,
@@ -232,7 +232,7 @@ def _s3_command(folder: Path, port: int) -> list[str]:
     binary = next((found for c in candidates if c and (found := shutil.which(c))), None)
     if binary is None:
         return [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
-    data, sidecar = folder / "s3.data", folder / "s3.sidecar"  # metadata beside: not every file system has extended attributes
+    data, sidecar = folder / "s3.data", folder / "s3.sidecar"  # not every file system has extended attributes
     data.mkdir()
     sidecar.mkdir()
     login = ("--access", CREDENTIALS["AWS_ACCESS_KEY_ID"], "--secret", CREDENTIALS["AWS_SECRET_ACCESS_KEY"])

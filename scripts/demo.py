@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 from jobs.session import Session  # noqa: E402
 from jobs.settings.pipeline import Pipeline, find_pipeline  # noqa: E402
 from jobs.settings.process import open_meta  # noqa: E402
+from jobs.shell import facts  # noqa: E402
 from jobs.shell.text_table import text_table  # noqa: E402
 from jobs.sql.script import split_script  # noqa: E402
 from pipelines.flights import load  # noqa: E402
@@ -52,7 +53,7 @@ class EpochRow:
 
     day: date
     epoch: int
-    rows_in: int  # taken from files
+    rows_in: int  # changes of sources and tables
     rows_out: int  # changes of all views
     seconds: float  # the whole DAG run, JVM starts included
 
@@ -103,18 +104,10 @@ def run_day(pipeline: Pipeline, day: date) -> EpochRow:
     seconds = time.monotonic() - started
     meta = open_meta(pipeline.store)
     version = meta.latest()
-    sealed = meta.sealed(version.published)
-    if sealed is None or version.published != version.epoch:
+    if version.published != version.epoch:
         raise DemoError(f"the run of {day} ended, but epoch {version.epoch} is not published; see {LOGS / f'day-{day}.log'}")
-    counts = sealed.rows or {}
-    kinds = {relation.name: relation.kind for relation in version.catalog.live()}
-    row = EpochRow(
-        day,
-        version.published,
-        sum(taken for name, (taken, _) in counts.items() if kinds.get(name) == "source"),
-        sum(out for name, (_, out) in counts.items() if kinds.get(name) == "view"),
-        seconds,
-    )
+    (done,) = facts.epochs(meta, 1)
+    row = EpochRow(day, done.epoch, done.rows_in, done.rows_out, seconds)
     print(f"   {day}: epoch {row.epoch}, {row.rows_in:,} rows in, {row.rows_out:,} changes of views, {seconds:.0f} s", flush=True)
     return row
 
@@ -124,7 +117,7 @@ def epoch_table(epochs: Sequence[EpochRow]) -> str:
     columns = {
         "day": [str(e.day) for e in epochs],
         "epoch": [e.epoch for e in epochs],
-        "committed (UTC)": [datetime.fromtimestamp((e.epoch >> 16) / 1000, UTC).strftime("%H:%M:%S") for e in epochs],
+        "committed (UTC)": [facts.moment(e.epoch).strftime("%H:%M:%S") for e in epochs],
         "rows in": [e.rows_in for e in epochs],
         "view changes out": [e.rows_out for e in epochs],
         "DAG run, s": [round(e.seconds, 1) for e in epochs],

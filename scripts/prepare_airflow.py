@@ -1,6 +1,6 @@
 """Put into Airflow's database what the DAGs need: the connection `spark_default`.
 
-Nothing that exists is changed: whoever points `spark_default` to a cluster keeps it so.
+Nothing that exists is changed: a `spark_default` that points to a cluster stays so.
 """
 
 import sys

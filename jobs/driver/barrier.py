@@ -199,7 +199,7 @@ class _Superseding:
             catalog=None if catalog == version.catalog else catalog,
             mutation=_mutation(version.catalog, catalog, rescaled=held.mutation.kind is MutationKind.UPDATE),
             run=held.run,
-            skipped=tuple(dict.fromkeys((*held.skipped, *_told(change), *_rejected(replayed)))),
+            skipped=tuple(dict.fromkeys((*held.skipped, *_change_notes(change), *_rejected(replayed)))),
             unread=_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=entries,
         )
@@ -231,19 +231,19 @@ class _Superseding:
         return self.version.catalog if self.held.catalog is None else self.held.catalog
 
     def _dropped_before(self, catalog: Catalog) -> tuple[str, ...]:
-        """What the barrier that is superseded had dropped itself, beside what the log drops: it stays dropped."""
+        """Relations that the superseded barrier dropped by itself, not by the log: they stay dropped."""
         held = self.held
         logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
         gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
         return tuple(r.name for r in reversed(catalog.live()) if r.name in gone)  # readers first
 
     def _paused_before(self, catalog: Catalog) -> tuple[str, ...]:
-        """What the barrier that is superseded had paused: it stays paused, where it is still there. None of it is new: ids hold."""
+        """Views that the superseded barrier paused, if they still exist. They are older than this barrier, so matching by id is safe."""
         paused = {r.id for r in self._held_catalog.live() if r.paused == self.held.epoch}
         return tuple(r.name for r in catalog.live() if r.id in paused)
 
     def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
-        """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids behind it."""
+        """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids after it."""
         now = {r.name: r for r in catalog.live() if r.kind == "source"}
         then = [r for r in self._held_catalog.live() if r.kind == "source"]
         return [(r, now[r.name]) for r in then if r.name in now and _statement_of(r) == _statement_of(now[r.name])]
@@ -320,7 +320,7 @@ class _Pinning:
             catalog=None if catalog == version.catalog else catalog,
             mutation=_mutation(version.catalog, catalog, rescaled=self.mapping_before is not None),
             run=self.run,
-            skipped=(*_told(change), *_rejected(replayed)),
+            skipped=(*_change_notes(change), *_rejected(replayed)),
             unread=_documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=change.skip_entries,
         )
@@ -373,11 +373,11 @@ def _mutation(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:
     return Mutation(MutationKind.UPDATE if rescaled else MutationKind.NOTHING)
 
 
-def _told(change: Change) -> tuple[str, ...]:
+def _change_notes(change: Change) -> tuple[str, ...]:
     parts = {"skipped file": change.skip_files, "re-pinned file": change.repin_files, "dropped": change.drop, "paused": change.pause}
-    told = tuple(f"{what} {name}" for what, names in parts.items() for name in names)
+    notes = tuple(f"{what} {name}" for what, names in parts.items() for name in names)
     log = ("took the log as it is now",) if change.take_log else ()
-    return (*told, *(f"skipped log entry {position}" for position in change.skip_entries), *log)
+    return (*notes, *(f"skipped log entry {position}" for position in change.skip_entries), *log)
 
 
 def _rejected(replayed: Replayed) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def advance(
     in_flight: int = DEPTH,
     units: int | None = None,
 ) -> list[EpochSummary]:
-    """Finish the open barrier, whoever's it is, then take in what waits, as a train of epochs, until nothing does.
+    """Finish the open barrier, whichever driver injected it, then take in what waits, as a train of epochs, until nothing does.
 
     Args:
         interval: take in this data interval's files only; a run has done its work when they are all committed.

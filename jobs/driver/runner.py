@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class NeedsSparkError(InputError):
-    """An epoch takes in files that only Spark reads, and the session was told to run without Spark."""
+    """An epoch takes in files that only Spark reads, and the session is one without Spark."""
 
     def __init__(self, sources: tuple[str, ...]) -> None:
         super().__init__(sources)

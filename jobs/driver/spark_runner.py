@@ -44,7 +44,7 @@ class SparkRunner:
     def __init__(self, spark: SparkSession, policy: FlushPolicy | None = None) -> None:
         """
         Args:
-            spark: a classic session; the runner uses one of its own beside it.
+            spark: a classic session; the runner uses another one of the same application.
         """
         self.spark, self.policy = spark, policy or FlushPolicy()
 

@@ -1,15 +1,15 @@
-"""Epochs, one after another, each with its checkpoint behind it: the one way in which epochs run. A train of one is an epoch.
+"""Epochs, one after another, each followed by its checkpoint: the one way in which epochs run. A train of one is an epoch.
 
 An epoch's levels run; then its flush, its manifest and its commit (its *checkpoint*) run in a thread, in the order of epochs, while the
 next epoch's levels run already. That one reads the train's base version, and what the epochs in flight have sealed, which the driver or
 Spark holds as cells (jobs.driver.held). At most `depth` epochs are in flight; beyond, the train waits.
 
 Nothing of this is visible in the store, whose protocol stays that of single epochs: the barrier of an epoch that follows one in flight is a
-draft, put in force when that one is committed, and sealed after that. So whoever dies, or loses, leaves a store at a committed epoch
+draft, put in force when that one is committed, and sealed after that. So a driver that dies, or loses, leaves a store at a committed epoch
 with at most one open barrier; what came after it in the train was never there.
 
 The open barrier of the first epoch keeps its base from vacuum. From the second epoch on the train pins its base version. It moves on when
-`keep` epochs behind that version are committed: until then these are still read from memory, and their SSTs not at all.
+`keep` epochs after that version are committed: until then these are still read from memory, and their SSTs not at all.
 """
 
 import logging
@@ -118,7 +118,7 @@ class Train:
         self.done: list[EpochSummary] = []
         self._committer_meta = meta.for_another_thread()  # the committing thread's own
         self._committing = ThreadPoolExecutor(1, "checkpoint")
-        self._broken = False  # a checkpoint failed: those behind it have no base
+        self._broken = False  # a checkpoint failed: those after it have no base
         self._base_version: _BaseVersion | None = None  # None: the train has not begun
         self._taken_in: Intake | None = None  # by the last `next_barrier`
         self._in_flight: deque[_InFlight] = deque()

@@ -5,7 +5,7 @@ struct whose tag is its class name) and its *executor*. The node answers every q
 that none of them knows one operator from another. `registry.py` lists the nodes; mypy holds each of them to `OperatorNode`.
 
 In a node columns are indices into the input chunk, of a join into the left columns followed by the right ones; `types` are the types of the
-output's columns. State tables have id 0; the planner numbers them and keeps the numbers beside the node (jobs.plan.fragments).
+output's columns. State tables have id 0; the planner numbers them and keeps the numbers next to the node (jobs.plan.fragments).
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The relation's own column at this place; behind its last one, the input's column at this place."""
+    """The relation's own column at this place; after its last one, the input's column at this place."""
 
     column: int
 

@@ -1,4 +1,4 @@
-"""The operators there are. A new one is a file of this room and a line in each of the two lists; whoever matches over `Node` and forgets it
+"""The operators there are. A new one is a file of this room and a line in each of the two lists; a match over `Node` that forgets it
 fails in mypy."""
 
 from jobs.executors.filter import Filter

@@ -1,6 +1,6 @@
 """TopN: the rows offset .. offset + limit of the input in an order, ties broken by the stream key. A singleton.
 
-State: all rows of the input under `order | stream key`, so that the top lies first and the rows that move up are found behind it.
+State: all rows of the input under `order | stream key`, so that the top lies first and the rows that move up follow it.
 """
 
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from statestore.meta.store import MetaStore
 
 SMALL_VIEW_ROWS = 100_000
-"""Up to so many rows a view is looked at whole: one scan is cheaper than telling what changed."""
+"""Up to so many rows a view is looked at whole: one scan is cheaper than finding what changed."""
 
 _NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "severity"})
 

@@ -1,7 +1,7 @@
 """The page that lists what the quality gate found: `index.html` of a pipeline's Data Docs, with a link to each result's own page.
 
 Great Expectations' own index is made by scripts that the browser loads from elsewhere, and stays empty where there is no way out. This one
-is one file that needs nothing. What it shows is kept beside it, a JSON line a result.
+is one file that needs nothing. What it shows is kept in the same folder, a JSON line a result.
 """
 
 import html

@@ -1,7 +1,7 @@
 """Boolean logic and choices. What Spark would not evaluate is not evaluated here either, where that could raise.
 
 DuckDB's CASE and COALESCE evaluate a branch only on the rows that reach it. Its AND and OR evaluate both sides on all rows, so
-a right side that may raise is put behind a CASE.
+a right side that may raise is put into a CASE.
 """
 
 from collections.abc import Sequence

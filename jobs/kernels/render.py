@@ -51,8 +51,8 @@ def render(expr: Expr) -> str:
 def _render_call(call: Call, rule: Rule) -> str:
     """The node over its arguments, each evaluated once, in Spark's order, and only on the rows on which Spark would evaluate it.
 
-    Of a strict node an argument that may raise stands behind a test of those before it, since Spark stops at the first NULL. Other nodes
-    guard what they do not always evaluate themselves; only what they do evaluate is named here.
+    Of a strict node an argument that may raise is evaluated only after a test of those before it, since Spark stops at the first NULL.
+    Other nodes guard what they do not always evaluate themselves; only what they do evaluate is named here.
     """
     texts = [render(a) for a in call.args]
     names = [text if len(text) <= _SHORT or isinstance(a, Literal) else _name_of(text) for a, text in zip(call.args, texts, strict=True)]

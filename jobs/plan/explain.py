@@ -1,7 +1,7 @@
 """EXPLAIN: a view's fragments, levels, exchanges and state tables as text that equal plans print equally.
 
 In every line `c{i}` is column i of what the operator reads (of a join: left columns, then right ones); where a column enters a fragment its
-name stands behind it, if it still is a relation's column.
+name follows it, if it still is a relation's column.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Every stream has a *stream key* (columns that identify a row) and a *distribution* (columns whose vnode decides the unit; a subset of
 the key). An operator that needs rows of one key on one unit is content when the distribution is a subset of that key; otherwise an
-exchange starts a new fragment. Columns that no query asked for but a key needs are carried along hidden, behind the visible ones.
+exchange starts a new fragment. Columns that no query asked for but a key needs are carried along hidden, after the visible ones.
 """
 
 from collections import Counter

@@ -86,7 +86,7 @@ class UnknownPipelineError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RunSchedule:
     """When runs start. `start` and `end` bound the first and the last interval's start."""
 
     cron: str
@@ -136,7 +136,7 @@ class Pipeline:
     description: str = ""
     data: str | None = None
     time_zone: str = "UTC"
-    schedule: Schedule | None = None
+    schedule: RunSchedule | None = None
     epoch: EpochSettings = EpochSettings()
     spark: Mapping[str, str] = field(default_factory=dict)
     upkeep: UpkeepSettings = UpkeepSettings()
@@ -223,8 +223,8 @@ def _pipeline_of(document: dict[str, Any], folder: Path) -> Pipeline:
     return pipeline
 
 
-def _schedule_of(table: "_Table", zone: ZoneInfo) -> Schedule:
-    schedule = Schedule(
+def _schedule_of(table: "_Table", zone: ZoneInfo) -> RunSchedule:
+    schedule = RunSchedule(
         cron=table.take("cron", _cron),
         start=_moment(table.take("start", _day), zone),
         end=_moment(end, zone) if (end := table.take("end", _day, None)) is not None else None,

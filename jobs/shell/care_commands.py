@@ -1,4 +1,4 @@
-"""`tussock compact`, `vacuum`, `scrub` and `pin`: a store is kept small and whole, and old epochs readable for who asks."""
+"""`tussock compact`, `vacuum`, `scrub` and `pin`: a store is kept small and whole, and pinned epochs readable."""
 
 import argparse
 import sys

@@ -202,7 +202,7 @@ def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, s
 
 
 def _matcher(parts: list[str]) -> Callable[[str], bool]:
-    """Tells whether a relative name matches the glob: wildcards stay within a name, `**` spans directories."""
+    """Whether a relative name matches the glob: wildcards stay within a name, `**` spans directories."""
     pattern = ""
     for i, part in enumerate(parts):
         last = i == len(parts) - 1

@@ -8,7 +8,7 @@ its file is known and the same in every attempt; the task's Python side numbers 
     failure binary   an error that stops the epoch (jobs.wire.failure); a retry would meet it again, so the task does not fail
 
 Texts are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
-knows the record's place and text. All declared columns are parsed, whoever asks for them: whether a record is bad never depends on
+knows the record's place and text. All declared columns are always parsed: whether a record is bad never depends on
 which views exist.
 """
 

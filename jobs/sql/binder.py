@@ -23,7 +23,7 @@ _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 class Binder:
     """Binds statements against a catalog's relations.
 
-    Making one costs about 0.1 s (an isolated Spark session); keep it, and tell it of changes by `set_relations`. Not for several threads at
+    Making one costs about 0.1 s (an isolated Spark session); keep it, and give it changes by `set_relations`. Not for several threads at
     once.
     """
 
@@ -172,7 +172,7 @@ def _fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaOb
 
 
 def _offset_of(source: SourceText, offset: int, name: str) -> int:
-    """Where a name occurs first at or behind `offset`; `offset` where it does not."""
+    """Where a name occurs first at or after `offset`; `offset` where it does not."""
     fitting = (t.start for t in tokens_of(source) if t.start >= offset and t.value().lower() == name.lower())
     return next(fitting, offset)
 

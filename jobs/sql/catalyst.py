@@ -72,7 +72,7 @@ class Bound:
     ids: tuple[int, ...]
 
     def scope(self, shift: int = 0) -> dict[int, Expr]:
-        """What each expression id means to whoever reads this plan's output (behind `shift` other columns)."""
+        """What each expression id means to a reader of this plan's output (after `shift` other columns)."""
         return {i: Column(shift + k, f.type) for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))}
 
 

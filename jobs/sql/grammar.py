@@ -32,7 +32,7 @@ class Cursor:
 
     @property
     def offset(self) -> int:
-        """Where the next token begins; behind the last one, the end of the text."""
+        """Where the next token begins; after the last one, the end of the text."""
         return self.tokens[self.at].start if self.at < len(self.tokens) else len(self.source.text)
 
     def accept(self, *words: str) -> bool:
@@ -112,7 +112,7 @@ class ViewHeader:
 
 
 def read_source(cursor: Cursor) -> SourceHeader:
-    """Behind CREATE SOURCE."""
+    """After CREATE SOURCE."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the source")
     columns = None
@@ -155,7 +155,7 @@ def _options(cursor: Cursor) -> dict[str, str]:
 
 
 def read_view(cursor: Cursor) -> ViewHeader:
-    """Behind CREATE MATERIALIZED VIEW."""
+    """After CREATE MATERIALIZED VIEW."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the view")
     if cursor.offset < len(cursor.source.text) and cursor.tokens[cursor.at].text == "(":
@@ -165,7 +165,7 @@ def read_view(cursor: Cursor) -> ViewHeader:
 
 
 def read_drop(cursor: Cursor) -> Drop:
-    """Behind DROP."""
+    """After DROP."""
     if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
         kind = "view"
     elif cursor.accept("TABLE"):
@@ -182,7 +182,7 @@ def read_drop(cursor: Cursor) -> Drop:
 
 
 def read_show(cursor: Cursor) -> Show:
-    """Behind SHOW."""
+    """After SHOW."""
     for what in ("SOURCES", "TABLES", "VIEWS", "RELATIONS"):
         if cursor.accept(what) or (what == "VIEWS" and cursor.accept("MATERIALIZED", "VIEWS")):
             cursor.end()
@@ -200,7 +200,7 @@ def read_show(cursor: Cursor) -> Show:
 
 
 def read_describe(cursor: Cursor) -> Show:
-    """Behind DESCRIBE."""
+    """After DESCRIBE."""
     return _show_one(cursor, "columns")
 
 

@@ -48,7 +48,7 @@ class Drop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Insert(msgspec.Struct, frozen=True, tag=True):
-    """Rows to insert or overwrite, kept as one Arrow IPC object beside the log; columns are the table's, in order."""
+    """Rows to insert or overwrite, kept as one Arrow IPC object outside the log; columns are the table's, in order."""
 
     table: str
     rows: int

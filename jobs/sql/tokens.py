@@ -67,7 +67,7 @@ def tokens_of(source: SourceText) -> list[Token]:
 
 
 def _comment_end(source: SourceText, start: int) -> int:
-    """The offset behind the bracketed comment that begins at `start`; comments nest."""
+    """The offset after the bracketed comment that begins at `start`; comments nest."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(source.text, start):
         depth += 1 if edge[0] == "/*" else -1

@@ -19,7 +19,7 @@ from statestore.objectstore.base import ObjectStore
 
 
 def flush_function(task: "Callable[[], EpochTask]") -> CellFunction:
-    """What a task behind the flush exchange runs; cells of other kinds pass."""
+    """What a task of the flush exchange runs; cells of other kinds pass."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = task()

@@ -1,7 +1,7 @@
 """Compaction of a store: rounds of tasks, merged in this process or by Spark in parallel.
 
 A round: look at the newest version, take what is due by opening tasks, merge them piece by piece, commit each. Any number of compactors may
-be at it, beside running epochs, readers and vacuum: the version log decides who takes what, and a loser picks again. A task that fails is
+run at once, while epochs, readers and vacuum run: the version log decides which takes what, and a loser picks again. A task that fails is
 closed; one whose compactor was killed is closed by others when its lease is over, and until then its SSTs stay as they are. While merges
 get on, the round renews its leases.
 """

@@ -1,7 +1,7 @@
 """Retention and vacuum of a store.
 
 First the floor rises to what retention keeps, pins whose lease is over go, and compaction tasks whose compactor is gone are closed; then
-what nobody can read or commit any more is removed. Safe beside epochs, compactions, readers and other vacuums, and to stop anywhere.
+what nobody can read or commit any more is removed. Safe while epochs, compactions, readers and other vacuums run, and to stop anywhere.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def show_cleaning(done: Cleaning, *, names: bool) -> str:
     lines += [f"{found.size:>12,}  {found.name}  left by a killed process" for found in done.temporary] if names else []
     if done.closed_tasks:
         lines.append(f"closed compaction tasks {', '.join(map(str, done.closed_tasks))}: their leases were over")
-    lines += [f"left alone: {name}, which is not named as an object of the store is" for name in report.unknown]
+    lines += [f"left alone: {name}, whose name is none that this store gives" for name in report.unknown]
     count, size = len(report.garbage) + len(done.temporary), report.garbage_bytes + sum(found.size for found in done.temporary)
     pending = f", {report.pending_objects:,} of them not committed yet" if report.pending_objects else ""
     lines.append(f"{'removed' if report.removed else 'could remove'} {count:,} objects, {size:,} bytes")

@@ -88,10 +88,10 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What one level does with a cell: read it, let it pass to the levels behind, or neither. The one place that says so."""
+    """What one level does with a cell: read it, let it pass to later levels, or neither. The one place that says so."""
 
     read: frozenset[Address]  # what fragments of this level read: exchanges, leaves, MemTables in flight
-    later: frozenset[Address]  # exchanges from a level before to one behind
+    later: frozenset[Address]  # exchanges from an earlier level to a later one
     gathers: bool  # the last level, whose units flush: sealed MemTables end here
 
     @classmethod
@@ -115,7 +115,7 @@ class Route:
         return address in self.read
 
     def passes(self, address: Address) -> bool:
-        """Whether the cell goes on, unread, to the level behind this one, or out of the last one."""
+        """Whether the cell goes on, unread, to the next level, or out of the last one."""
         match address.fragment:
             case Mail.REPORT | Mail.SST:
                 return True

@@ -41,7 +41,7 @@ class EpochTask:
 
     @property
     def data_prefix(self) -> str:
-        """Where this epoch's objects go: named after the epoch, so that vacuum can tell whose they are."""
+        """Where this epoch's objects go: named after the epoch, so that vacuum knows whose they are."""
         return f"data/{self.epoch:016x}"
 
 

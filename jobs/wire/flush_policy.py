@@ -5,9 +5,9 @@ Sealed MemTables become at most ceil(bytes / target) + 1 SSTs an epoch. Three ca
     DRIVER    cells carry them to the driver: one exchange less. Where little is sealed.
     UNIT      the unit that sealed them, side by side with the others: nothing travels. Where an SST a unit is within the bound above, and
               what a unit of a small epoch seals beyond its share of the driver's memory.
-    EXCHANGE  a few tasks of their own, behind one more exchange: where many units sealed too little for an SST each.
+    EXCHANGE  a few tasks of their own, after one more exchange: where many units sealed too little for an SST each.
 
-Whoever it is, whole SSTs of the target size are cut off and uploaded where they were sealed. The driver decides `Expected` when it
+In each case whole SSTs of the target size are cut off and uploaded where they were sealed. The driver decides `Expected` when it
 plans the epoch; units decide with `choose` what they do, since only they know what they sealed.
 """
 
@@ -37,7 +37,7 @@ class FlushPolicy:
     Args:
         target_bytes: of an SST.
         driver_bytes: of sealed MemTables that the driver takes from all units of an epoch together.
-        task_bytes: that one task behind the exchange merges: few tasks make few SSTs.
+        task_bytes: that one task after the exchange merges: few tasks make few SSTs.
         little_file_bytes, little_rows: of files, of inserted rows: an epoch that takes in no more is likely to seal little.
     """
 
@@ -72,5 +72,5 @@ class FlushPolicy:
         return sealed // self.target_bytes * self.target_bytes
 
     def exchange_tasks(self, sealed: int) -> int:
-        """How many tasks merge behind the exchange."""
+        """How many tasks merge after the exchange."""
         return -(-sealed // self.task_bytes)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 PARALLEL_REQUESTS = 16  # of one process; the connection pool has as many, so that none is opened and thrown away
-CONNECT_TIMEOUT_S = 2  # an endpoint that does not answer at all is told after ATTEMPTS of these and the backoff, some 10 s
+CONNECT_TIMEOUT_S = 2  # an endpoint that does not answer at all is reported after ATTEMPTS of these and the backoff, some 10 s
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
 ATTEMPTS = 4  # of each request, with botocore's exponential backoff between them
 SETTLE_BACKOFF_S = 0.05  # doubles; between the attempts to find out what became of a conditional PUT
