@@ -38,6 +38,7 @@ from jobs.settings.process import clock_ms, open_meta, store_address
 from jobs.shell.show import explain, show
 from jobs.sources.describe import described, placed
 from jobs.sources.listing import Interval
+from jobs.sources.text import require_insert_text
 from jobs.sql.logical import Place
 from jobs.sql.script import split_script
 from jobs.sql.source_text import SourceText
@@ -271,6 +272,7 @@ class Session:
                 return self._append(catalog, text, bound)
 
     def _insert(self, table: str, rows: pa.Table) -> Insert:
+        require_insert_text(table, rows)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)

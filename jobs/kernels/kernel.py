@@ -33,6 +33,7 @@ _NOT_A_ROWS_FAULT = (
     duckdb.CatalogException,
     duckdb.OutOfMemoryException,
     duckdb.InternalException,
+    duckdb.FatalException,
 )
 
 
@@ -41,10 +42,14 @@ class Kernel:
 
     def __init__(self, memory_limit: str = DEFAULT_MEMORY, temp_directory: str | None = None) -> None:
         """`memory_limit` as DuckDB reads it; beyond it, sorts, joins and aggregates spill to `temp_directory` (None: they fail instead)."""
-        self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": memory_limit})
+        self._memory_limit, self._temp_directory = memory_limit, temp_directory
+        self._connect()
+
+    def _connect(self) -> None:
+        self._connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": self._memory_limit})
         for setting in (
             "SET TimeZone = 'UTC'",
-            f"SET temp_directory = '{(temp_directory or '').replace(chr(39), chr(39) * 2)}'",
+            f"SET temp_directory = '{(self._temp_directory or '').replace(chr(39), chr(39) * 2)}'",
             "SET disabled_optimizers = 'expression_rewriter'",  # it makes c0 * 2 > 2 into c0 > 1, which loses the overflow
             "SET python_enable_replacements = false",  # a table is what is passed in, never a variable of the caller
             "SET autoinstall_known_extensions = false",
@@ -124,6 +129,16 @@ class Kernel:
             raise self._row_error(rows, exprs, places, err) from err
 
     def _run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
+        """Run a query. DuckDB ends its whole instance at an error of its own making: another one takes its place, for the next query."""
+        try:
+            return self._run_once(sql, tables)
+        except (duckdb.FatalException, duckdb.InternalException):
+            self._connection.close()
+            self._connect()
+            self._register_functions()
+            raise
+
+    def _run_once(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
         for name, table in tables.items():
             self._connection.register(name, table)
         try:

@@ -147,6 +147,20 @@ class BadTextError(InputError):
         )
 
 
+class BadInsertTextError(InputError):
+    """A string of an INSERT whose bytes are not UTF-8. `row` counts from 1 among the rows of the statement."""
+
+    def __init__(self, table: str, row: int, column: str, found: str) -> None:
+        super().__init__(table, row, column, found)
+        self.table, self.row, self.column, self.found = table, row, column, found
+
+    def __str__(self) -> str:
+        return (
+            f"INSERT INTO {self.table}, row {self.row}, column {self.column!r}: the bytes {self.found} are not UTF-8, and a string has to "
+            "be. Nothing was logged. Correct the text, or declare the column as binary."
+        )
+
+
 class UnsupportedFormatError(InputError):
     """A format that no reader takes."""
 

@@ -13,6 +13,7 @@ proleptic Gregorian calendar: year, month and day stay, the number of days since
 The differences by zone are Spark's own table, out of its jar: java.util.TimeZone's history is not to be had without a JVM.
 """
 
+import os
 import re
 import zipfile
 from collections.abc import Callable, Mapping
@@ -45,13 +46,10 @@ Longs = npt.NDArray[np.int64]
 class MissingCalendarError(TussockError):
     """Spark's table of calendar differences is not on this machine."""
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
-        self.folder = folder
-
     def __str__(self) -> str:
         return (
-            f"a file in Spark's legacy calendar needs {_TABLE}, expected in the spark-sql-api jar in {self.folder}; it is not there. "
+            f"a file in Spark's legacy calendar needs {_TABLE}, which is in Spark's spark-sql-api jar: that is neither in "
+            "SPARK_HOME/jars nor beside the pyspark package of this machine. "
             "Install the pyspark of requirements.lock for the workers' Python."
         )
 
@@ -143,11 +141,17 @@ class _Zone(msgspec.Struct):
 
 @lru_cache(maxsize=1)
 def _tables() -> dict[str, tuple[Longs, Longs]]:
-    found = find_spec("pyspark")
-    folder = Path((found and found.origin) or "").parent / "jars"
-    for jar in sorted(folder.glob("spark-sql-api_*.jar")):
+    for jar in _jars():
         with zipfile.ZipFile(jar) as files:
             if _TABLE in files.namelist():
                 zones = msgspec.json.decode(files.read(_TABLE), type=list[_Zone])
                 return {z.tz: (np.array(z.switches, np.int64) * _MICROS, np.array(z.diffs, np.int64) * _MICROS) for z in zones}
-    raise MissingCalendarError(str(folder))
+    raise MissingCalendarError()
+
+
+def _jars() -> list[Path]:
+    """Spark's, at SPARK_HOME or beside its Python package, which workers find in an archive some folders below."""
+    found = find_spec("pyspark")
+    above = Path((found and found.origin) or "").parents
+    homes = [*([Path(home)] if (home := os.environ.get("SPARK_HOME")) else []), *above]
+    return [jar for home in homes for jar in sorted(home.glob("jars/spark-sql-api_*.jar"))]

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from jobs.sources.errors import BadTextError
+from jobs.sources.errors import BadInsertTextError, BadTextError
 
 _SHOWN_BYTES = 60
 
@@ -36,6 +36,13 @@ def require_text(path: str, name: str, column: pa.ChunkedArray, first_record: in
     """Raises BadTextError for a string of the column `name` that is not UTF-8. `first_record`: of the column's first row, from 1."""
     if (row := first_bad_text(column)) is not None:
         raise BadTextError(path, first_record + row, name, shown_bytes(column[row]))
+
+
+def require_insert_text(table: str, rows: pa.Table) -> None:
+    """Raises BadInsertTextError for a string of an INSERT that is not UTF-8."""
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if pa.types.is_string(column.type) and (row := first_bad_text(column)) is not None:
+            raise BadInsertTextError(table, row + 1, name, shown_bytes(column[row]))
 
 
 def shown_bytes(text: pa.Scalar) -> str:

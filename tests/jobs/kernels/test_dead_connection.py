@@ -1,0 +1,19 @@
+"""DuckDB ends its instance at bytes that are no UTF-8; the kernel goes on with another."""
+
+import pyarrow as pa
+import pytest
+
+from jobs.kernels.errors import KernelError, RowError
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import Call, Column
+
+
+def test_a_kernel_whose_connection_died_computes_the_next_query() -> None:
+    kernel = Kernel()
+    upper = Call("Upper", "string", (Column(0, "string"),))
+    bad = pa.table({"c0": pa.array([b"ok", b"\xff\xfe"]).view(pa.string())})
+    with pytest.raises((KernelError, RowError)):
+        kernel.project(bad, (upper,), ("string",))
+    good = pa.table({"c0": pa.array(["a", "ß"])})
+    assert kernel.project(good, (upper,), ("string",))["c0"].to_pylist() == ["A", "SS"]
+    assert kernel.query("SELECT 1 AS x")["x"].to_pylist() == [1]

@@ -1,0 +1,84 @@
+"""Bytes that are no UTF-8, in each way in: the file and the row are named, the store is unharmed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.session import Session
+from jobs.sources.errors import BadInsertTextError, BadRowError, BadTextError
+from jobs.sources.text import first_bad_text
+
+
+def _bad(*texts: bytes) -> pa.Array:
+    return pa.array(texts, pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize("at", [0, 1, 700, 999])
+def test_the_first_row_that_is_no_text_is_found(at: int) -> None:
+    rows = [b"good" if i < at else b"a\xff" for i in range(1000)]
+    chunks = pa.chunked_array([_bad(*rows[:600]), _bad(*rows[600:])])
+    assert first_bad_text(chunks) == at
+    assert first_bad_text(pa.chunked_array([_bad(b"\xc3\xa9", b"")])) is None
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        _bad(b"ok", b"\xff\xfe", b"x"),
+        pa.array([b"ok", b"\xff\xfe", b"x"]),
+        pa.array([b"ok", b"\xff\xfe", b"x"], pa.large_binary()),
+        pa.array([b"ok", b"\xff\xfe", b"x"]).dictionary_encode(),
+    ],
+    ids=["string", "binary", "large", "dictionary"],
+)
+@pytest.mark.spark
+def test_a_parquet_string_that_is_no_text_is_named(spark: SparkSession, tmp_path: Path, column: pa.Array) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"s": column}), tmp_path / "in" / "bad.parquet")
+    with Session(str(tmp_path / "store"), spark) as session:
+        session.execute(f"CREATE SOURCE x (s string) USING parquet OPTIONS (path '{tmp_path}/in')")
+        session.execute("CREATE MATERIALIZED VIEW v AS SELECT upper(s) AS u FROM x")
+        with pytest.raises(BadTextError, match=r"bad\.parquet, row 2, column 's': the bytes b'\\xff\\xfe'") as raised:
+            session.flush()
+    assert raised.value.record == 2
+
+
+def _orc(spark: SparkSession, folder: Path) -> None:
+    spark.sql("SELECT CAST(X'FFFE' AS string) AS s").coalesce(1).write.orc(str(folder))
+
+
+def _json(spark: SparkSession, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "a.json").write_bytes(json.dumps({"s": "é"}).encode() + b'\n{"s": "\xff\xfe"}\n')
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("format", "write"), [("orc", _orc), ("json", _json)])
+def test_what_sparks_reader_gives_is_judged_too(
+    spark: SparkSession, tmp_path: Path, format: str, write: Callable[[SparkSession, Path], None]
+) -> None:
+    write(spark, tmp_path / "in")
+    theirs = spark.read.schema("s string").format(format).load(str(tmp_path / "in")).count()
+    assert theirs == (1 if format == "orc" else 2)
+    with Session(str(tmp_path / "store"), spark) as session:
+        session.execute(f"CREATE SOURCE x (s string) USING {format} OPTIONS (path '{tmp_path}/in')")
+        session.execute("CREATE MATERIALIZED VIEW v AS SELECT s FROM x")
+        with pytest.raises((BadTextError, BadRowError)) as raised:
+            session.flush()
+    assert raised.value.record == theirs
+
+
+@pytest.mark.spark
+def test_an_insert_of_what_is_no_text_is_refused_before_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    with Session(str(tmp_path / "store"), spark) as session:
+        session.execute("CREATE TABLE t (k int, s string, PRIMARY KEY (k))")
+        before = session.meta.log_end()
+        for statement in ("INSERT INTO t VALUES (1, 'é'), (2, CAST(X'FF' AS string))", "INSERT INTO t SELECT 2, CAST(X'FF' AS string)"):
+            with pytest.raises(BadInsertTextError, match=r"INSERT INTO t, row \d, column 's': the bytes b'\\xff'"):
+                session.execute(statement)
+        assert session.meta.log_end() == before
