@@ -28,6 +28,7 @@ from jobs.driver.levels import in_order, run_levels, with_names
 from jobs.driver.runner import LevelRunner
 from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, step_seconds, summary_of
 from jobs.settings.logs import working_on
+from jobs.settings.pipeline import EpochSettings
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
 from statestore.hummock.errors import MissingSstError
@@ -44,7 +45,7 @@ from statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 
-DEPTH = 3  # epochs whose checkpoint may be under way at once
+DEPTH = EpochSettings().in_flight  # epochs whose checkpoint may be under way at once
 KEEP = 2  # committed epochs that stay in memory before the train moves on to a newer version
 
 

@@ -14,6 +14,8 @@ plans the epoch; units decide with `choose` what they do, since only they know w
 from dataclasses import dataclass
 from enum import Enum
 
+from statestore.hummock.ingest import DEFAULT_TARGET_BYTES
+
 
 class Expected(Enum):
     """How much an epoch is likely to seal, by what it takes in."""
@@ -41,7 +43,7 @@ class FlushPolicy:
         little_file_bytes, little_rows: of files, of inserted rows: an epoch that takes in no more is likely to seal little.
     """
 
-    target_bytes: int = 64 << 20
+    target_bytes: int = DEFAULT_TARGET_BYTES
     driver_bytes: int = 64 << 20
     task_bytes: int = 512 << 20
     little_file_bytes: int = 8 << 20

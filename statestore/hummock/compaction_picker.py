@@ -23,6 +23,7 @@ from itertools import groupby
 
 import msgspec
 
+from statestore.hummock.ingest import DEFAULT_TARGET_BYTES
 from statestore.meta.compaction import CompactionPlan
 from statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, merge_objection, order_objection, touches
 from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
@@ -41,7 +42,7 @@ class CompactionOptions:
     merge_ratio: int = 4  # runs of L0 go to the base when it holds at most so many times their bytes in their range
     small_bytes: int = 1 << 20  # below this, what L0 holds twice is no reason to act
     dead_share: float = 0.25  # of an SST, in bytes that nobody needs any more, from which on it is written anew
-    target_bytes: int = 64 << 20  # of an SST
+    target_bytes: int = DEFAULT_TARGET_BYTES  # of an SST
 
 
 @dataclass(frozen=True, slots=True)
