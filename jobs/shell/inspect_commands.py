@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from jobs.driver.barrier import Change, abandon
+from jobs.driver.detour import Detour
+from jobs.driver.supersede import abandon
 from jobs.shell import facts
 from jobs.shell.command import Command, chosen_meta
 from jobs.shell.text_table import aligned, text_table
@@ -133,7 +134,7 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
 
 def _barrier_abandon(chosen: argparse.Namespace) -> None:
     skip, repin = (tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file))
-    change = Change(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)
+    change = Detour(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)
     barrier = abandon(chosen_meta(chosen), change)
     print(f"barrier {barrier.epoch} (attempt {barrier.attempt}) is in force: {', '.join(barrier.skipped)}. Run the epoch again.")
 

@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
-from jobs.driver.barrier import Change, abandon
+from jobs.driver.detour import Detour
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
+from jobs.driver.supersede import abandon
 from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.plan.definition import RelationExistsError, RelationInUseError, UnknownRelationError
 from jobs.session import Session
@@ -234,7 +235,7 @@ def test_a_bad_file_stops_the_epoch_by_name_and_the_documented_command_goes_on_w
     assert [part for part in says if part not in str(caught.value)] == [], str(caught.value)
     assert session.meta.latest() == version, "nothing was committed"
     (bad,) = data.glob("2.*")
-    abandon(session.meta, Change(skip_files=(str(bad),)))
+    abandon(session.meta, Detour(skip_files=(str(bad),)))
     works(session)
     (row,) = session.query("SELECT n, s FROM total").to_pylist()
     assert row == ({"n": 2, "s": 4.0} if file_format == "csv" else {"n": 3, "s": 7.5})
@@ -286,7 +287,7 @@ def test_a_source_whose_path_is_missing_can_be_dropped(session: Session, tmp_pat
 
 def test_a_source_whose_path_is_missing_can_be_dropped_by_abandoning(session: Session, tmp_path: Path) -> None:
     _whose_files_went(session, tmp_path / "in")
-    abandon(session.meta, Change(drop=("sales",)))
+    abandon(session.meta, Detour(drop=("sales",)))
     works(session)
 
 
@@ -373,7 +374,7 @@ def test_a_row_whose_expression_raises_stops_the_epoch_by_view_and_expression(se
         session.flush()
     assert "'ratio'" in str(caught.value)
     assert session.meta.latest() == version
-    abandon(session.meta, Change(drop=("ratio",)))
+    abandon(session.meta, Detour(drop=("ratio",)))
     works(session)
 
 

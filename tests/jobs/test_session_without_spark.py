@@ -13,8 +13,10 @@ import pytest
 from jobs.catalog.insert import UnfitRowsError
 from jobs.catalog.read import NotThereYetError, PausedViewWarning, UnknownColumnError
 from jobs.catalog.reader import NoStoredRowsError
-from jobs.driver.barrier import Change, abandon, inject
+from jobs.driver.barrier import inject
+from jobs.driver.detour import Detour
 from jobs.driver.runner import NeedsSparkError
+from jobs.driver.supersede import abandon
 from jobs.plan.definition import UnknownRelationError
 from jobs.session import Session
 from jobs.sql.key_columns import NullKeyError
@@ -180,7 +182,7 @@ def test_a_paused_view_is_read_with_a_warning(session: Session) -> None:
     session.flush()
     session.insert("orders", orders((2, 7, 1.0)))
     assert inject(session.meta) is not None
-    abandon(session.meta, Change(pause=("by_shop",)))
+    abandon(session.meta, Detour(pause=("by_shop",)))
     session.flush()
     with pytest.warns(PausedViewWarning, match="'by_shop' is paused"):
         assert session.read("by_shop", ["n"]).to_pylist() == [{"n": 1}]
@@ -199,7 +201,7 @@ def test_a_source_has_no_rows_and_files_that_only_spark_reads_are_refused_by_the
     with pytest.raises(NeedsSparkError, match="only Spark reads the files of s"):
         Session(str(folder), create=False, runner="local").flush()
     assert session.meta.latest() == version
-    abandon(session.meta, Change(skip_files=(str(tmp_path / "files" / "1.csv"),)))
+    abandon(session.meta, Detour(skip_files=(str(tmp_path / "files" / "1.csv"),)))
     Session(str(folder), create=False, runner="local").flush()
     with pytest.raises(NoStoredRowsError, match="'s' is a source"):
         session.read("s")

@@ -6,9 +6,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from jobs.driver.barrier import Change, abandon
+from jobs.driver.detour import Detour
 from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import LocalRunner
+from jobs.driver.supersede import abandon
 from jobs.sql.logical import Call, Column, Field, Project, Scan
 from jobs.sql.statements import CreateView
 from jobs.task.level import CellFunction
@@ -92,7 +93,7 @@ def test_after_the_bad_row_is_gone_all_rows_are_there(meta: MetaStore) -> None:
         epoch(meta)
     held = meta.open_barrier()
     assert held is not None
-    abandon(meta, Change(skip_entries=(held.log_start,)))
+    abandon(meta, Detour(skip_entries=(held.log_start,)))
     insert(meta, "t", (4, 4, 4))
     epoch(meta)
     epoch(meta)

@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.barrier import Change, abandon, inject
+from jobs.driver.barrier import inject
+from jobs.driver.detour import Detour
 from jobs.driver.epoch import advance, run_epoch
 from jobs.driver.spark_runner import SparkRunner
+from jobs.driver.supersede import abandon
 from jobs.driver.train import Train
 from jobs.session import Session
 from jobs.sources.files import files_of
@@ -61,7 +63,7 @@ def test_an_input_that_stops_an_epoch_leaves_those_before_it_committed_and_its_b
     (pinned,) = (f.path for document in held.splits.values() for f in files_of(document))
     assert pinned.endswith("3.parquet")
     assert session.meta.pins() == ()
-    abandon(session.meta, Change(skip_files=(pinned,)))
+    abandon(session.meta, Detour(skip_files=(pinned,)))
     advance(SparkRunner(spark), session.meta, max_epoch_bytes=1)
     assert _counted(session) == 4
 

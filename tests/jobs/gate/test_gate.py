@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.driver.barrier import Change, abandon
+from jobs.driver.detour import Detour
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
+from jobs.driver.supersede import abandon
 from jobs.gate.gate import Found, QualityGate, validate_epoch
 from jobs.gate.index import Result, add_result
 from jobs.gate.record import SAMPLE_KEYS, Failure, QualityGateError, QualityRecord, ViewQuality, stays_published
@@ -263,7 +264,7 @@ def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark:
         session.execute("INSERT INTO items VALUES (3, 1, 0)")
         with pytest.raises(InputError, match="view 'price'"):
             advance(SparkRunner(spark), meta)
-        abandon(meta, Change(pause=("price",)))
+        abandon(meta, Detour(pause=("price",)))
         (third,) = advance(SparkRunner(spark), meta)
         record = validate_epoch(spark, meta, pipeline, third.epoch)
         assert [len(view.failures) for view in record.views] == [1], "the row of the epoch that was held is still there"

@@ -6,8 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.driver.barrier import Change, abandon, inject
+from jobs.driver.barrier import inject
+from jobs.driver.detour import Detour
 from jobs.driver.publish import publish
+from jobs.driver.supersede import abandon
 from jobs.shell import facts
 from statestore.meta.manifest import RowCounts
 from statestore.meta.store import MetaStore
@@ -81,7 +83,7 @@ def test_the_open_barrier_says_what_it_takes_changes_and_leaves_out(meta: MetaSt
     assert taken is not None
     assert [text for _, text in taken.entries] == ["insert t, 1 rows"]
     assert (taken.mutation.kind, taken.changed, taken.skipped, taken.sealed) == ("nothing", (), (), False)
-    abandon(meta, Change(pause=("per_g",)))
+    abandon(meta, Detour(pause=("per_g",)))
     instead = facts.barrier(meta)
     assert instead is not None
     assert (instead.attempt, instead.mutation.kind, instead.changed) == (1, "pause", ("per_g",))

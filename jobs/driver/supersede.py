@@ -1,0 +1,163 @@
+"""Superseding a barrier: the ways out when an input can't be taken. Needs no Spark."""
+
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from jobs.catalog.statement_log import replay
+from jobs.driver.barrier import MAX_EPOCH_BYTES, Pinning, documents, mutation_of, names_of, rejected, statement_of, taken_table
+from jobs.driver.detour import Detour, dropped, paused
+from jobs.driver.epoch_plan import Base
+from jobs.sources.base import Asked, Pins
+from jobs.sources.registry import reader_of
+from statestore.errors import InputError
+from statestore.meta.barrier import Barrier, BarrierPlan, MutationKind
+from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+
+log = logging.getLogger(__name__)
+
+
+class NothingToAbandonError(InputError):
+    """There is no open barrier, or nothing was said that changes it."""
+
+    def __init__(self, epoch: int, reason: str) -> None:
+        super().__init__(epoch, reason)
+        self.epoch, self.reason = epoch, reason
+
+    def __str__(self) -> str:
+        return f"nothing to abandon after epoch {self.epoch}: {self.reason}"
+
+
+def abandon(meta: MetaStore, detour: Detour) -> Barrier:
+    """Supersede the open barrier by one that goes around what can't be taken; what is not named is taken as before. Where none is open (a
+    changed file stops the listing already), inject one that takes the log and counts the skipped files as taken; other files wait for
+    their run. Nothing committed is touched.
+
+    Raises: NothingToAbandonError; InputError where a name is unknown; LostRaceError where the open barrier was committed meanwhile.
+    """
+    version = meta.latest()
+    held = meta.barrier_after(version.epoch)
+    if not detour:
+        raise NothingToAbandonError(
+            version.epoch,
+            "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop or to pause, or to take the log's end",
+        )
+    if held is None:
+        pinning = _PinningSkipped(meta, Base(version), detour, None, MAX_EPOCH_BYTES, {})
+        pinning.require_known()
+        return meta.inject_barrier(version.epoch, pinning.plan)
+    superseding = _Superseding(meta, version, held, detour)
+    superseding.require_known()
+    barrier = meta.supersede_barrier(held, superseding.plan)
+    log.info("barrier %d supersedes %d, attempt %d: %s", barrier.epoch, held.epoch, barrier.attempt, ", ".join(barrier.skipped))
+    return barrier
+
+
+@dataclass(frozen=True, slots=True)
+class _Superseding:
+    """Decides what takes the place of an open barrier."""
+
+    meta: MetaStore
+    version: HummockVersion
+    held: Barrier
+    detour: Detour
+
+    def plan(self, epoch: int) -> BarrierPlan:
+        version, held, detour = self.version, self.held, self.detour
+        log_end = self.meta.log_end() if detour.take_log else held.log_end
+        entries = tuple(sorted({*held.skipped_entries, *detour.skip_entries}))
+        replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
+        catalog = dropped(replayed.catalog, (*self._dropped_before(replayed.catalog), *detour.drop), epoch)
+        catalog = paused(catalog, (*self._paused_before(catalog), *detour.pause), epoch)
+        sources = {after.id: self._revised(before) for before, after in self._sources(catalog)}
+        return BarrierPlan(
+            mapping=held.mapping,
+            log_end=log_end,
+            splits=documents({r: pins.read for r, pins in sources.items()}),
+            catalog=None if catalog == version.catalog else catalog,
+            mutation=mutation_of(version.catalog, catalog, rescaled=held.mutation.kind is MutationKind.UPDATE),
+            run=held.run,
+            skipped=tuple(dict.fromkeys((*held.skipped, *detour.notes(), *rejected(replayed)))),
+            unread=documents({r: pins.unread for r, pins in sources.items()}),
+            skipped_entries=entries,
+        )
+
+    def require_known(self) -> None:
+        """Every name has to be one that the barrier can go around. Raises NothingToAbandonError."""
+        held, detour = self.held, self.detour
+        pinned = sorted(name for before, _ in self._sources(self._held_catalog) for name in names_of(before, held.splits.get(before.id)))
+        going_around = msgspec.structs.replace(held, splits={}, unread={})
+        taken = {
+            name
+            for before, _ in self._sources(self._held_catalog)
+            for name in names_of(before, self._revised(before, going_around).unread)
+        }
+        for name in (*detour.skip_files, *detour.repin_files):
+            if name not in pinned and not (name in taken and name in detour.skip_files):
+                raise NothingToAbandonError(
+                    held.prev_epoch, f"the open barrier pins no file {name!r}, and none was taken; it pins {', '.join(pinned) or 'none'}"
+                )
+        end = self.meta.log_end() if detour.take_log else held.log_end
+        for position in detour.skip_entries:
+            if not held.log_start <= position < end:
+                raise NothingToAbandonError(
+                    held.prev_epoch, f"the open barrier takes log entries {held.log_start} to {end - 1}, not {position}"
+                )
+
+    @property
+    def _held_catalog(self) -> Catalog:
+        return self.version.catalog if self.held.catalog is None else self.held.catalog
+
+    def _dropped_before(self, catalog: Catalog) -> tuple[str, ...]:
+        """Relations that the superseded barrier dropped by itself, not by the log: they stay dropped."""
+        held = self.held
+        logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
+        gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
+        return tuple(r.name for r in reversed(catalog.live()) if r.name in gone)  # readers first
+
+    def _paused_before(self, catalog: Catalog) -> tuple[str, ...]:
+        """Views that the superseded barrier paused, if they still exist. They are older than this barrier, so matching by id is safe."""
+        stopped = {r.id for r in self._held_catalog.live() if r.paused == self.held.epoch}
+        return tuple(r.name for r in catalog.live() if r.id in stopped)
+
+    def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
+        """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids after it."""
+        now = {r.name: r for r in catalog.live() if r.kind == "source"}
+        then = [r for r in self._held_catalog.live() if r.kind == "source"]
+        return [(r, now[r.name]) for r in then if r.name in now and statement_of(r) == statement_of(now[r.name])]
+
+    def _revised(self, source: Relation, held: Barrier | None = None) -> Pins:
+        """A source's pins with the detour; `held` where it is not those of the barrier that is superseded."""
+        barrier = self.held if held is None else held
+        statement = statement_of(source)
+        before = Pins(barrier.splits.get(source.id), barrier.unread.get(source.id))
+        taken = taken_table(self.meta, Base(self.version), source)
+        return reader_of(statement).revise(statement, before, taken, self.detour.skip_files, self.detour.repin_files)
+
+
+class _PinningSkipped(Pinning):
+    """Pins nothing but what is to be skipped, where no barrier is open: what else is due, only a run knows."""
+
+    def asked(self, max_bytes: int) -> Asked:
+        """See Pinning."""
+        return Asked(self.interval, max_bytes, self.detour.skip_files, True)
+
+    def require_known(self) -> None:
+        """A file to skip has to be one of a source's. Raises NothingToAbandonError."""
+        catalog = replay(self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1).catalog
+        sources = [r for r in dropped(catalog, self.detour.drop, self.version.epoch + 1).live() if r.kind == "source"]
+        found = {name for source in sources for name in names_of(source, self._pin(source, self.max_epoch_bytes).unread)}
+        if self.detour.repin_files:
+            raise NothingToAbandonError(
+                self.version.epoch,
+                f"no barrier is open, so {self.detour.repin_files[0]!r} is not pinned and the next epoch takes it as it is then; "
+                "if an epoch has taken it, its rows can only be kept: --skip-file",
+            )
+        if unknown := [path for path in self.detour.skip_files if path not in found]:
+            raise NothingToAbandonError(
+                self.version.epoch,
+                f"no barrier is open, and {unknown[0]!r} is no source's file to skip: none that is new or has changed since it was taken",
+            )
