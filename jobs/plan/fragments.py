@@ -35,6 +35,7 @@ class Dispatch(StrEnum):
     FORWARD = "forward"  # they stay on the producer's unit and level
     HASH = "hash"  # to the unit of the vnode of their key
     SINGLETON = "singleton"  # to the unit of vnode 0
+    BROADCAST = "broadcast"  # to every unit
 
 
 class Input(msgspec.Struct, frozen=True):

@@ -21,13 +21,14 @@ from statestore.meta.catalog import Catalog, Relation, TableSchema
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A producer's output on its way: some columns, dispatched by the hash of `keys` (none: to vnode 0)."""
+    """A producer's output on its way: some columns, and how their rows find their units."""
 
     index: int  # unique per producer; the `input` of its cells
     columns: tuple[int, ...]
     keys: tuple[int, ...]  # into columns
     full: bool  # with the snapshot at the previous epoch
     last_level: int  # of its deepest reader; until there it passes through
+    dispatch: Dispatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +165,10 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})
-                key = (columns, i.keys, full)
+                key = (columns, i.dispatch, i.keys, full)
                 number = known[key].index if key in known else len(known)
                 last = max(entry.level, known[key].last_level if key in known else 0)
-                known[key] = Exchange(number, columns, i.keys, full, last)
+                known[key] = Exchange(number, columns, i.keys, full, last, i.dispatch)
             feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, full))
     levels: list[list[Scheduled]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
     for index, entry in enumerate(entries):

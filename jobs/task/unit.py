@@ -17,11 +17,11 @@ import pyarrow as pa
 from jobs.executors.operator import Actor, Entry, ExpressionError
 from jobs.executors.table_replay import StatementRowError
 from jobs.kernels.kernel import process_kernel
-from jobs.plan.fragments import input_number, is_input
+from jobs.plan.fragments import Dispatch, input_number, is_input
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.registry import reader_of
 from jobs.task.opened import decoded_version, opened_objects
-from jobs.wire.cell import Address, LeafInput, Mail, cells, dispatch, select
+from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
 from jobs.wire.chunk import decode, empty_chunk, encode, make_chunk
 from jobs.wire.epoch_task import EpochTask, FragmentReport
 from jobs.wire.failed_row import failed_row
@@ -111,7 +111,9 @@ class Unit:
                 yield from self._seal(sealed)
         for exchange in scheduled.exchanges:
             chunk = select(self._of(output, exchange.full), exchange.columns)
-            for unit, piece in dispatch(chunk, exchange.keys, np.asarray(self.task.units)):
+            units = np.asarray(self.task.units)
+            pieces = broadcast(chunk, units) if exchange.dispatch is Dispatch.BROADCAST else dispatch(chunk, exchange.keys, units)
+            for unit, piece in pieces:
                 yield cells(unit, Address.exchange(scheduled.id, exchange.index), encode(piece))
         last = scheduled.source is not None or self._materializes(scheduled)
         seconds = time.perf_counter() - started

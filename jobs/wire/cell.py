@@ -180,6 +180,12 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
         yield unit, grouped.slice(start, count)
 
 
+def broadcast(chunk: pa.Table, units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
+    """The whole chunk for every parallel unit of the mapping; for chunks that are known to be small."""
+    if chunk.num_rows:
+        yield from ((unit, chunk) for unit in np.unique(units).tolist())
+
+
 def select(chunk: pa.Table, columns: Sequence[int]) -> pa.Table:
     """Some columns of a chunk, renumbered, with its weights."""
     picked = [chunk.column(c) for c in columns]
