@@ -1,33 +1,69 @@
-"""HashJoin: inner equi-join of two changing inputs.
+"""HashJoin: equi-joins of two changing inputs, by what they put out: inner, left, right, full, semi and anti.
 
-State: one table a side, `join key | stream key -> row`, so that a key's partners lie next to each other. With dL, dR the epoch's changes,
+State: one table a side, `join key | stream key -> row`, so that a key's partners lie next to each other.
 
-    change of L join R  =  dL join R before  +  L after join dR
+**Pairs.** An epoch takes each side X from X before to X after. With X⁻ the rows that go, X⁺ those that come and Xs those that stay
+(X before = Xs + X⁻, X after = Xs + X⁺), the change of the pairs is
 
-Rows whose key is NULL never join (but by `<=>`), so they are neither read for nor stored.
+    L after ⋈ R after − L before ⋈ R before  =  ΔL ⋈ Rs  +  Ls ⋈ ΔR  +  L⁺ ⋈ R⁺  −  L⁻ ⋈ R⁻
+
+Every pair on the right exists before the epoch or after it, and none twice: so the condition is computed on no pair that never was (a row
+of one side as it was before with one of the other as it is after), and nothing is left to net. Rows that go are deleted first: what the
+tables then hold are the rows that stay, and the last two terms need no read.
+
+**Rows without a partner.** A row is *matched* while a pair of it exists whose condition is true. Left, full and anti put out the left rows
+that are not matched (left and full padded with NULL), right and full so the right ones, semi the left rows that are. Of those rows, U,
+
+    ΔU  =  rows of X⁺ not matched after  −  rows of X⁻ not matched before  ±  rows of Xs that lost their last partner, got their first one
+
+With a condition a row's own *degree*, the number of its partners, is kept as the last column of its row in the state: the pairs above
+change it. Without one all rows of a key have the same partners, so no degree is kept: whether the key has one is a read of one row of the
+other side, for keys where the other side's rows only came or only went. A hot key then costs no write per row of it.
+
+Rows whose key is NULL never match (but by `<=>`): they are neither read for nor stored, and go through where rows without a partner do.
+
+**Keys.** Of inner and left joins: the left stream key with the right one's columns, which are NULL in a padded row; a left row is padded or
+matched, never both. Of right joins the mirror image; of semi and anti joins the left stream key. A full join's row may lack either side:
+its key starts with the join key, which either side has (hidden columns `coalesce(left, right)`), and ends with which sides there are, since
+left and right rows without partner may agree in all other columns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import halves, key_ids, net, same_rows, state_table, take_rows
-from jobs.executors.operator import Actor, Executor, Origin, Passed, expression_error
+from jobs.executors.base import Positions, halves, key_ids, same_rows, state_table, take_rows
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Expr
-from jobs.wire.chunk import WEIGHT, empty_chunk, make_chunk
+from jobs.sql.expression_tree import columns_of
+from jobs.sql.logical import Expr, JoinKind
+from jobs.wire.chunk import WEIGHT, empty_chunk, make_chunk, some_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
+from statestore.types import arrow_type
 from statestore.vnode import normalise
 
+Mask = npt.NDArray[np.bool_]
 
-class HashJoin(msgspec.Struct, frozen=True, tag=True):
-    """Inner equi-join. Output: left columns, then right columns. State: one table a side, `join key | stream key -> row`."""
+PIECE_BYTES = 16 << 20  # of pairs that are looked at together; those that pass the condition are kept
+_PAIR_BYTES = 64  # what a pair costs besides its columns: places, the condition's answer
+_LEAST_PAIRS = 1024
+DEGREE = "bigint"
+
+SIDES = "tinyint"  # of a full join's row, as the last column
+BOTH, LEFT_ALONE, RIGHT_ALONE = 0, 1, 2
+
+
+class HashJoin(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Equi-join. Output: left columns, then right columns; of semi and anti the left ones alone; of full then the join key's columns and
+    which sides there are. State: one table a side, `join key | stream key -> row`, with the row's degree where it is kept."""
 
     left_types: tuple[str, ...]
     right_types: tuple[str, ...]
@@ -38,6 +74,7 @@ class HashJoin(msgspec.Struct, frozen=True, tag=True):
     right_stream_key: tuple[int, ...]
     condition: Expr | None
     types: tuple[str, ...]
+    kind: JoinKind = JoinKind.INNER
 
     @property
     def keeps_relation(self) -> bool:
@@ -47,15 +84,31 @@ class HashJoin(msgspec.Struct, frozen=True, tag=True):
     def emits_without_input(self) -> bool:
         return False
 
+    @property
+    def left_degree(self) -> bool:
+        """Whether left rows carry their degree in the state."""
+        return self.condition is not None and self.kind.judges_left
+
+    @property
+    def right_degree(self) -> bool:
+        """Whether right rows carry their degree in the state."""
+        return self.condition is not None and self.kind.judges_right
+
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The left rows, then the right rows. A column joined on twice is in the key once, in the distribution as often as it is hashed."""
+        left = (*self.left_types, DEGREE) if self.left_degree else self.left_types
+        right = (*self.right_types, DEGREE) if self.right_degree else self.right_types
         return (
-            _side("join_left", self.left_types, self.left_keys, self.left_stream_key),
-            _side("join_right", self.right_types, self.right_keys, self.right_stream_key),
+            _side_table("join_left", left, self.left_keys, self.left_stream_key),
+            _side_table("join_right", right, self.right_keys, self.right_stream_key),
         )
 
     def lineage(self) -> tuple[Origin, ...]:
-        return tuple(Passed(i) for i in range(len(self.types)))
+        both = range(len(self.left_types) + len(self.right_types))
+        if self.kind is not JoinKind.FULL:
+            return tuple(Passed(i) for i in both[: len(self.types)])
+        keys = zip(self.left_keys, self.right_keys, strict=True)
+        return (*map(Passed, both), *(Computed(f"coalesce(c{a}, c{len(self.left_types) + b})") for a, b in keys), Computed(""))
 
     def expressions(self) -> tuple[Expr, ...]:
         return () if self.condition is None else (self.condition,)
@@ -64,14 +117,168 @@ class HashJoin(msgspec.Struct, frozen=True, tag=True):
         keys = zip(self.left_keys, self.right_keys, self.null_safe, strict=True)
         pairs = (f"c{a} {'<=>' if safe else '='} right c{b}" for a, b, safe in keys)
         where = "" if self.condition is None else f" where {expression_text(self.condition)}"
-        return f"HashJoin inner on {' and '.join(pairs)}{where}"
+        return f"HashJoin {self.kind} on {' and '.join(pairs)}{where}"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return HashJoinExecutor(self, tables, actor.kernel)
 
 
-def _side(name: str, types: tuple[str, ...], keys: tuple[int, ...], stream_key: tuple[int, ...]) -> TableSchema:
-    return state_table(name, types, [KeyColumn(k) for k in dict.fromkeys((*keys, *stream_key))], keys)
+def _side_table(name: str, types: Sequence[str], keys: tuple[int, ...], stream_key: tuple[int, ...]) -> TableSchema:
+    return state_table(name, types, [KeyColumn(k) for k in _table_key(keys, stream_key)], keys)
+
+
+def _table_key(keys: Sequence[int], stream_key: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((*keys, *stream_key)))
+
+
+def joined_types(kind: JoinKind, left: Sequence[str], right: Sequence[str], left_keys: Sequence[int]) -> tuple[str, ...]:
+    """The types of a join's output."""
+    if not kind.emits_pairs:
+        return tuple(left)
+    return (*left, *right, *((*(left[k] for k in left_keys), SIDES) if kind is JoinKind.FULL else ()))
+
+
+@dataclass(slots=True)
+class _Side:
+    """One input in one epoch: its changes (rows that go, then rows that come), and those of its rows that stay which the other side's
+    changes meet."""
+
+    table: StateTable
+    keys: Sequence[int]
+    judged: bool  # it matters which of its rows are matched
+    degree: bool  # a row's degree is the last column of the table
+    rows: pa.Table
+    gone: int  # how many of them go
+    joinable: Mask  # (rows,) whether the key may equal another: only these are stored
+    signs: Positions = field(init=False)  # (rows,) -1 for rows that go, 1 for those that come
+    hits: Positions = field(init=False)  # (rows,) partners: of a row that goes before the epoch, of one that comes after it
+    stays: pa.Table = field(init=False)  # as the table holds them
+    was: Mask = field(init=False)  # (stays,) matched before the epoch
+    now: Mask = field(init=False)  # (stays,) matched after it
+    change: Positions = field(init=False)  # (stays,) of their degrees
+
+    def __post_init__(self) -> None:
+        self.signs = np.where(np.arange(self.rows.num_rows) < self.gone, -1, 1)
+        self.hits = np.zeros(self.rows.num_rows, np.int64)
+        self.stays = self.table.layout.rows.empty_table()
+        self.was = self.now = np.zeros(0, np.bool_)
+        self.change = np.zeros(0, np.int64)
+
+    @property
+    def degrees(self) -> Positions:
+        """(stays,) as they were before the epoch."""
+        degrees: Positions = self.stays.column(self.stays.num_columns - 1).to_numpy()
+        return degrees
+
+    def count(self, rows: pa.Table, places: Positions, signs: Positions) -> None:
+        """Take pairs into the degrees; `rows` are this side's changes or those that stay, `places` the pairs' rows in them."""
+        if not self.degree:
+            return
+        if rows is self.rows:
+            self.hits = self.hits + np.bincount(places, minlength=rows.num_rows)
+        else:
+            self.change = self.change + np.bincount(places, weights=signs, minlength=rows.num_rows).astype(np.int64)
+
+    def half(self, come: bool) -> Positions:
+        """The places of the joinable rows that come, or of those that go."""
+        places = np.flatnonzero(self.joinable)
+        half: Positions = places[(places >= self.gone) == come]
+        return half
+
+    def key(self, places: Positions) -> list[pa.ChunkedArray]:
+        """The key columns of some changes."""
+        chosen = pa.array(places)
+        return [self.rows.column(k).take(chosen) for k in self.keys]
+
+    def forget(self) -> None:
+        """Delete what goes: the table then holds what stays."""
+        leaving = take_rows(self.rows, self.half(come=False))
+        if leaving.num_rows:
+            self.table.delete_rows(_with_degree(leaving, np.zeros(leaving.num_rows, np.int64)) if self.degree else leaving)
+
+    def learn(self) -> None:
+        """Put what comes."""
+        places = self.half(come=True)
+        if len(places):
+            coming = take_rows(self.rows, places)
+            self.table.insert_rows(_with_degree(coming, self.hits[places]) if self.degree else coming)
+
+
+def _with_degree(rows: pa.Table, degrees: Positions) -> pa.Table:
+    return rows.append_column("degree", pa.array(degrees))
+
+
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """Pairs with one key, of rows of a left and a right table: row `asking[i]` of the one meets `counts[i]` rows of the other, whose places
+    are `partners[starts[i]]` and those that follow."""
+
+    left: pa.Table
+    right: pa.Table
+    asking_is_left: bool
+    asking: Positions
+    starts: Positions
+    counts: Positions
+    partners: Positions
+    signs: Positions  # (asking,) whether the pair goes or comes
+
+    def pieces(self) -> Iterator["_Piece"]:
+        """The pairs, `pairs_at_once` of them in a piece: a key may be cut anywhere."""
+        ends = np.cumsum(self.counts)
+        total, size = int(ends[-1]) if len(ends) else 0, self.pairs_at_once
+        for low in range(0, total, size):
+            high = min(low + size, total)
+            first, last = (int(np.searchsorted(ends, at, side="right")) for at in (low, high - 1))
+            counts = self.counts[first : last + 1].copy()
+            counts[-1] -= ends[last] - high
+            counts[0] -= low - (ends[first] - self.counts[first])
+            at = np.repeat(np.arange(first, last + 1), counts)
+            met = self.partners[np.arange(low, high) - (ends - self.counts - self.starts)[at]]
+            own = self.asking[at]
+            yield _Piece(self, own, met, self.signs[at]) if self.asking_is_left else _Piece(self, met, own, self.signs[at])
+
+    @property
+    def pairs_at_once(self) -> int:
+        """How many pairs take PIECE_BYTES."""
+        return max(_LEAST_PAIRS, PIECE_BYTES // (_row_bytes(self.left) + _row_bytes(self.right) + _PAIR_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some pairs: their places in the left and the right table, and whether they come or go."""
+
+    matches: _Matches
+    left: Positions
+    right: Positions
+    signs: Positions
+
+    def column(self, index: int, left_width: int) -> pa.ChunkedArray:
+        """A column of the pairs, left ones first."""
+        if index < left_width:
+            return self.matches.left.column(index).take(pa.array(self.left))
+        return self.matches.right.column(index - left_width).take(pa.array(self.right))
+
+    def where(self, mask: Mask) -> "_Piece":
+        """The pairs that are chosen."""
+        chosen = np.flatnonzero(mask)
+        return _Piece(self.matches, self.left[chosen], self.right[chosen], self.signs[chosen])
+
+
+def _together(found: Sequence[_Matches]) -> Iterator[list[_Piece]]:
+    """The pieces of several matches, small ones together: a query costs a millisecond however few its rows."""
+    held: list[_Piece] = []
+    for matches in found:
+        for piece in matches.pieces():
+            if held and sum(len(p.signs) for p in held) + len(piece.signs) > matches.pairs_at_once:
+                yield held
+                held = []
+            held.append(piece)
+    if held:
+        yield held
+
+
+def _row_bytes(rows: pa.Table) -> int:
+    return int(rows.nbytes // max(1, rows.num_rows))
 
 
 class HashJoinExecutor:
@@ -81,73 +288,244 @@ class HashJoinExecutor:
     """
 
     def __init__(self, node: HashJoin, tables: Sequence[StateTable], kernel: Kernel) -> None:
-        """`tables`: as `state_tables(node)` lays them out."""
+        """`tables`: as `node.state_tables()` lays them out."""
         self._node, self._kernel = node, kernel
-        self._left, self._right = tables
+        self._left_table, self._right_table = tables
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Left chunk, right chunk.
 
         Raises:
             ChangeError: a row of one side came or went twice.
-            ExpressionError: the condition raised on a joined row.
+            ExpressionError: the condition raised on a pair.
 
-        Cost: one prefix scan a side for the distinct keys that the other side's changes have; then O(rows joined).
+        Cost: one prefix scan a side for the distinct keys that the other side's changes have; then O(pairs). Where rows are judged and
+            there is no condition, one more scan of one row a key. Of semi and anti joins without a condition: no pairs, but the rows whose
+            key turns.
+        Memory: the changes, the rows that they meet, PIECE_BYTES of pairs, and what comes out.
         """
         node = self._node
-        left = self._joinable(net(chunks[0]), node.left_keys)
-        right = self._joinable(net(chunks[1]), node.right_keys)
-        from_left = self._matches(left, node.left_keys, self._right, node.right_keys)
-        self._write(self._left, left, node.left_keys, node.left_stream_key)
-        from_right = self._matches(right, node.right_keys, self._left, node.left_keys)
-        self._write(self._right, right, node.right_keys, node.right_stream_key)
-        parts = [empty_chunk(node.types)]
-        if from_left is not None:
-            changes, partners = from_left
-            parts.append(make_chunk([*changes.columns[:-1], *partners.columns], changes[WEIGHT]))
-        if from_right is not None:
-            changes, partners = from_right
-            parts.append(make_chunk([*partners.columns, *changes.columns[:-1]], changes[WEIGHT]))
-        joined = pa.concat_tables(parts)
-        if node.condition is not None and joined.num_rows:
-            try:
-                joined = self._kernel.filter(joined, node.condition)
-            except RowError as err:
-                raise expression_error(err, 0, node.condition, joined) from err
-        return net(joined)
+        left = self._side(chunks[0], self._left_table, node.left_keys, node.left_stream_key, node.kind.judges_left, node.left_degree)
+        right = self._side(chunks[1], self._right_table, node.right_keys, node.right_stream_key, node.kind.judges_right, node.right_degree)
+        if not left.rows.num_rows and not right.rows.num_rows:
+            return empty_chunk(node.types)
+        left.forget()
+        right.forget()
+        out = [empty_chunk(node.types)]
+        for pieces in _together(self._matches(left, right)):
+            out += self._pairs(pieces, left, right)
+        self._advance(left)
+        self._advance(right)
+        out += self._without_partner(left, right) if node.kind.emits_pairs else self._judged(left)
+        left.learn()
+        right.learn()
+        return pa.concat_tables(out)
 
-    def _joinable(self, chunk: pa.Table, keys: Sequence[int]) -> pa.Table:
-        """The rows whose key may equal another."""
-        for key, null_safe in zip(keys, self._node.null_safe, strict=True):
-            column = chunk.column(key)
-            if not null_safe and column.null_count:
-                chunk = chunk.filter(pc.is_valid(column))
-        return chunk
+    # --- the two sides -----------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _matches(chunk: pa.Table, keys: Sequence[int], other: StateTable, other_keys: Sequence[int]) -> tuple[pa.Table, pa.Table] | None:
-        """Rows of the chunk and the other side's rows that have their key, paired by position; None where there are none."""
-        asked = dict(zip(reversed(other_keys), reversed(keys), strict=True))  # the other side's column -> ours; of several the first
-        for column, key in zip(other_keys, keys, strict=True):
-            if asked[column] != key and chunk.num_rows:  # joined on twice: both of ours must agree
-                one, two = (pa.table([normalise(chunk.column(k))], names=["k"]) for k in (key, asked[column]))
-                chunk = chunk.filter(pa.array(same_rows(one, two)))
+    def _side(
+        self, chunk: pa.Table, table: StateTable, keys: Sequence[int], stream_key: Sequence[int], judged: bool, degree: bool
+    ) -> _Side:
+        if not judged:  # what never matches is of no use
+            chunk = some_rows(chunk, self._joinable(chunk, keys))
         if chunk.num_rows == 0:
+            rows, gone = chunk.drop_columns([WEIGHT]), 0
+        else:
+            parts = halves(chunk, table.name, _table_key(keys, stream_key))
+            rows, gone = pa.concat_tables([parts.gone, parts.come]).combine_chunks(), parts.gone.num_rows
+        return _Side(table, keys, judged, degree, rows, gone, self._joinable(rows, keys))
+
+    def _joinable(self, rows: pa.Table, keys: Sequence[int]) -> Mask:
+        """(rows,) whether the key may equal another."""
+        mask = np.ones(rows.num_rows, np.bool_)
+        for key, null_safe in zip(keys, self._node.null_safe, strict=True):
+            column = rows.column(key)
+            if not null_safe and column.null_count:
+                mask &= pc.is_valid(column).to_numpy(zero_copy_only=False)
+        return mask
+
+    # --- pairs -------------------------------------------------------------------------------------------------------------------
+
+    def _matches(self, left: _Side, right: _Side) -> list[_Matches]:
+        """All pairs of the module's formula, and which rows that stay turn."""
+        counted = not self._node.kind.emits_pairs and self._node.condition is None  # no pairs are needed, only whether there are any
+        found = [
+            self._met(left, right, asking_is_left=True, only_whether=counted),
+            self._met(right, left, asking_is_left=False, only_whether=counted),
+            self._both_changed(left, right, come=True),
+            self._both_changed(left, right, come=False),
+        ]
+        return [] if counted else [matches for matches in found if matches is not None]
+
+    def _met(self, asking: _Side, other: _Side, asking_is_left: bool, only_whether: bool) -> _Matches | None:
+        """Changes of one side with the rows of the other that stay."""
+        places, columns = _asked(asking, other)
+        if not len(places):
             return None
-        columns = [chunk.column(asked[column]) for column in dict.fromkeys(other_keys)]
-        ids, first = key_ids(columns, chunk.num_rows)
-        prefixes = pa.table(columns, names=[f"k{i}" for i in range(len(columns))])
-        found = other.scan_prefix(take_rows(prefixes, first))
-        if found.rows.num_rows == 0:
+        ids, first = key_ids(columns, len(places))
+        keys = take_rows(pa.table(columns, names=[f"k{i}" for i in range(len(columns))]), first)
+        goes = asking.signs[places] < 0
+        lost, got = np.bincount(ids[goes], minlength=len(first)) > 0, np.bincount(ids[~goes], minlength=len(first)) > 0
+        if only_whether:
+            if asking.judged:
+                there = np.zeros(len(first), np.bool_)
+                there[other.table.scan_prefix(keys, limit=1).index.to_numpy()] = True
+                asking.hits[places] += there[ids]
+            if other.judged:
+                self._turn(other, keys, self._alone(asking, other, keys, lost != got), lost)
             return None
-        partners = np.bincount(found.index.to_numpy(), minlength=len(first))  # per distinct key; rows of a key lie together
-        starts = np.cumsum(partners) - partners
-        counts = partners[ids]
-        ours = np.repeat(np.arange(chunk.num_rows), counts)
-        theirs = np.repeat(starts[ids] - (np.cumsum(counts) - counts), counts) + np.arange(len(ours))
-        return chunk.take(pa.array(ours)), found.rows.take(pa.array(theirs))
+        scanned = other.table.scan_prefix(keys)
+        index, other.stays = scanned.index.to_numpy(), scanned.rows.combine_chunks()
+        counts = np.bincount(index, minlength=len(first))  # per distinct key; rows of a key lie together
+        starts = np.cumsum(counts) - counts
+        if asking.judged and self._node.condition is None:
+            asking.hits[places] += counts[ids]
+        if other.degree:
+            other.change = np.zeros(len(index), np.int64)
+            other.was = other.degrees > 0
+        elif other.judged:
+            turns = self._alone(asking, other, keys, (lost != got) & (counts > 0))[index]
+            other.was, other.now = ~turns | lost[index], ~turns | got[index]
+        tables = (asking.rows, other.stays) if asking_is_left else (other.stays, asking.rows)
+        partners = np.arange(len(index))
+        return _Matches(*tables, asking_is_left, places, starts[ids], counts[ids], partners, asking.signs[places])
 
     @staticmethod
-    def _write(table: StateTable, chunk: pa.Table, keys: Sequence[int], stream_key: Sequence[int]) -> None:
-        if chunk.num_rows:
-            halves(chunk, table.name, tuple(dict.fromkeys((*keys, *stream_key)))).write(table)
+    def _alone(asking: _Side, other: _Side, keys: pa.Table, asked: Mask) -> Mask:
+        """(keys,) the asked ones of which the asking side has no row that stays. `keys` are prefixes of the other side's table."""
+        alone, places = asked.copy(), np.flatnonzero(asked)
+        if len(places):
+            at = {column: i for i, column in enumerate(dict.fromkeys(other.keys))}
+            theirs = dict(zip(reversed(asking.keys), reversed(other.keys), strict=True))  # our column -> the other side's
+            own = keys.select([at[theirs[column]] for column in dict.fromkeys(asking.keys)])
+            there = asking.table.scan_prefix(take_rows(own, places), limit=1)
+            alone[places[there.index.to_numpy()]] = False
+        return alone
+
+    @staticmethod
+    def _turn(other: _Side, keys: pa.Table, turning: Mask, lost: Mask) -> None:
+        """Read the rows that stay of the keys that turn."""
+        places = np.flatnonzero(turning)
+        if not len(places):
+            return
+        scanned = other.table.scan_prefix(take_rows(keys, places))
+        other.stays = scanned.rows.combine_chunks()
+        other.was = lost[places][scanned.index.to_numpy()]
+        other.now = ~other.was
+
+    def _both_changed(self, left: _Side, right: _Side, come: bool) -> _Matches | None:
+        """Rows of both sides that come, or rows of both sides that go."""
+        ours, theirs = left.half(come), right.half(come)
+        if not len(ours) or not len(theirs):
+            return None
+        columns = [pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(left.key(ours), right.key(theirs), strict=True)]
+        ids, first = key_ids(columns, len(ours) + len(theirs))
+        own, other = ids[: len(ours)], ids[len(ours) :]
+        counts = np.bincount(other, minlength=len(first))
+        starts = np.cumsum(counts) - counts
+        if self._node.condition is None:
+            left.hits[ours] += counts[own]
+            right.hits[theirs] += np.bincount(own, minlength=len(first))[other]
+        signs = np.full(len(ours), 1 if come else -1)
+        return _Matches(left.rows, right.rows, True, ours, starts[own], counts[own], theirs[np.argsort(other, kind="stable")], signs)
+
+    def _pairs(self, pieces: Sequence["_Piece"], left: _Side, right: _Side) -> Iterator[pa.Table]:
+        """The pairs that pass, and their part in the degrees of both sides."""
+        condition = self._node.condition
+        if condition is not None:
+            passed = self._passes(condition, pieces)
+            pieces = [piece.where(mask) for piece, mask in zip(pieces, passed, strict=True)]
+            for piece in pieces:
+                left.count(piece.matches.left, piece.left, piece.signs)
+                right.count(piece.matches.right, piece.right, piece.signs)
+        if self._node.kind.emits_pairs:
+            yield from (self._pair_rows(piece) for piece in pieces if len(piece.signs))
+
+    def _passes(self, condition: Expr, pieces: Sequence["_Piece"]) -> list[Mask]:
+        """(pieces,) of (pairs,) where the condition is true: one query over its columns alone."""
+        width = len(self._node.left_types)
+        read = sorted(columns_of(condition)) or [self._node.left_keys[0]]
+        columns = [pa.chunked_array([chunk for piece in pieces for chunk in piece.column(c, width).chunks]) for c in read]
+        rows = pa.table(columns, names=[f"c{c}" for c in read])
+        ends = np.cumsum([len(piece.signs) for piece in pieces])
+        try:
+            answer = self._kernel.project(rows, (condition,), ("boolean",))["c0"]
+        except RowError as err:
+            number = int(np.searchsorted(ends, err.row, side="right"))
+            at = err.row - (int(ends[number]) - len(pieces[number].signs))
+            pair = self._columns(pieces[number].where(np.arange(len(pieces[number].signs)) == at))
+            shown = pa.table(pair, names=[f"c{i}" for i in range(len(pair))])
+            raise expression_error(RowError(err.text, err.reason, 0), 0, condition, shown) from err
+        return np.split(pc.fill_null(answer, False).to_numpy(zero_copy_only=False), ends[:-1])
+
+    def _columns(self, piece: "_Piece") -> list[pa.ChunkedArray]:
+        """The columns of pairs, without degrees."""
+        width = len(self._node.left_types)
+        return [piece.column(c, width) for c in range(width + len(self._node.right_types))]
+
+    def _pair_rows(self, piece: "_Piece") -> pa.Table:
+        columns = self._columns(piece)
+        if self._node.kind is JoinKind.FULL:
+            columns += [columns[k] for k in self._node.left_keys]
+            columns.append(_sides(BOTH, len(piece.signs)))
+        return make_chunk(columns, pa.array(piece.signs))
+
+    @staticmethod
+    def _advance(side: _Side) -> None:
+        """Write the degrees that changed of rows that stay."""
+        if side.degree and side.stays.num_rows:
+            after = side.degrees + side.change
+            side.now = after > 0
+            changed = np.flatnonzero(side.change)
+            if len(changed):
+                rows = take_rows(side.stays, changed)
+                side.table.insert_rows(rows.set_column(rows.num_columns - 1, "degree", pa.array(after[changed])))
+
+    # --- rows by whether they are matched ----------------------------------------------------------------------------------------
+
+    def _judged(self, left: _Side) -> list[pa.Table]:
+        """The change of the left rows that are matched (semi), or that are not (anti)."""
+        turned = _turned(left, self._node.left_types, self._node.kind.keeps_matched)
+        return [make_chunk(rows.columns, pa.array(signs)) for rows, signs in turned]
+
+    def _without_partner(self, left: _Side, right: _Side) -> list[pa.Table]:
+        """The change of the rows without a partner, padded."""
+        node, out = self._node, list[pa.Table]()
+        if left.judged:
+            for rows, signs in _turned(left, node.left_types, matched=False):
+                columns = [*rows.columns, *(pa.nulls(len(signs), arrow_type(t)) for t in node.right_types)]
+                columns += [*(rows.column(k) for k in node.left_keys), _sides(LEFT_ALONE, len(signs))] if right.judged else []
+                out.append(make_chunk(columns, pa.array(signs)))
+        if right.judged:
+            for rows, signs in _turned(right, node.right_types, matched=False):
+                columns = [*(pa.nulls(len(signs), arrow_type(t)) for t in node.left_types), *rows.columns]
+                columns += [*(rows.column(k) for k in node.right_keys), _sides(RIGHT_ALONE, len(signs))] if left.judged else []
+                out.append(make_chunk(columns, pa.array(signs)))
+        return out
+
+
+def _turned(side: _Side, types: Sequence[str], matched: bool) -> Iterator[tuple[pa.Table, Positions]]:
+    """How a side's rows that are matched, or those that are not, change: rows with their signs."""
+    changes = np.flatnonzero((side.hits > 0) == matched)
+    if len(changes):
+        yield take_rows(side.rows, changes), side.signs[changes]
+    turned = np.flatnonzero(side.was != side.now)
+    if len(turned):
+        yield take_rows(side.stays.select(list(range(len(types)))), turned), np.where(side.now[turned] == matched, 1, -1)
+
+
+def _asked(asking: _Side, other: _Side) -> tuple[Positions, list[pa.ChunkedArray]]:
+    """The changes that may meet rows of the other side, and the prefix of the other side's table that each asks for."""
+    mine = dict(zip(reversed(other.keys), reversed(asking.keys), strict=True))  # the other side's column -> ours; of several the first
+    mask = asking.joinable
+    for column, key in zip(other.keys, asking.keys, strict=True):
+        if mine[column] != key and asking.rows.num_rows:  # joined on twice: both of ours must agree
+            one, two = (pa.table([normalise(asking.rows.column(k))], names=["k"]) for k in (key, mine[column]))
+            mask = mask & same_rows(one, two)
+    places = np.flatnonzero(mask)
+    rows = some_rows(asking.rows, mask)
+    return places, [rows.column(mine[column]) for column in dict.fromkeys(other.keys)]
+
+
+def _sides(which: int, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(which, pa.int8()), rows)

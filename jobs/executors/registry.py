@@ -5,13 +5,26 @@ from jobs.executors.filter import Filter
 from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
+from jobs.executors.null_aware_anti import NullAwareAnti
 from jobs.executors.operator import OperatorNode
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
 from jobs.executors.table_replay import TableReplay
 from jobs.executors.top_n import TopN
+from jobs.executors.union_all import UnionAll
 
-Node = TableReplay | Project | Filter | HashJoin | PartialAgg | HashAgg | TopN | Materialize
+Node = TableReplay | Project | Filter | HashJoin | NullAwareAnti | UnionAll | PartialAgg | HashAgg | TopN | Materialize
 
 #: The same, as mypy checks each against the face that all have.
-OPERATORS: tuple[type[OperatorNode], ...] = (TableReplay, Project, Filter, HashJoin, PartialAgg, HashAgg, TopN, Materialize)
+OPERATORS: tuple[type[OperatorNode], ...] = (
+    TableReplay,
+    Project,
+    Filter,
+    HashJoin,
+    NullAwareAnti,
+    UnionAll,
+    PartialAgg,
+    HashAgg,
+    TopN,
+    Materialize,
+)

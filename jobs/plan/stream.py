@@ -15,16 +15,18 @@ import msgspec
 from jobs.executors.agg_call import Agg
 from jobs.executors.filter import Filter
 from jobs.executors.hash_agg import HashAgg
-from jobs.executors.hash_join import HashJoin
+from jobs.executors.hash_join import HashJoin, joined_types
 from jobs.executors.materialize import Materialize
+from jobs.executors.null_aware_anti import NullAwareAnti
 from jobs.executors.partial_agg import PartialAgg, partial_types
 from jobs.executors.project import Project
 from jobs.executors.registry import Node
 from jobs.executors.top_n import Order, TopN
+from jobs.executors.union_all import UnionAll
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
 from jobs.sql import logical
 from jobs.sql.expression_tree import reads_of, renumbered, substituted
-from jobs.sql.logical import AggFunction
+from jobs.sql.logical import AggFunction, JoinKind
 from statestore.meta.catalog import TableSchema
 
 ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
@@ -116,6 +118,8 @@ class _Planner:
                 return self._project(self.stream(input), exprs)
             case logical.Join():
                 return self._join(plan)
+            case logical.Union():
+                return self._union(plan)
             case logical.Aggregate():
                 return self._aggregate(plan)
             case logical.TopN():
@@ -162,17 +166,63 @@ class _Planner:
     def _join(self, plan: logical.Join) -> _Stream:
         left, left_keys = self._keyed(self.stream(plan.left), plan.left_keys)
         right, right_keys = self._keyed(self.stream(plan.right), plan.right_keys)
-        left_width = len(left.types)
-        types = left.types + right.types
-        visible = left.visible + tuple(left_width + c for c in right.visible)
-        # A right key column that is joined on equals its left partner: the left one stands for both.
-        partner = {r: left_keys[i] for i, r in reversed(list(enumerate(right_keys)))}
-        key = tuple(dict.fromkeys((*left_keys, *left.key, *(partner.get(c, left_width + c) for c in right.key))))
+        visible = left.visible + tuple(len(left.types) + c for c in right.visible)
         condition = None if plan.condition is None else renumbered(plan.condition, visible)
-        node = HashJoin(left.types, right.types, left_keys, right_keys, plan.null_safe, left.key, right.key, condition, types)
-        draft = _Draft([self._input(left, left_keys), self._input(right, right_keys)])
-        ref = self._operator(draft, node, (input_ref(0), input_ref(1)))
-        return _Stream(draft, ref, types, visible, key, left_keys, left.append_only and right.append_only)
+        inputs = [self._input(left, left_keys), self._input(right, right_keys)]
+        if plan.kind is JoinKind.NULL_AWARE_ANTI:
+            node: Node = NullAwareAnti(left.types, right.types, left_keys, right_keys, left.key, right.key, left.types)
+            here = msgspec.structs.replace(inputs[1], dispatch=Dispatch.FORWARD, keys=())
+            draft = _Draft([here], singleton=right.draft.singleton)
+            inputs.append(self._null_count(replace(right, draft=draft, ref=input_ref(0)), right_keys))
+        else:
+            types = joined_types(plan.kind, left.types, right.types, left_keys)
+            node = HashJoin(
+                left.types, right.types, left_keys, right_keys, plan.null_safe, left.key, right.key, condition, types, plan.kind
+            )
+        draft = _Draft(inputs)
+        ref = self._operator(draft, node, tuple(map(input_ref, range(len(inputs)))))
+        key, distribution = _joined_key(plan.kind, left, left_keys, right, right_keys)
+        append_only = plan.kind in (JoinKind.INNER, JoinKind.SEMI) and left.append_only and right.append_only
+        return _Stream(draft, ref, node.types, visible if plan.kind.emits_pairs else left.visible, key, distribution, append_only)
+
+    def _null_count(self, stream: _Stream, keys: tuple[int, ...]) -> Input:
+        """How many rows a stream has, and in how many of them the key is known: one row, for every actor."""
+        (key,) = keys
+        (kind,) = (stream.types[key],)
+        calls = (Agg(AggFunction.COUNT, None, None, "bigint"), Agg(AggFunction.COUNT, 0, kind, "bigint"))
+        raw = (logical.Column(key, kind),)
+        ref = self._projection(stream, raw, (kind,))
+        sender = PartialAgg((kind,), (), calls, stream.append_only, ())
+        sender = msgspec.structs.replace(sender, types=partial_types(sender))
+        ref = self._operator(stream.draft, sender, (ref,))
+        counted = self._exchange(_Stream(stream.draft, ref, sender.types, (), (), ANYWHERE, False), ())
+        types = ("bigint", "bigint")
+        ref = self._operator(counted.draft, HashAgg((kind,), (), calls, (), stream.append_only, True, types), (counted.ref,), ())
+        number = self._close(replace(counted, ref=ref, types=types))
+        return Input(None, number, (0, 1), types, Dispatch.BROADCAST)
+
+    def _union(self, plan: logical.Union) -> _Stream:
+        """The rows of all branches, keyed by the branch's number and the branch's own key.
+
+        Why that is a key: within a branch its own key is one, and rows of two branches differ in the number. The columns of the branches'
+        keys share hidden columns of their types, NULL in the rows of a branch that has fewer.
+        """
+        branches = [self.stream(below) for below in plan.inputs]
+        slots: list[str] = []
+        taken = [_slots(tuple(b.types[c] for c in b.key), slots) for b in branches]
+        width = len(plan.fields)
+        key = (width, *(width + 1 + i for i in range(len(slots))))
+        types = (*(f.type for f in plan.fields), "int", *slots)
+        inputs = []
+        for number, (branch, places) in enumerate(zip(branches, taken, strict=True)):
+            own = {slot: logical.Column(c, branch.types[c]) for slot, c in zip(places, branch.key, strict=True)}
+            visible = (logical.Column(c, branch.types[c]) for c in branch.visible)
+            padded = (own.get(i, logical.Literal(None, t)) for i, t in enumerate(slots))
+            ref = self._projection(branch, (*visible, logical.Literal(number, "int"), *padded), types)
+            inputs.append(self._input(replace(branch, ref=ref, types=types), key))
+        draft = _Draft(inputs)
+        ref = self._operator(draft, UnionAll(types), tuple(input_ref(i) for i in range(len(inputs))))
+        return _Stream(draft, ref, types, tuple(range(width)), key, key, all(b.append_only for b in branches))
 
     def _aggregate(self, plan: logical.Aggregate) -> _Stream:
         below = self.stream(plan.input)
@@ -289,6 +339,55 @@ class _Planner:
     def _exchange(self, stream: _Stream, keys: tuple[int, ...]) -> _Stream:
         draft = _Draft([self._input(stream, keys)], singleton=keys == ())
         return replace(stream, draft=draft, ref=input_ref(0), distribution=keys)
+
+
+def _joined_key(
+    kind: JoinKind, left: _Stream, left_keys: tuple[int, ...], right: _Stream, right_keys: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The stream key and the distribution of a join's output; the distribution is the join key, as it is part of the key.
+
+    Why it is a key: a pair is identified by the keys of its two rows, a row without partner by its own. Of an inner or left join a right
+    key column that is joined on equals its left partner, which stands for both; a left row comes out padded or in pairs, never both, so
+    that the NULLs of the right key's columns can't be taken for another's. A right join is the mirror image: there the right columns stand
+    for both, since the left ones may be NULL. In a full join either may be: the hidden columns of the join key stand for both, and which
+    sides there are is part of the key, because rows that lack a side may agree in all the rest. Semi and anti joins put out left rows.
+    """
+    width = len(left.types)
+    from_right = tuple(width + c for c in right.key)
+    match kind:
+        case JoinKind.INNER | JoinKind.LEFT:
+            partner = {width + r: left_keys[i] for i, r in reversed(list(enumerate(right_keys)))}
+            return _distinct(*left_keys, *left.key, *(partner.get(c, c) for c in from_right)), left_keys
+        case JoinKind.RIGHT:
+            distribution = tuple(width + c for c in right_keys)
+            partner = {c: distribution[i] for i, c in reversed(list(enumerate(left_keys)))}
+            return _distinct(*distribution, *from_right, *(partner.get(c, c) for c in left.key)), distribution
+        case JoinKind.FULL:
+            behind = width + len(right.types)
+            distribution = tuple(range(behind, behind + len(left_keys)))
+            partner = {width + r: distribution[i] for i, r in reversed(list(enumerate(right_keys)))}
+            partner |= {c: distribution[i] for i, c in reversed(list(enumerate(left_keys)))}
+            own = (partner.get(c, c) for c in (*left.key, *from_right))
+            return _distinct(*distribution, *own, behind + len(left_keys)), distribution
+        case JoinKind.SEMI | JoinKind.ANTI | JoinKind.NULL_AWARE_ANTI:
+            return _distinct(*left_keys, *left.key), left_keys
+        case _:
+            assert_never(kind)
+
+
+def _distinct(*columns: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(columns))
+
+
+def _slots(types: Sequence[str], slots: list[str]) -> tuple[int, ...]:
+    """A slot of its type for each column, those of `slots` first; new ones are appended."""
+    found: list[int] = []
+    for kind in types:
+        free = next((i for i, slot in enumerate(slots) if slot == kind and i not in found), len(slots))
+        if free == len(slots):
+            slots.append(kind)
+        found.append(free)
+    return tuple(found)
 
 
 def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr]) -> tuple[logical.Expr, ...] | None:

@@ -34,6 +34,7 @@ from jobs.sql.logical import (
     Scan,
     SortKey,
     TopN,
+    Union,
 )
 from jobs.sql.prune import prune
 from jobs.sql.refusals import refuse_unstable
@@ -44,7 +45,6 @@ from statestore.types import UnsupportedTypeError, arrow_type
 
 _REASONS: dict[str, tuple[str, str]] = {
     "Window": ("a window function", "window functions are not kept yet"),
-    "Union": ("UNION", "unions are not kept yet; make a view of each branch"),
     "Expand": ("ROLLUP, CUBE, GROUPING SETS or a sliding window", "one input row counts in several groups; make a view per grouping"),
     "Generate": ("EXPLODE or LATERAL VIEW", "rows that make several rows are not kept yet"),
     "LocalRelation": ("a list of VALUES", "rows must come from a relation; put them into a table"),
@@ -53,14 +53,33 @@ _REASONS: dict[str, tuple[str, str]] = {
     "Sample": ("TABLESAMPLE", "it picks other rows on every run"),
     "LogicalRelation": ("a relation of Spark's own catalog", "only relations made here are known; declare it with CREATE SOURCE"),
     "Offset": ("OFFSET without LIMIT", "add a LIMIT"),
-    "Except": ("EXCEPT", "set differences are not kept yet"),
-    "Intersect": ("INTERSECT", "intersections are not kept yet"),
 }
 _DECLARED = re.compile(r"(\w+)\s+(\w+(?:\([^)]*\))?)")
 _SORT = (
     "ORDER BY without LIMIT",
     "a view is a set of rows without order; leave it out, and order the query that reads the view, or add a LIMIT",
 )
+_JOINS = {
+    "Inner": JoinKind.INNER,
+    "Cross": JoinKind.INNER,
+    "LeftOuter": JoinKind.LEFT,
+    "RightOuter": JoinKind.RIGHT,
+    "FullOuter": JoinKind.FULL,
+    "LeftSemi": JoinKind.SEMI,
+    "LeftAnti": JoinKind.ANTI,
+}
+_REFUSED_JOINS = {
+    "ExistenceJoin": (
+        "a subquery within OR, NOT, CASE or the SELECT list",
+        "it filters no rows but gives each a value; write the OR as a UNION, or the subquery as a LEFT JOIN",
+    ),
+    "LeftSingle": (
+        "a scalar subquery that may find several rows",
+        "that is an error which comes and goes with rows of another relation; aggregate in it, or write it as a LEFT JOIN",
+    ),
+}
+_NO_EQUALITY = ("a join without an equality between its sides", "every row would meet every row; join on a = b")
+_NOT_IN_COLUMNS = ("NOT IN over several columns", "one unknown column makes the whole row unknown; write it as NOT EXISTS")
 _LIMIT = ("LIMIT without ORDER BY", "which rows remain would be chance; add an ORDER BY")
 
 
@@ -187,6 +206,8 @@ class PlanWalk:
             return self._aggregate(node)
         if name == "Join":
             return self._join(node)
+        if name == "Union":
+            return self._union(node)
         if name == "GlobalLimit":
             return self._limit(node)
         if name == "Sort":
@@ -271,9 +292,10 @@ class PlanWalk:
         return Bound(plan, tuple(ids))
 
     def _join(self, node: JavaObject) -> Bound:
-        kind = node.joinType().sql()
-        if kind not in ("INNER", "CROSS"):
-            raise self._refuse(node, f"{kind} JOIN", "only inner joins are kept yet")
+        name = node.joinType().toString()
+        if name not in _JOINS:
+            raise self._refuse(node, *_REFUSED_JOINS.get(name.split("(")[0], (f"a {name} join", "it has no executor")))
+        kind = _JOINS[name]
         left, right = self.bind(node.left()), self.bind(node.right())
         width = len(left.plan.fields)
         condition = node.condition()
@@ -287,20 +309,30 @@ class PlanWalk:
                     rest.append(conjunct)
                 else:
                     pairs.append(pair)
+        if not pairs and kind is JoinKind.ANTI and (unknown := [_not_in_pair(conjunct, width) for conjunct in rest]) and all(unknown):
+            if len(unknown) > 1:
+                raise self._refuse(node, *_NOT_IN_COLUMNS)
+            kind, rest, pairs = JoinKind.NULL_AWARE_ANTI, [], [pair for pair in unknown if pair is not None]
         if not pairs:
-            raise self._refuse(node, "a join without an equality between its sides", "every row would meet every row; join on a = b")
+            raise self._refuse(node, *_NO_EQUALITY)
         to_right = {width + i: i for i in range(len(right.plan.fields))}
         plan = Join(
             left.plan,
             right.plan,
-            JoinKind.INNER,
+            kind,
             tuple(a for a, _, _ in pairs),
             tuple(renumbered(b, to_right) for _, b, _ in pairs),
             tuple(null_safe for _, _, null_safe in pairs),
             conjunction(rest) if rest else None,
             self.expressions.place_of(node),
         )
-        return Bound(plan, left.ids + right.ids)
+        return Bound(plan, left.ids + right.ids if kind.emits_pairs else left.ids)
+
+    def _union(self, node: JavaObject) -> Bound:
+        inputs = tuple(self.bind(child).plan for child in items(node.children()))
+        output = list(items(node.output()))
+        fields = tuple(self._field(node, a.name(), a.dataType().catalogString()) for a in output)
+        return Bound(Union(inputs, fields), tuple(a.exprId().id() for a in output))
 
     def _limit(self, node: JavaObject) -> Bound:
         """GlobalLimit [Offset] [LocalLimit] Project* Sort: top-n, the projections above it."""
@@ -375,6 +407,16 @@ class _AggregateResult:
         if at == len(self.calls):
             self.calls.append(call)
         return Column(len(self._key_exprs) + at, call.type)
+
+
+def _not_in_pair(conjunct: Expr, width: int) -> tuple[Expr, Expr, bool] | None:
+    """The key pair of `a = b OR (a = b) IS NULL`, which is how Catalyst writes NOT IN's question."""
+    match conjunct:
+        case Call(node="Or", args=(equal, Call(node="IsNull", args=(again,)))) if without_places(equal) == without_places(again):
+            pair = _key_pair(equal, width)
+            return pair if pair is not None and not pair[2] else None
+        case _:
+            return None
 
 
 def _has_aggregate(node: JavaObject) -> bool:

@@ -27,6 +27,32 @@ class JoinKind(StrEnum):
     """Which pairs and which rows a join puts out."""
 
     INNER = "inner"  # every pair that matches
+    LEFT = "left"  # and every left row without partner, padded with NULL
+    RIGHT = "right"  # and every right row without partner, padded
+    FULL = "full"  # and both
+    SEMI = "semi"  # the left rows that have a partner
+    ANTI = "anti"  # the left rows that have none
+    NULL_AWARE_ANTI = "null_aware_anti"  # NOT IN: the left rows whose key is known to equal none of the right ones
+
+    @property
+    def emits_pairs(self) -> bool:
+        """Whether columns of both sides come out; else the left ones alone."""
+        return self in (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL)
+
+    @property
+    def judges_left(self) -> bool:
+        """Whether left rows come out, or not, by whether they have a partner."""
+        return self not in (JoinKind.INNER, JoinKind.RIGHT)
+
+    @property
+    def judges_right(self) -> bool:
+        """Whether right rows come out by whether they have a partner."""
+        return self in (JoinKind.RIGHT, JoinKind.FULL)
+
+    @property
+    def keeps_matched(self) -> bool:
+        """Whether the left rows that come out are those with a partner."""
+        return self is JoinKind.SEMI
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -146,7 +172,7 @@ class Filter(msgspec.Struct, frozen=True, tag=True):
 
 class Join(msgspec.Struct, frozen=True, tag=True):
     """Equi-join: left_keys[i] = right_keys[i] (`<=>` where null_safe[i]), both already of one type; `condition` over left columns
-    then right columns holds too. Output: left columns, then right columns."""
+    then right columns holds too. Output: left columns, then right columns; the left ones alone where the kind puts out no pairs."""
 
     left: "Plan"
     right: "Plan"
@@ -167,7 +193,18 @@ class Join(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return self.left.fields + self.right.fields
+        return self.left.fields + self.right.fields if self.kind.emits_pairs else self.left.fields
+
+
+class Union(msgspec.Struct, frozen=True, tag=True):
+    """UNION ALL: the rows of all inputs, whose columns have equal types."""
+
+    inputs: tuple["Plan", ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
 
 
 class Aggregate(msgspec.Struct, frozen=True, tag=True):
@@ -209,4 +246,4 @@ class TopN(msgspec.Struct, frozen=True, tag=True):
         return self.input.fields
 
 
-Plan = Scan | Project | Filter | Join | Aggregate | TopN
+Plan = Scan | Project | Filter | Join | Union | Aggregate | TopN

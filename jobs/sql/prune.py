@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from jobs.sql.expression_tree import columns_of, renumbered
-from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Field, Filter, Join, Plan, Project, Scan, SortKey, TopN
+from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Field, Filter, Join, Plan, Project, Scan, SortKey, TopN, Union
 
 
 def prune(plan: Plan) -> Plan:
@@ -46,6 +46,8 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
             ), _same(len(plan.fields))
         case Join():
             return _narrow_join(plan, wanted)
+        case Union():
+            return _narrow_union(plan, wanted)
         case _:
             assert_never(plan)
 
@@ -56,7 +58,7 @@ def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
     left, to_left = _narrow(plan.left, _union(tuple(i for i in both if i < width), _used(plan.left_keys)))
     right, to_right = _narrow(plan.right, _union(tuple(i - width for i in both if i >= width), _used(plan.right_keys)))
     shift = len(left.fields)
-    to = to_left | {width + old: shift + new for old, new in to_right.items()}
+    both_to = to_left | {width + old: shift + new for old, new in to_right.items()}
     joined = Join(
         left,
         right,
@@ -64,10 +66,21 @@ def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
         tuple(renumbered(k, to_left) for k in plan.left_keys),
         tuple(renumbered(k, to_right) for k in plan.right_keys),
         plan.null_safe,
-        None if plan.condition is None else renumbered(plan.condition, to),
+        None if plan.condition is None else renumbered(plan.condition, both_to),
         plan.place,
     )
-    return joined, to
+    return joined, both_to if plan.kind.emits_pairs else to_left
+
+
+def _narrow_union(plan: Union, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
+    """All inputs get the wanted columns alone, in one order."""
+    fields = tuple(plan.fields[i] for i in wanted)
+    inputs: list[Plan] = []
+    for below in plan.inputs:
+        narrow, to = _narrow(below, wanted)
+        columns = tuple(Column(to[i], plan.fields[i].type) for i in wanted)
+        inputs.append(_picked(narrow, columns, tuple(narrow.fields[c.index] for c in columns)))
+    return Union(tuple(inputs), fields), {old: new for new, old in enumerate(wanted)}
 
 
 def _picked(below: Plan, exprs: tuple[Expr, ...], fields: tuple[Field, ...]) -> Plan:

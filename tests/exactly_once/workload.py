@@ -30,6 +30,9 @@ VIEWS = {
     "by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales GROUP BY g",
     "joined": "SELECT t.k, t.a, b.n, b.s FROM t JOIN by_group b ON t.g = b.g",
     "words": "SELECT n.word, count(*) AS c, min(t.a) AS lo FROM notes n JOIN t ON n.g = t.g GROUP BY n.word",
+    "unsold": "SELECT t.k, t.a, b.n FROM t LEFT JOIN by_group b ON t.g = b.g AND b.n > t.a",
+    "unseen": "SELECT k FROM t WHERE a NOT IN (SELECT g FROM sales WHERE amount > 97)",
+    "all_ids": "SELECT id, amount FROM sales UNION ALL SELECT k, a FROM t",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
 }
 LATE_VIEWS = {

@@ -10,11 +10,13 @@ from jobs.executors.filter import Filter
 from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
+from jobs.executors.null_aware_anti import NullAwareAnti
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
 from jobs.executors.registry import Node
 from jobs.executors.table_replay import TableReplay
 from jobs.executors.top_n import Order, TopN
+from jobs.executors.union_all import UnionAll
 from jobs.plan.definition import SourceDefinition, TableDefinition, ViewDefinition
 from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from jobs.sources.files import document_of
@@ -67,6 +69,8 @@ CALLS = (
 AGGREGATE = logical.Aggregate(JOIN, (_K,), CALLS, (Field("k", "int"), Field("s", "bigint"), Field("n", "bigint")))
 TOP_N = logical.TopN(AGGREGATE, (SortKey(_K, True, True),), 5, 2)
 
+UNION = logical.Union((SCAN, logical.Join(SCAN, SCAN, JoinKind.NULL_AWARE_ANTI, (_K,), (_K,), (False,))), _FIELDS)
+
 # --- statements ------------------------------------------------------------------------------------------------------------------
 
 _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
@@ -76,6 +80,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_table": _CREATE_TABLE,
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
     "create_view_project": CreateView("p", "SELECT k + 10 AS a", PROJECT),
+    "create_view_union": CreateView("u", "SELECT k, g …", UNION),
     "drop": Drop("view", "top", True, True),
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
     "update": Update("orders", ((1, Literal("x", "string")),), _BIG),
@@ -91,6 +96,9 @@ NODES: dict[str, Node] = {
     "project": Project((_SUM,), ("int",)),
     "filter": Filter(_BIG, ("int", "string")),
     "hash_join": HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
+    "left_join": HashJoin(("int",), ("int",), (0,), (0,), (False,), (0,), (0,), None, ("int", "int"), JoinKind.LEFT),
+    "null_aware_anti": NullAwareAnti(("int", "string"), ("int",), (0,), (0,), (1,), (0,), ("int", "string")),
+    "union_all": UnionAll(("int", "int", "string")),
     "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
     "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
     "top_n": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),

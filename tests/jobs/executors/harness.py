@@ -41,6 +41,7 @@ class Bench:
         self.store = BucketStore(objects)
         self.schemas = [msgspec.structs.replace(s, table_id=i + 1) for i, s in enumerate(node.state_tables())]
         self.epoch = 0
+        self.actor = Actor(kernel(), range(VNODES), VNODES)
 
     def tables(self) -> list[StateTable]:
         return [
@@ -56,7 +57,7 @@ class Bench:
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         tables = self.tables()
-        out = self.node.executor(tables, Actor(kernel(), range(VNODES), VNODES)).apply(*chunks)
+        out = self.node.executor(tables, self.actor).apply(*chunks)
         assert out.schema == chunk_schema(self.node.types), out.schema
         self.epoch += 1
         for table in tables:

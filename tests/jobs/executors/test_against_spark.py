@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from jobs.executors.agg_call import Agg
-from jobs.executors.hash_join import HashJoin
+from jobs.executors.hash_join import HashJoin, joined_types
 from jobs.executors.top_n import Order, TopN
+from jobs.sql.logical import Call, Column, JoinKind
 from statestore.objectstore.base import ObjectStore
 from statestore.types import type_name
 from tests.jobs.executors.harness import Bench, Row, chunk_of, integrate, pairs_of
@@ -84,6 +85,31 @@ def test_every_join_equals_sparks(spark: Any, key: int, null_safe: bool, objects
     sql = f"select l.c{KEY}, r.c{KEY} from l join r on l.c{key} {sign} r.c{key}"
     _, expected = _answer(spark, sql, l=left, r=right)
     assert Counter((row[KEY], row[len(TYPES) + KEY]) for row in content.elements()) == Counter(expected)
+
+
+_HOW = {"left": "left join", "right": "right join", "full": "full join", "semi": "left semi join", "anti": "left anti join"}
+
+
+@pytest.mark.parametrize("kind", [k for k in JoinKind if k in _HOW], ids=str)
+@pytest.mark.parametrize(("key", "null_safe", "smaller"), [(0, False, False), (0, True, True), (1, False, True), (9, False, False)])
+def test_every_kind_of_join_equals_sparks_while_both_sides_change(
+    spark: Any, kind: JoinKind, key: int, null_safe: bool, smaller: bool, objects: ObjectStore
+) -> None:
+    condition = Call("LessThan", "boolean", (Column(KEY, "bigint"), Column(len(TYPES) + KEY, "bigint"))) if smaller else None
+    types = joined_types(kind, TYPES, TYPES, (key,))
+    bench = Bench(HashJoin(TYPES, TYPES, (key,), (key,), (null_safe,), (KEY,), (KEY,), condition, types, kind), objects)
+    content: Counter[Row] = Counter()
+    held = [Counter[Row](), Counter[Row]()]
+    for left, right in zip(random_epochs(11, 5), random_epochs(12, 5), strict=True):
+        chunks = chunk_of(TYPES, left), chunk_of(TYPES, right)
+        held = [integrate(rows, chunk) for rows, chunk in zip(held, chunks, strict=True)]
+        content = integrate(content, bench.apply(*chunks))
+    sides = [chunk_of(TYPES, ((row, 1) for row in rows.elements())).drop_columns(["w"]) for rows in held]
+    columns = f"l.c{KEY}, r.c{KEY}" if kind.emits_pairs else f"l.c{KEY}"
+    on = f"l.c{key} {'<=>' if null_safe else '='} r.c{key}" + (f" and l.c{KEY} < r.c{KEY}" if smaller else "")
+    _, expected = _answer(spark, f"select {columns} from l {_HOW[kind]} r on {on}", l=sides[0], r=sides[1])
+    places = (KEY, len(TYPES) + KEY) if kind.emits_pairs else (KEY,)
+    assert Counter(tuple(row[p] for p in places) for row in content.elements()) == Counter(expected)
 
 
 @pytest.mark.parametrize("column", [1, 5, 7, 8, 9, 10, 11, 12, 13])

@@ -1,16 +1,21 @@
-"""HashJoin under random changes of both sides, against a nested loop in plain Python, epoch by epoch."""
+"""HashJoin of every kind under random changes of both sides, against a nested loop in plain Python, epoch by epoch."""
 
 import random
+import resource
+import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from jobs.executors import hash_join
 from jobs.executors.base import ChangeError
-from jobs.executors.hash_join import HashJoin
+from jobs.executors.hash_join import HashJoin, joined_types
 from jobs.executors.operator import ExpressionError
-from jobs.sql.logical import Call, Column, Literal
+from jobs.sql.logical import Call, Column, JoinKind, Literal
 from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
 
@@ -22,6 +27,10 @@ def _node(left: tuple[int, ...], right: tuple[int, ...], null_safe: tuple[bool, 
     return HashJoin(SIDE, SIDE, left, right, null_safe, (3,), (3,), condition, SIDE + SIDE)
 
 
+def _of_kind(node: HashJoin, kind: JoinKind) -> HashJoin:
+    return msgspec.structs.replace(node, kind=kind, types=joined_types(kind, SIDE, SIDE, node.left_keys))
+
+
 def _equal(a: Any, b: Any, null_safe: bool) -> bool:
     if a is None or b is None:
         return null_safe and a is b
@@ -29,11 +38,24 @@ def _equal(a: Any, b: Any, null_safe: bool) -> bool:
 
 
 def _joined(node: HashJoin, left: Counter[Row], right: Counter[Row], keep: Callable[[Row], bool]) -> Counter[Row]:
+    """The join's rows; of a full join without its hidden columns."""
+
     def match(one: Row, two: Row) -> bool:
         keys = zip(node.left_keys, node.right_keys, node.null_safe, strict=True)
         return all(_equal(one[k], two[r], safe) for k, r, safe in keys) and keep(one + two)
 
-    return Counter(one + two for one in left for two in right if match(one, two))
+    kind, nothing = node.kind, (None,) * len(SIDE)
+    alone = [one for one in left if not any(match(one, two) for two in right)]
+    if kind is JoinKind.ANTI:
+        return Counter(alone)
+    if kind is JoinKind.SEMI:
+        return Counter(left) - Counter(alone)
+    rows = Counter(one + two for one in left for two in right if match(one, two))
+    if kind in (JoinKind.LEFT, JoinKind.FULL):
+        rows += Counter(one + nothing for one in alone)
+    if kind in (JoinKind.RIGHT, JoinKind.FULL):
+        rows += Counter(nothing + two for two in right if not any(match(one, two) for one in left))
+    return rows
 
 
 class _Side:
@@ -72,8 +94,14 @@ class _Side:
         pytest.param(_node((3, 3), (3, 3), (False, False)), id="the stream key is the join key"),
     ],
 )
+@pytest.mark.parametrize("kind", [k for k in JoinKind if k is not JoinKind.NULL_AWARE_ANTI], ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_joined_rows_equal_the_nested_loop_at_every_epoch(node: HashJoin, seed: int, objects: ObjectStore) -> None:
+def test_joined_rows_equal_the_nested_loop_at_every_epoch(
+    node: HashJoin, kind: JoinKind, seed: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hash_join, "_LEAST_PAIRS", 2)  # keys are cut anywhere
+    monkeypatch.setattr(hash_join, "PIECE_BYTES", 1 if seed == 1 else 1 << 20)
+    node = _of_kind(node, kind)
     bench, sides = Bench(node, objects), (_Side(seed), _Side(seed + 100))
     held: list[Counter[Row]] = [Counter(), Counter()]
     content: Counter[Row] = Counter()
@@ -81,9 +109,13 @@ def test_joined_rows_equal_the_nested_loop_at_every_epoch(node: HashJoin, seed: 
         chunks = [chunk_of(SIDE, side.changes()) for side in sides]
         held = [integrate(rows, chunk) for rows, chunk in zip(held, chunks, strict=True)]
         emitted = bench.apply(*chunks)
-        assert_netted(emitted, (3, 7, 0, 1, 2, 4, 5, 6))
+        assert_netted(emitted, range(len(node.types)))
         content = integrate(content, emitted)
-        assert content == _joined(node, held[0], held[1], lambda row: node.condition is None or row[3] < row[7])
+        width = len(SIDE) * (2 if kind.emits_pairs else 1)
+        seen = Counter({row[:width]: n for row, n in content.items()})
+        assert seen == _joined(node, held[0], held[1], lambda row: node.condition is None or row[3] < row[7])
+        if kind is JoinKind.FULL:
+            _check_hidden(node, content)
 
 
 @pytest.mark.parametrize(("left", "right"), [((0, 0), (0, 1)), ((0, 1), (0, 0))])
@@ -119,3 +151,57 @@ def test_a_condition_that_raises_says_on_which_joined_row(objects: ObjectStore) 
 def test_a_side_without_partners_costs_no_row_of_the_other(objects: ObjectStore) -> None:
     bench = Bench(_node((0,), (0,), (False,)), objects)
     assert pairs_of(bench.apply(chunk_of(SIDE, [((9, None, None, 1), 1)]), chunk_of(SIDE, [((8, None, None, 1), 1)]))) == []
+
+
+def _check_hidden(node: HashJoin, content: Counter[Row]) -> None:
+    """A full join's hidden columns: the join key of whichever side is there, and which sides are."""
+    for row in content:
+        left, right, sides = row[3] is not None, row[7] is not None, row[-1]
+        assert sides == {(True, True): 0, (True, False): 1, (False, True): 2}[left, right]
+        for hidden, one, two in zip(row[8:], node.left_keys, node.right_keys, strict=False):
+            assert repr(hidden) == repr(row[one] if left else row[4 + two])
+
+
+def test_a_pair_that_exists_neither_before_nor_after_the_epoch_is_not_looked_at(objects: ObjectStore) -> None:
+    divided = Call("Divide", "double", (Column(2, "double"), Column(6, "double")), "ANSI")
+    for kind in (k for k in JoinKind if k is not JoinKind.NULL_AWARE_ANTI):
+        node = _of_kind(_node((0,), (0,), (False,), Call("GreaterThan", "boolean", (divided, Literal("0.5", "double")))), kind)
+        bench = Bench(node, objects)
+        bench.apply(chunk_of(SIDE, []), chunk_of(SIDE, [((1, "r", 0.0, 1), 1)]))  # no partner: nothing is divided
+        out = bench.apply(chunk_of(SIDE, [((1, "l", 10.0, 1), 1)]), chunk_of(SIDE, [((1, "r", 0.0, 1), -1), ((1, "r", 2.0, 1), 1)]))
+        pair = (1, "l", 10.0, 1, 1, "r", 2.0, 1)
+        added = [row[: len(node.types)] for row, weight in pairs_of(out) if weight > 0]
+        assert [row[:8] for row in added] == {JoinKind.SEMI: [pair[:4]], JoinKind.ANTI: []}.get(kind, [pair])
+
+
+def _rss_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def peak_growth(work: Callable[[], object]) -> int:
+    """By how many bytes the process grew at most while it worked, looked at every other millisecond."""
+    started, found, done = _rss_bytes(), [0], threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.002):
+            found[0] = max(found[0], _rss_bytes())
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        work()
+    finally:
+        done.set()
+        watcher.join()
+    return max(found[0], _rss_bytes()) - started
+
+
+def test_one_key_with_nine_million_pairs_takes_the_memory_of_a_piece(objects: ObjectStore) -> None:
+    side = 3000
+    both = Call("And", "boolean", (SMALLER, Call("EqualTo", "boolean", (Column(3, "bigint"), Literal(7, "bigint")))))
+    bench = Bench(_node((0,), (0,), (False,), both), objects)
+    rows = chunk_of(SIDE, [((1, "text", 0.5, i), 1) for i in range(side)])
+    bench.apply(rows.slice(0, 1), rows.slice(0, 1))
+    more = rows.slice(1)
+    peak = peak_growth(lambda: bench.apply(more, more))
+    assert peak < 300 << 20, f"{peak >> 20} MB: nine million pairs were held at once (100 bytes each)"

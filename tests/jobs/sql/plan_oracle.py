@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Filter, Join, Literal, Plan, Project, Scan, TopN
+from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Filter, Join, JoinKind, Literal, Plan, Project, Scan, TopN, Union
 
 ORDERS = "id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE"
 SHOPS = "id INT, name STRING, city STRING"
@@ -104,7 +105,12 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
                 for a, b, safe in zip(plan.left_keys, plan.right_keys, plan.null_safe, strict=True)
             ]
             on += [] if plan.condition is None else [_text(plan.condition)]
-            return left.join(right, F.expr(" AND ".join(f"({c})" for c in on)), "inner")
+            if plan.kind is JoinKind.NULL_AWARE_ANTI:
+                on = [f"(({on[0]}) OR ({on[0]}) IS NULL)"]
+            how = "anti" if plan.kind is JoinKind.NULL_AWARE_ANTI else str(plan.kind)
+            return left.join(right, F.expr(" AND ".join(f"({c})" for c in on)), how)
+        case Union():
+            return _named(reduce(DataFrame.union, (_run(spark, below) for below in plan.inputs)))
         case Aggregate():
             below = _run(spark, plan.input)
             keys = [_column(k) for k in plan.keys]

@@ -1,0 +1,187 @@
+"""NullAwareAnti: NOT IN. The left rows whose key is known to equal none of the right ones.
+
+SQL's `x NOT IN (SELECT y FROM r)` is true where r is empty; else where x is not NULL, r has no NULL and no row of r equals x. So whether a
+left row comes out depends on three things:
+
+    out(row)  =  no right key is NULL  and  (there is no right row  or  x is not NULL)  and  no right row has the key x
+
+The last is an anti join (hash_join.py). The first two are facts about all right rows, which no actor sees alone: a global aggregate counts
+rows and known keys, and its one row goes to every actor (dispatch `broadcast`) as the third input.
+
+State: the anti join's two tables, the left rows whose key is NULL, and the two facts as they were, once for each vnode, so that they are
+where a vnode's next actor finds them. Facts are written when they change, which is seldom.
+
+While some right key is NULL nothing comes out, but the state is kept. The epoch in which the first NULL comes (or the last one goes) reads
+all left rows of the actor: all that came out goes, or all that should come does; the cost is that of the change of the output.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.base import Positions, halves, key_ids, state_table, take_rows, weights_of
+from jobs.executors.hash_join import HashJoin, HashJoinExecutor
+from jobs.executors.operator import Actor, Executor, Origin, Passed
+from jobs.sql.logical import Expr, JoinKind
+from jobs.wire.chunk import empty_chunk, make_chunk
+from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
+from statestore.vnode import vnodes_of
+
+
+class NullAwareAnti(msgspec.Struct, frozen=True, tag=True):
+    """NOT IN over one column. Inputs: left rows, right rows, and one row (right rows, right rows with a key that is not NULL). Output: left
+    rows."""
+
+    left_types: tuple[str, ...]
+    right_types: tuple[str, ...]
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    left_stream_key: tuple[int, ...]
+    right_stream_key: tuple[int, ...]
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    @property
+    def anti(self) -> HashJoin:
+        """The join of the rows whose keys are not NULL."""
+        sides = (self.left_types, self.right_types, self.left_keys, self.right_keys)
+        return HashJoin(*sides, (False,), self.left_stream_key, self.right_stream_key, None, self.types, JoinKind.ANTI)
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The anti join's tables, the left rows whose key is NULL, the facts by vnode."""
+        key = [KeyColumn(k) for k in dict.fromkeys((*self.left_keys, *self.left_stream_key))]
+        nulls = state_table("not_in_nulls", self.left_types, key, self.left_keys)
+        facts = state_table("not_in_facts", ("bigint", "boolean", "boolean"), [KeyColumn(0)], (0,))
+        return (*self.anti.state_tables(), nulls, facts)
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        return f"NullAwareAnti c{self.left_keys[0]} not in right c{self.right_keys[0]}"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return NullAwareAntiExecutor(self, tables, actor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Of all right rows."""
+
+    empty: bool
+    has_null: bool
+
+
+class NullAwareAntiExecutor:
+    """Invariant: the sum of all output chunks is the left rows for which NOT IN is true over the sums of both inputs."""
+
+    def __init__(self, node: NullAwareAnti, tables: Sequence[StateTable], actor: Actor) -> None:
+        """`tables`: as `node.state_tables()` lays them out."""
+        self._node, self._actor = node, actor
+        self._left, self._right, self._nulls, self._facts = tables
+        self._anti = HashJoinExecutor(node.anti, tables[:2], actor.kernel)
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Left chunk, right chunk, the changed facts.
+
+        Raises ChangeError: a row of one side came or went twice.
+        Cost: that of an anti join; a scan of the actor's left rows in an epoch that brings the first NULL among the right keys or removes
+            the last one. Memory: what comes out.
+        """
+        left, right, counts = chunks
+        before = self._read_facts()
+        after = before if (changed := _facts_in(counts)) is None else changed
+        out = [empty_chunk(self._node.types)]
+        if after.has_null and not before.has_null:
+            out += self._everything(before, -1)
+        key = left.column(self._node.left_keys[0])
+        known = self._anti.apply(left.filter(pc.is_valid(key)), right)
+        unknown = self._change_nulls(left.filter(pc.is_null(key)), before, after)
+        if not before.has_null and not after.has_null:
+            out += [known, *unknown]
+        if before.has_null and not after.has_null:
+            out += self._everything(after, 1)
+        if after != before:
+            self._write_facts(after)
+        return pa.concat_tables(out)
+
+    def _change_nulls(self, chunk: pa.Table, before: _Facts, after: _Facts) -> list[pa.Table]:
+        """Take the changes of left rows whose key is NULL; they come out while there is no right row."""
+        parts = halves(chunk, self._nulls.name, tuple(dict.fromkeys((*self._node.left_keys, *self._node.left_stream_key))))
+        out: list[pa.Table] = []
+        if before.empty and after.empty:
+            out = [_weighted(parts.gone, -1), _weighted(parts.come, 1)]
+        elif before.empty:
+            out = [_weighted(rows, -1) for rows in self._nulls.scan(self._actor.vnodes)]
+        parts.write(self._nulls)
+        if after.empty and not before.empty:
+            out = [_weighted(rows, 1) for rows in self._nulls.scan(self._actor.vnodes)]
+        return out
+
+    def _everything(self, facts: _Facts, weight: int) -> Iterator[pa.Table]:
+        """All left rows that come out while no right key is NULL, by the tables as they are now."""
+        for rows in self._left.scan(self._actor.vnodes):
+            keys = pa.table([rows.column(self._node.left_keys[0])], names=["k0"])
+            ids, first = key_ids(keys.columns, keys.num_rows)
+            matched = np.zeros(len(first), np.bool_)
+            matched[self._right.scan_prefix(take_rows(keys, first), limit=1).index.to_numpy()] = True
+            yield _weighted(rows.filter(pa.array(~matched[ids])), weight)
+        if facts.empty:
+            yield from (_weighted(rows, weight) for rows in self._nulls.scan(self._actor.vnodes))
+
+    def _read_facts(self) -> _Facts:
+        """As they were; before the first row came, there was none."""
+        places = _place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)]
+        found = self._facts.get_rows(pa.table([pa.array(places)], names=["c0"]))
+        there = np.flatnonzero(found.found.to_numpy(zero_copy_only=False))
+        if not len(there):
+            return _Facts(True, False)
+        _, empty, has_null = (column[int(there[0])].as_py() for column in found.rows.columns)
+        return _Facts(empty, has_null)
+
+    def _write_facts(self, facts: _Facts) -> None:
+        places = _place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)]
+        columns = [pa.array(places), *(pa.array(np.full(len(places), fact)) for fact in (facts.empty, facts.has_null))]
+        self._facts.insert_rows(pa.table(columns, names=["c0", "c1", "c2"]))
+
+
+def _weighted(rows: pa.Table, weight: int) -> pa.Table:
+    return make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight)))
+
+
+def _facts_in(counts: pa.Table) -> _Facts | None:
+    """The facts by the row that comes; None where they did not change."""
+    come = np.flatnonzero(weights_of(counts) > 0)
+    if not len(come):
+        return None
+    rows, known = (counts.column(i)[int(come[0])].as_py() for i in range(2))
+    return _Facts(rows == 0, known < rows)
+
+
+@lru_cache(maxsize=4)
+def _place_of_each_vnode(vnode_count: int) -> Positions:
+    """(vnode_count,) for each vnode the least number that hashes to it: what a row has as its key to lie there."""
+    places, numbers = np.full(vnode_count, -1, np.int64), 0
+    while (places < 0).any():
+        more = np.arange(numbers, numbers + 16 * vnode_count)
+        vnodes = np.asarray(vnodes_of([pa.array(more)], vnode_count))[::-1]
+        found = np.full(vnode_count, -1, np.int64)
+        found[vnodes] = more[::-1]
+        places, numbers = np.where(places < 0, found, places), numbers + len(more)
+    return places
