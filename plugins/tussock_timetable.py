@@ -33,9 +33,9 @@ class IntervalsUntil(CronDataIntervalTimetable):
         return cls(data["cron"], data["zone"], None if data["last"] is None else datetime.fromisoformat(data["last"]))
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
-        """An empty interval: whoever starts a run by hand means none, unless the trigger form says one.
+        """An empty interval: a run that is started by hand has none, unless the trigger form names one.
 
-        Airflow's own answer, the last interval before `run_after`, could not be told from one that was asked for.
+        Airflow's own answer, the last interval before `run_after`, could not be distinguished from one that was asked for.
         """
         return DataInterval.exact(run_after)
 

@@ -1,7 +1,7 @@
 """The quality gate's record: what the suites found at one epoch, one small JSON object `quality/<epoch>.json` in the store.
 
-It is what a publish goes by: the published epoch moves only to an epoch whose record passed. Light, for whoever publishes: neither Great
-Expectations nor Spark.
+It is what a publish goes by: the published epoch moves only to an epoch whose record passed. Light, because a publish needs only this:
+neither Great Expectations nor Spark.
 """
 
 from collections.abc import Iterator, Sequence

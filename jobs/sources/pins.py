@@ -31,7 +31,7 @@ def recorded_etag(path: str, size: int, etag: str) -> str:
     A local file's ETag is its size and time of change, so a `touch` changes it: `5-1700000000000000000#<xxh3-128>`. Those recorded by
     releases before have no hash and count as changed by their time alone. An object's ETag in S3 follows from its content already.
 
-    Cost: reads a local file once (it is in memory then for whoever reads its rows); nothing for an object.
+    Cost: reads a local file once (it is in memory then for the reader of its rows); nothing for an object.
     """
     content = _content(path, size, etag) if path.startswith("/") else ""
     return f"{etag}#{content}" if content else etag
@@ -55,7 +55,7 @@ def _content(path: str, size: int, etag: str) -> str:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     except FileNotFoundError:
-        return ""  # it went since it was listed; whoever reads it finds out
+        return ""  # it went since it was listed; reading it will report that
     except OSError as err:
         raise UnreadableFileError(path, "a file", err.strerror or str(err)) from err
     return digest.hexdigest()
