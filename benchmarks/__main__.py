@@ -10,6 +10,7 @@ Apart from those, and each with options of its own:
     python -m benchmarks store --rows 100000     the state store against RocksDB and SlateDB
     python -m benchmarks cold-start              from process start to a view's rows, with and without a JVM; starts Spark itself
     python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few minutes
+    python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a minute
     python -m benchmarks memory --gb 10          private memory of a compaction and of a full scan of so much state; needs twice the disk
 """
 
@@ -27,6 +28,7 @@ ALONE = {
     "store": "benchmarks.store.__main__",
     "amplification": "benchmarks.amplification",
     "memory": "benchmarks.memory",
+    "joins": "benchmarks.joins",
 }
 
 
