@@ -10,7 +10,7 @@ _SHOWN_BYTES = 60
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Bytes of any width relabelled as strings, unchecked."""
     kinds = pa.types
-    if kinds.is_fixed_size_binary(column.type):
+    if kinds.is_fixed_size_binary(column.type) or kinds.is_binary_view(column.type):
         column = column.cast(pa.binary())
     if kinds.is_binary(column.type) or kinds.is_large_binary(column.type):
         text = pa.string() if kinds.is_binary(column.type) else pa.large_string()

@@ -11,7 +11,10 @@ from pyspark.sql import SparkSession
 
 from jobs.session import Session
 from jobs.sources.errors import BadInsertTextError, BadRowError, BadTextError
+from jobs.sources.parquet import Split, read_split
 from jobs.sources.text import first_bad_text
+from jobs.sql.logical import Field
+from tests.jobs.sources.pinned import pinned
 
 
 def _bad(*texts: bytes) -> pa.Array:
@@ -46,6 +49,16 @@ def test_a_parquet_string_that_is_no_text_is_named(spark: SparkSession, tmp_path
         with pytest.raises(BadTextError, match=r"bad\.parquet, row 2, column 's': the bytes b'\\xff\\xfe'") as raised:
             session.flush()
     assert raised.value.record == 2
+
+
+_KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.large_binary(), pa.binary_view(), pa.binary(2)]
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=str)
+def test_text_of_every_width_reads_as_string(tmp_path: Path, kind: pa.DataType) -> None:
+    pq.write_table(pa.table({"s": pa.array([b"ab", None, "é".encode()], pa.binary()).cast(kind)}), tmp_path / "a.parquet")
+    read = read_split(Split(pinned(tmp_path / "a.parquet")), (0,), (Field("s", "string"),), {})
+    assert read["s"].to_pylist() == ["ab", None, "é"]
 
 
 def _orc(spark: SparkSession, folder: Path) -> None:
