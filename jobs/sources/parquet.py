@@ -198,9 +198,9 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         return kinds.is_timestamp(declared) and declared.tz is None
     if kinds.is_timestamp(found):  # local times read as instants of UTC, as Spark reads them; never instants as local times
         return kinds.is_timestamp(declared) and (found.tz is None or declared.tz is not None)
-    texts = (kinds.is_string, kinds.is_large_string, kinds.is_string_view, kinds.is_fixed_size_binary)
-    texts += (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view)
-    return any(is_text(found) for is_text in texts) and (kinds.is_string(declared) or kinds.is_binary(declared))
+    is_text = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+    is_bytes = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
+    return any(is_one(found) for is_one in (*is_text, *is_bytes)) and (kinds.is_string(declared) or kinds.is_binary(declared))
 
 
 def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
