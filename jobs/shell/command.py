@@ -1,12 +1,15 @@
 """Commands of `tussock`: each is one object with its name, help, arguments and function; the parser is made from the list of them."""
 
 import argparse
+import difflib
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from jobs.settings.pipeline import Pipeline, find_pipeline
 from jobs.settings.process import open_meta, store_address
@@ -38,13 +41,24 @@ class WhichStoreError(InputError):
         return "which store? Say --store URI or --pipeline NAME, or set TUSSOCK_STORE."
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that suggests what a mistyped command may have meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, and exit with code 2."""
+        if (found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)) is not None:
+            near = difflib.get_close_matches(found[1], [choice.strip("' ") for choice in found[2].split(",")], 1)
+            message += f". Did you mean {near[0]!r}?" if near else ""
+        super().error(message)
+
+
 def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> argparse.ArgumentParser:
     """The parser of the command line. What it parses carries `run`, the function of the chosen command.
 
     Requires: a group stands before its commands.
     """
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("tussock", description=overview, epilog=epilog, formatter_class=raw)
+    parser = _Parser("tussock", description=overview, epilog=epilog, formatter_class=raw)
     groups = {"": parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
     width = min(_WIDTH, shutil.get_terminal_size().columns - 2)
     for command in commands:

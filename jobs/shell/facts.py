@@ -203,22 +203,24 @@ def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None
     """The first rows of a state table, in key order.
 
     Args:
-        table: its number, or a relation's name, which stands for the table of the relation's own rows.
+        table: its number, or a relation's name, which stands for the table of the relation's own rows, with the relation's columns named.
         epoch: the committed one when None.
 
     Raises: NoSuchTableError; EpochNotCommittedError, EpochExpiredError.
     """
     version = meta.latest()
     known = {t.table_id: (r, t) for r in version.catalog.live() for t in r.state_tables}
-    wanted = [t for number, (r, t) in known.items() if table in (str(number), r.name)]
+    wanted = [(r, t) for number, (r, t) in known.items() if table in (str(number), r.name)]
     if not wanted:
         raise NoSuchTableError(table, (*map(str, known), *(r.name for r in version.catalog.live())))
+    relation, schema = wanted[-1]
+    names = [c.name for c in (relation.columns if table == relation.name and relation.kind != "source" else ())]
     epoch = version.epoch if epoch is None else epoch
     parts: list[pa.Table] = []
     left = limit
     with meta.reading(epoch) as pinned:
-        for part in open_table(meta.objects, pinned, wanted[-1], epoch).scan():
-            parts.append(part.slice(0, left))
+        for part in open_table(meta.objects, pinned, schema, epoch).scan():
+            parts.append(part.slice(0, left).rename_columns([*names, *part.column_names[len(names) :]]))
             left -= parts[-1].num_rows
             if left <= 0:
                 break

@@ -123,7 +123,7 @@ def test_a_pipeline_from_apply_to_its_rows(tussock: Tussock, spark: SparkSession
     assert sources[1].split()[:3] == ["clicks", "parquet", "2"]
     assert "sorted runs" in tussock("inspect", "levels", "--pipeline", "days").out
     assert "people" in tussock("inspect", "rows", "--pipeline", "days").out
-    assert sorted(tussock("inspect", "rows", "--pipeline", "days", "people").out.split()) == ["2", "2", "ann", "bob", "c0", "c1"]
+    assert sorted(tussock("inspect", "rows", "--pipeline", "days", "people").out.split()) == ["2", "2", "ann", "bob", "clicks", "who"]
     assert "rows#" in tussock("inspect", "ssts", "--pipeline", "days").out
     assert "no open barrier" in tussock("barrier", "show", "--pipeline", "days").out
 
@@ -147,6 +147,18 @@ def test_every_command_says_what_it_is_for_and_gives_an_example(command: str, ca
     text = capsys.readouterr().out
     assert "examples:\n  tussock " in text
     assert text.split("\n\n")[1].endswith("."), "a sentence first"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(("epohc",), "Did you mean 'epoch'?"), (("inspect", "epoch"), "Did you mean 'epochs'?"), (("show", "vews"), "Did you mean 'views'?")],
+)
+def test_a_mistyped_command_is_answered_with_the_likely_one(
+    typed: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(typed)
+    assert meant in capsys.readouterr().err
 
 
 def test_a_command_alone_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:

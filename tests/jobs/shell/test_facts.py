@@ -70,6 +70,7 @@ def test_versions_ssts_and_tables_agree_with_each_other(meta: MetaStore) -> None
 def test_rows_of_a_table_are_those_of_the_epoch_that_is_named(meta: MetaStore) -> None:
     first, _ = facts.epochs(meta, 2)
     assert facts.table_rows(meta, "t", 10).num_rows == 4
+    assert facts.table_rows(meta, "per_g", 10).column_names == [c.name for c in meta.latest().catalog.live()[1].columns]
     assert facts.table_rows(meta, "t", 10, first.epoch).num_rows == 3
     assert facts.table_rows(meta, "t", 2).num_rows == 2
     with pytest.raises(facts.NoSuchTableError, match=r"'nope'; give a number or a relation's name: .*t, per_g"):
