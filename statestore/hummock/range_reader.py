@@ -113,7 +113,8 @@ class RangeReader:
         return [_assembled(held, *part) for part in ranges]
 
     def _get_ranges(self, sst: SstInfo, ranges: Sequence[Range]) -> list[bytes]:
-        log.debug("%s: %d ranges, %d bytes read", sst.name, len(ranges), sum(length for _, length in ranges))
+        if log.isEnabledFor(logging.DEBUG):  # the sum is over each block of a large read
+            log.debug("%s: %d ranges, %d bytes read", sst.name, len(ranges), sum(length for _, length in ranges))
         try:
             return self.objects.get_ranges(sst.name, ranges)
         except ObjectNotFoundError as error:
