@@ -14,8 +14,9 @@ The open barrier of the first epoch keeps its base from vacuum. From the second 
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -177,14 +178,14 @@ class Train:
             self._follow(_ToCommit(barrier, drafted, None, sealed.ssts, {}, sealed=sealed), ())
             return
         seconds: dict[str, float] = {}
-        with Timed(seconds, "plan"):
+        with Timed(seconds, "plan"), self._lost_if_overtaken(barrier):
             base = self._base(base_version)
             taken_in = self._taken_in if self._taken_in is not None and self._taken_in.barrier == barrier else None
             plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
             held = [one.held for one in self._in_flight_after(base_version) if one.held is not None]
         levels = plan.schedule.levels
         self.progress(f"epoch {barrier.epoch}: running {sum(len(level) for level in levels)} fragments in {len(levels)} levels")
-        with Timed(seconds, "run"), working_on(epoch=barrier.epoch):
+        with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
             try:
                 ran = run_levels(self.runner, self.meta, plan, held)
             except InputError as err:
@@ -193,20 +194,22 @@ class Train:
                 if drafted:
                     self.meta.put_in_force(barrier)
                 raise named from None
-            except MissingSstError as err:
-                self._require_not_overtaken(barrier, err)
-                raise
         log.info("epoch %d ran: %s, %s", barrier.epoch, ran, seconds_text(seconds))
         to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, row_counts(ran.reports, plan.schedule))
         self._follow(to_commit, tuple(taken_batches(barrier, plan.catalog)))
 
-    def _require_not_overtaken(self, barrier: Barrier, missing: MissingSstError) -> None:
+    @contextmanager
+    def _lost_if_overtaken(self, barrier: Barrier) -> Iterator[None]:
         """An SST may be missing because another driver committed this epoch or another one, and what this run stood on was compacted away
-        and removed since. Then nothing is damaged. Raises LostRaceError."""
-        own = {barrier.prev_epoch, *(one.barrier.prev_epoch for one in self._in_flight), *(one.barrier.epoch for one in self._in_flight)}
-        if (version := self.meta.latest()).epoch not in own:
-            reason = f"epoch {version.epoch} is committed, not {barrier.prev_epoch}, and {missing.name!r} was removed since"
-            raise LostRaceError(f"epoch {barrier.epoch}", reason) from missing
+        and removed since. Then nothing is damaged: LostRaceError."""
+        try:
+            yield
+        except MissingSstError as err:
+            own = {barrier.prev_epoch, *(epoch for one in self._in_flight for epoch in (one.barrier.prev_epoch, one.barrier.epoch))}
+            if (version := self.meta.latest()).epoch in own:
+                raise
+            reason = f"epoch {version.epoch} is committed, not {barrier.prev_epoch}, and {err.name!r} was removed since"
+            raise LostRaceError(f"epoch {barrier.epoch}", reason) from err
 
     def drain(self) -> None:
         """Wait until nothing is in flight. Raises what a checkpoint raised."""
