@@ -109,10 +109,11 @@ def _weighted(rows: pa.Table, weight: int) -> pa.Table:
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where a kind misses the budget."""
+    default = Sizes()
     parser = argparse.ArgumentParser(prog="python -m benchmarks joins", description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=Sizes.rows, help="of each side before it is measured")
-    parser.add_argument("--changed", type=int, default=Sizes.changed, help="rows inserted a side and epoch")
-    parser.add_argument("--epochs", type=int, default=Sizes.epochs, help="epochs that count")
+    parser.add_argument("--rows", type=int, default=default.rows, help="of each side before it is measured")
+    parser.add_argument("--changed", type=int, default=default.changed, help="rows inserted a side and epoch")
+    parser.add_argument("--epochs", type=int, default=default.epochs, help="epochs that count")
     options = parser.parse_args(arguments)
     sizes = Sizes(options.rows, max(1, options.rows * 3 // 10), options.changed, options.epochs)
     missed = False

@@ -16,9 +16,10 @@ that are not matched (left and full padded with NULL), right and full so the rig
 
     ΔU  =  rows of X⁺ not matched after  −  rows of X⁻ not matched before  ±  rows of Xs that lost their last partner, got their first one
 
-With a condition a row's own *degree*, the number of its partners, is kept as the last column of its row in the state: the pairs above
-change it. Without one all rows of a key have the same partners, so no degree is kept: whether the key has one is a read of one row of the
-other side, for keys where the other side's rows only came or only went. A hot key then costs no write per row of it.
+A row's *degree*, the number of its partners, is kept as the last column of its row in the state, and the pairs above change it: a row is
+matched while its degree is above 0. Semi and anti joins without a condition look at no pairs: there all rows of a key have the same
+partners, and whether the key has one is a read of one row of the other side, for keys where the other side's rows only came or only went. A
+hot key then costs no write per row of it.
 
 Rows whose key is NULL never match (but by `<=>`): they are neither read for nor stored, and go through where rows without a partner do.
 
@@ -87,12 +88,17 @@ class HashJoin(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     @property
     def left_degree(self) -> bool:
         """Whether left rows carry their degree in the state."""
-        return self.condition is not None and self.kind.judges_left
+        return self.kind.judges_left and self.looks_at_pairs
 
     @property
     def right_degree(self) -> bool:
         """Whether right rows carry their degree in the state."""
-        return self.condition is not None and self.kind.judges_right
+        return self.kind.judges_right and self.looks_at_pairs
+
+    @property
+    def looks_at_pairs(self) -> bool:
+        """Whether pairs matter, not only whether a key has any: they come out, or a condition chooses among them."""
+        return self.kind.emits_pairs or self.condition is not None
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The left rows, then the right rows. A column joined on twice is in the key once, in the distribution as often as it is hashed."""
@@ -299,9 +305,8 @@ class HashJoinExecutor:
             ChangeError: a row of one side came or went twice.
             ExpressionError: the condition raised on a pair.
 
-        Cost: one prefix scan a side for the distinct keys that the other side's changes have; then O(pairs). Where rows are judged and
-            there is no condition, one more scan of one row a key. Of semi and anti joins without a condition: no pairs, but the rows whose
-            key turns.
+        Cost: one prefix scan a side for the distinct keys that the other side's changes have; then O(pairs). Of semi and anti joins without
+            a condition: scans of one row a key, and the rows whose key turns.
         Memory: the changes, the rows that they meet, PIECE_BYTES of pairs, and what comes out.
         """
         node = self._node
@@ -348,16 +353,15 @@ class HashJoinExecutor:
 
     def _matches(self, left: _Side, right: _Side) -> list[_Matches]:
         """All pairs of the module's formula, and which rows that stay turn."""
-        counted = not self._node.kind.emits_pairs and self._node.condition is None  # no pairs are needed, only whether there are any
         found = [
-            self._met(left, right, asking_is_left=True, only_whether=counted),
-            self._met(right, left, asking_is_left=False, only_whether=counted),
+            self._met(left, right, asking_is_left=True),
+            self._met(right, left, asking_is_left=False),
             self._both_changed(left, right, come=True),
             self._both_changed(left, right, come=False),
         ]
-        return [] if counted else [matches for matches in found if matches is not None]
+        return [matches for matches in found if matches is not None] if self._node.looks_at_pairs else []
 
-    def _met(self, asking: _Side, other: _Side, asking_is_left: bool, only_whether: bool) -> _Matches | None:
+    def _met(self, asking: _Side, other: _Side, asking_is_left: bool) -> _Matches | None:
         """Changes of one side with the rows of the other that stay."""
         places, columns = _asked(asking, other)
         if not len(places):
@@ -365,8 +369,8 @@ class HashJoinExecutor:
         ids, first = key_ids(columns, len(places))
         keys = take_rows(pa.table(columns, names=[f"k{i}" for i in range(len(columns))]), first)
         goes = asking.signs[places] < 0
-        lost, got = np.bincount(ids[goes], minlength=len(first)) > 0, np.bincount(ids[~goes], minlength=len(first)) > 0
-        if only_whether:
+        if not self._node.looks_at_pairs:
+            lost, got = np.bincount(ids[goes], minlength=len(first)) > 0, np.bincount(ids[~goes], minlength=len(first)) > 0
             if asking.judged:
                 there = np.zeros(len(first), np.bool_)
                 there[other.table.scan_prefix(keys, limit=1).index.to_numpy()] = True
@@ -378,14 +382,9 @@ class HashJoinExecutor:
         index, other.stays = scanned.index.to_numpy(), scanned.rows.combine_chunks()
         counts = np.bincount(index, minlength=len(first))  # per distinct key; rows of a key lie together
         starts = np.cumsum(counts) - counts
-        if asking.judged and self._node.condition is None:
-            asking.hits[places] += counts[ids]
         if other.degree:
             other.change = np.zeros(len(index), np.int64)
             other.was = other.degrees > 0
-        elif other.judged:
-            turns = self._alone(asking, other, keys, (lost != got) & (counts > 0))[index]
-            other.was, other.now = ~turns | lost[index], ~turns | got[index]
         tables = (asking.rows, other.stays) if asking_is_left else (other.stays, asking.rows)
         partners = np.arange(len(index))
         return _Matches(*tables, asking_is_left, places, starts[ids], counts[ids], partners, asking.signs[places])
@@ -423,9 +422,8 @@ class HashJoinExecutor:
         own, other = ids[: len(ours)], ids[len(ours) :]
         counts = np.bincount(other, minlength=len(first))
         starts = np.cumsum(counts) - counts
-        if self._node.condition is None:
+        if not self._node.looks_at_pairs:
             left.hits[ours] += counts[own]
-            right.hits[theirs] += np.bincount(own, minlength=len(first))[other]
         signs = np.full(len(ours), 1 if come else -1)
         return _Matches(left.rows, right.rows, True, ours, starts[own], counts[own], theirs[np.argsort(other, kind="stable")], signs)
 
@@ -435,9 +433,9 @@ class HashJoinExecutor:
         if condition is not None:
             passed = self._passes(condition, pieces)
             pieces = [piece.where(mask) for piece, mask in zip(pieces, passed, strict=True)]
-            for piece in pieces:
-                left.count(piece.matches.left, piece.left, piece.signs)
-                right.count(piece.matches.right, piece.right, piece.signs)
+        for piece in pieces:
+            left.count(piece.matches.left, piece.left, piece.signs)
+            right.count(piece.matches.right, piece.right, piece.signs)
         if self._node.kind.emits_pairs:
             yield from (self._pair_rows(piece) for piece in pieces if len(piece.signs))
 
