@@ -158,6 +158,7 @@ def _text(expr: Expr, shift: int = 0) -> str:
     return {
         "Not": lambda: f"(NOT {args[0]})",
         "IsNotNull": lambda: f"({args[0]} IS NOT NULL)",
+        "If": lambda: f"if({', '.join(args)})",
         "IsNull": lambda: f"({args[0]} IS NULL)",
         "In": lambda: f"({args[0]} IN ({', '.join(args[1:])}))",
         "TruncTimestamp": lambda: f"date_trunc({args[0]}, {args[1]})",
