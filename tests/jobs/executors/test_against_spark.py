@@ -100,7 +100,7 @@ def test_every_kind_of_join_equals_sparks_while_both_sides_change(
     bench = Bench(HashJoin(TYPES, TYPES, (key,), (key,), (null_safe,), (KEY,), (KEY,), condition, types, kind), objects)
     content: Counter[Row] = Counter()
     held = [Counter[Row](), Counter[Row]()]
-    for left, right in zip(random_epochs(11, 5), random_epochs(12, 5), strict=True):
+    for left, right in zip(random_epochs(11, 6, deletes=True)[:-1], random_epochs(12, 6, deletes=True)[:-1], strict=True):
         chunks = chunk_of(TYPES, left), chunk_of(TYPES, right)
         held = [integrate(rows, chunk) for rows, chunk in zip(held, chunks, strict=True)]
         content = integrate(content, bench.apply(*chunks))
