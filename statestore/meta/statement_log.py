@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from statestore.meta.document import checked_json, encode_document, require_document
+from statestore.errors import RetryableError
+from statestore.meta.document import checked_json, encode_document, read_document, require_document
 from statestore.meta.errors import DamagedDocumentError, SettingError
 from statestore.meta.names import client_name, hash_of, log_name, payload_name
 from statestore.meta.probe import end_of
@@ -38,6 +39,17 @@ class Claim(msgspec.Struct, frozen=True):
     start: int
 
 
+class LogMovedError(RetryableError):
+    """A statement was to stand at a position of the log that others have reached first."""
+
+    def __init__(self, expected: int, found: int) -> None:
+        super().__init__(expected, found)
+        self.expected, self.found = expected, found
+
+    def __str__(self) -> str:
+        return f"the log was expected to end at {self.expected} and holds {self.found} entries. Nothing was appended; read it and repeat."
+
+
 class StatementLog:
     """One process's view of the log; remembers how far it has seen it. Not safe for threads: one for each."""
 
@@ -46,14 +58,16 @@ class StatementLog:
         self._writer = writer
         self._known_end = 0  # every position below exists
 
-    def append(self, client_id: str, statement: bytes, seen_end: int = 0) -> int:
+    def append(self, client_id: str, statement: bytes, seen_end: int = 0, expected: int | None = None) -> int:
         """Make a statement durable and return its position; a repeat of the client id changes nothing and answers the first position.
 
         Args:
             client_id: the caller's name for this statement, not empty; one per statement, the same when it is sent again.
             statement: one JSON value.
             seen_end: a position the log is known to have reached, to start probing at.
+            expected: the position that the statement is right at, since it was made of what the log held before.
 
+        Raises: LogMovedError where others' entries stand at `expected` or before it; nothing was appended.
         Cost: three requests when nobody else writes. A repeat reads the entries between its first try and where it stands.
         """
         if not client_id:
@@ -65,6 +79,8 @@ class StatementLog:
             claim = require_document(self._objects, client_name(client_id), Claim)
         position = claim.start
         while True:
+            if expected is not None and max(position, end) > expected:
+                raise LogMovedError(expected, max(position, end))
             entry = LogEntry(position, self._writer, client_id, body)
             if position >= end and self._objects.put_if_absent(log_name(position), encode_document(entry)):
                 self._known_end = max(self._known_end, position + 1)
@@ -72,6 +88,13 @@ class StatementLog:
             if self._entry(position).client_id == client_id:
                 return position
             position += 1
+
+    def position_of(self, client_id: str) -> int | None:
+        """Where the entry of a client id stands; None: none was appended. Cost: one GET, and the reads of a repeat."""
+        if (claim := read_document(self._objects, client_name(client_id), Claim)) is None:
+            return None
+        entries = self.read(claim.start, self.end(claim.start))
+        return next((e.position for e in entries if e.client_id == client_id), None)
 
     def read(self, start: int, end: int) -> list[LogEntry]:
         """Entries at positions `start` to `end`-1, in order. One GET each, parallel. Raises DamagedDocumentError where one is missing."""

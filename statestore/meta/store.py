@@ -301,9 +301,13 @@ class MetaStore:
 
     # --- the log of DML and DDL
 
-    def append_log(self, client_id: str, statement: bytes) -> int:
+    def append_log(self, client_id: str, statement: bytes, expected: int | None = None) -> int:
         """Make a bound statement (one JSON value) durable and return its position; see StatementLog.append."""
-        return self._log.append(client_id, statement, self._log_seen)
+        return self._log.append(client_id, statement, self._log_seen, expected)
+
+    def logged_position(self, client_id: str) -> int | None:
+        """Where the statement that was appended under a client id stands; None: none was."""
+        return self._log.position_of(client_id)
 
     def read_log(self, start: int, end: int) -> list[LogEntry]:
         """Entries at positions `start` to `end`-1, in order. Raises DamagedDocumentError."""

@@ -2,15 +2,17 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 from statestore.meta.errors import DamagedDocumentError, SettingError
 from statestore.meta.names import log_name
 from statestore.meta.probe import end_of
+from statestore.meta.statement_log import LogMovedError
 from statestore.meta.store import MetaStore
 from statestore.objectstore.base import ObjectStore
-from tests.faults import FaultyObjectStore
+from tests.faults import FaultyObjectStore, Killed
 from tests.statestore.meta.make import new_meta, open_meta
 
 
@@ -33,6 +35,51 @@ def test_a_repeated_client_id_is_ignored_and_answers_the_first_position(objects:
     assert open_meta(objects, "b").append_log("c1", b"2") == 1
     assert meta.append_log("c3", b"3") == 3
     assert [bytes(e.statement) for e in meta.read_log(0, meta.log_end())] == [b"1"] * 4
+
+
+@pytest.mark.parametrize("nth", range(6))
+def test_a_client_id_is_found_where_its_entry_stands_and_nowhere_before(objects: ObjectStore, nth: int) -> None:
+    meta, store = new_meta(objects), FaultyObjectStore(objects)
+    other = open_meta(store, "b")
+    for n in range(3):
+        meta.append_log(f"m{n}", b"0")
+    assert meta.logged_position("c") is None
+    store.kill(nth)
+    with suppress(Killed):
+        other.append_log("c", b"1")
+    store.heal()
+    standing = {e.client_id: e.position for e in meta.read_log(0, meta.log_end())}
+    assert meta.logged_position("c") == standing.get("c")
+    meta.append_log("m3", b"0")
+    assert open_meta(objects, "d").logged_position("c") == standing.get("c")
+    assert meta.append_log("c", b"1") == meta.logged_position("c") == standing.get("c", 4)
+
+
+def test_an_append_that_expects_a_position_stands_there_or_nowhere(objects: ObjectStore) -> None:
+    meta, other = new_meta(objects), open_meta(objects, "b")
+    assert meta.append_log("a", b"0", expected=0) == 0
+    end = meta.log_end()
+    other.append_log("first", b"1")
+    with pytest.raises(LogMovedError, match="expected to end at 1 and holds 2"):
+        meta.append_log("b", b"2", expected=end)
+    assert meta.log_end() == 2
+    assert meta.append_log("b", b"2", expected=meta.log_end()) == 2
+    assert meta.append_log("b", b"2", expected=3) == 2, "a repeat stands where it stands"
+
+
+def test_of_many_writers_who_expect_one_position_one_gets_it(objects: ObjectStore) -> None:
+    MetaStore.init(objects, vnode_count=8)
+
+    def write(writer: int) -> int | None:
+        try:
+            return open_meta(objects, f"w{writer}").append_log(f"c{writer}", b"%d" % writer, expected=0)
+        except LogMovedError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(write, range(8)))
+    assert sorted(answers, key=str) == [0, *[None] * 7]
+    assert open_meta(objects).log_end() == 1
 
 
 def test_eight_writers_fill_the_log_without_gap_and_a_client_id_that_all_use_stands_once(objects: ObjectStore) -> None:
