@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands
 from jobs.shell.command import Run, build_parser
+from jobs.shell.jvm_errors import jvm_errors_as_ours
 from jobs.spark import debugging
 from statestore.errors import MustStopError, TussockError
 
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = build_parser(_OVERVIEW, _EPILOG, COMMANDS).parse_args(arguments)
     run: Run = chosen.run
     try:
-        run(chosen)
+        with jvm_errors_as_ours():
+            run(chosen)
     except MustStopError as err:
         print(f"lost: {err}", file=sys.stderr)
         return 3

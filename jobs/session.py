@@ -15,9 +15,11 @@ little in this process: a session that does no more than these starts no JVM, an
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -27,7 +29,7 @@ import pyarrow as pa
 from jobs.catalog.insert import rows_for_table
 from jobs.catalog.moment import BadMomentError, epoch_at
 from jobs.catalog.read import NotThereYetError, read_relation, relation_at, warn_of_pause
-from jobs.catalog.statement_log import PendingCatalog, statement_text
+from jobs.catalog.statement_log import PendingCatalog, require_taken, statement_text
 from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
 from jobs.driver.epoch import run_epoch
 from jobs.driver.publish import publish
@@ -35,6 +37,7 @@ from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.summary import EpochSummary, barrier_text
 from jobs.plan.definition import UnknownRelationError, apply_statement, find
 from jobs.settings.process import clock_ms, open_meta, store_address
+from jobs.shell.jvm_errors import jvm_errors_as_ours
 from jobs.shell.show import explain, show
 from jobs.sources.describe import described, placed
 from jobs.sources.listing import Interval
@@ -57,6 +60,7 @@ from jobs.sql.statements import (
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.errors import NotInitialisedError
+from statestore.meta.statement_log import LogMovedError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.open import open_object_store
@@ -65,7 +69,18 @@ from statestore.progress import Progress, no_progress
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
+    from jobs.shell.once import Once
     from jobs.sql.binder import Binder
+
+
+class TwoThreadsError(InputError):
+    """A session was called while another thread's call was at work in it."""
+
+    def __str__(self) -> str:
+        return (
+            "this session is at work in another thread, and serves one at a time. Nothing was done. Open a session for each thread "
+            "(Session(store, spark=session.spark) shares its Spark), or call it again when the other call has ended."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +93,7 @@ class Answer:
 
 
 class Session:
-    """One process's way into one store. Not for several threads at once."""
+    """One process's way into one store, for one thread at a time: a call while another thread's is at work raises TwoThreadsError."""
 
     def __init__(
         self,
@@ -112,6 +127,7 @@ class Session:
         self._binder: Binder | None = None
         self._statements = 0
         self._pending = PendingCatalog(self.meta)
+        self._working = RLock()  # held while a call is at work
 
     @property
     def spark(self) -> "SparkSession":
@@ -133,10 +149,16 @@ class Session:
         """
         return list(self.run(sql, base=base))
 
-    def run(self, sql: str, *, base: Path | None = None) -> Iterator[Answer]:
-        """As `execute`, answer by answer: a statement runs when its answer is asked for."""
+    def run(self, sql: str, *, base: Path | None = None, once: "Once | None" = None) -> Iterator[Answer]:
+        """As `execute`, answer by answer: a statement runs when its answer is asked for.
+
+        Args:
+            once: INSERTs, UPDATEs and DELETEs run once in the store's life: one that ran in an earlier run of this kind is passed over.
+        """
         for statement in split_script(sql):
-            yield self._execute(statement.text, statement.place, base or Path.cwd())
+            with self._at_work():
+                answer = self._execute(statement.text, statement.place, base or Path.cwd(), once)
+            yield answer
 
     def flush(
         self, interval: Interval | None = None, *, max_epoch_bytes: int = MAX_EPOCH_BYTES, progress: Progress = no_progress
@@ -149,13 +171,14 @@ class Session:
             max_epoch_bytes: of source files; the rest waits for the next epoch.
             progress: called with one line per step.
         """
-        if (barrier := inject(self.meta, interval, max_epoch_bytes)) is None:
-            version = self.meta.latest()
-            return EpochSummary(version.epoch, version.id, {}, 0, 0, {})
-        progress(barrier_text(barrier, self.meta.latest().catalog))
-        summary = run_epoch(self._runner, self.meta, barrier, progress)
-        publish(self.meta, summary.epoch)
-        return summary
+        with self._at_work():
+            if (barrier := inject(self.meta, interval, max_epoch_bytes)) is None:
+                version = self.meta.latest()
+                return EpochSummary(version.epoch, version.id, {}, 0, 0, {})
+            progress(barrier_text(barrier, self.meta.latest().catalog))
+            summary = run_epoch(self._runner, self.meta, barrier, progress)
+            publish(self.meta, summary.epoch)
+            return summary
 
     def query(self, sql: str, epoch: int | None = None, *, at: datetime | None = None) -> pa.Table:
         """Answer a SELECT over tables and views.
@@ -168,12 +191,13 @@ class Session:
         Warns: PausedViewWarning for each view that stays at the rows it had when it was paused.
         Raises: SqlError; EpochNotCommittedError, EpochExpiredError; BadMomentError.
         """
-        version = self.meta.latest()
-        if at is not None:
-            if epoch is not None:
-                raise BadMomentError(str(at), f"epoch {epoch} is named as well", "an epoch or a moment, not both")
-            epoch = epoch_at(version, at, self.time_zone, clock_ms())
-        return self._select(sql, Place(1, 1), version.published if epoch is None else epoch)
+        with self._at_work():
+            version = self.meta.latest()
+            if at is not None:
+                if epoch is not None:
+                    raise BadMomentError(str(at), f"epoch {epoch} is named as well", "an epoch or a moment, not both")
+                epoch = epoch_at(version, at, self.time_zone, clock_ms())
+            return self._select(sql, Place(1, 1), version.published if epoch is None else epoch)
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
         """Insert rows, as INSERT would: a row whose key exists replaces it. Durable when it returns; takes effect with the next epoch.
@@ -184,10 +208,11 @@ class Session:
 
         Raises: UnknownRelationError; UnfitRowsError, NullKeyError, and nothing was inserted.
         """
-        catalog = self._pending.at(self.meta.latest())
-        relation = find(catalog, table, "table")
-        statement = self._insert(relation.name, rows_for_table(relation, rows))
-        return self._log(f"insert into {relation.name}", statement)
+        with self._at_work():
+            catalog = self._pending.at(self.meta.latest())
+            relation = find(catalog, table, "table")
+            statement = self._insert(relation.name, rows_for_table(relation, rows))
+            return self._log(f"insert into {relation.name}", statement)
 
     def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> pa.Table:
         """The rows of a view or table, without SQL.
@@ -203,7 +228,7 @@ class Session:
             EpochExpiredError.
         """
         at = self.meta.latest().published if epoch is None else epoch
-        with self.meta.reading(at) as version:
+        with self._at_work(), self.meta.reading(at) as version:
             try:
                 found = relation_at(version, at, relation)
             except UnknownRelationError as err:
@@ -240,11 +265,25 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """One call's time in the session: another thread's is refused, and what the JVM raises becomes an error of ours."""
+        if not self._working.acquire(blocking=False):
+            raise TwoThreadsError
+        try:
+            with jvm_errors_as_ours():
+                yield
+        finally:
+            self._working.release()
+
     # --- statements --------------------------------------------------------------------------------------------------------------
 
-    def _execute(self, text: str, place: Place, base: Path) -> Answer:
+    def _execute(self, text: str, place: Place, base: Path, once: "Once | None") -> Answer:
         version = self.meta.latest()
         catalog = self._pending.at(version)
+        client_id = None if once is None else once.client_id(catalog, text)
+        if client_id is not None and (position := self.meta.logged_position(client_id)) is not None:
+            return Answer(text, f"nothing to do: log entry {position} is this statement, and it runs once")
         bound = self._bind_to(catalog.live()).bind(text, place)
         match bound:
             case Query():
@@ -257,19 +296,28 @@ class Session:
                 explained = explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
             case BoundInsert():
-                return self._append(catalog, text, self._insert(bound.table, bound.rows))
+                return self._append(catalog, text, self._insert(bound.table, bound.rows), client_id)
             case BoundInsertSelect():
-                from jobs.shell.spark_errors import spark_errors_as_ours
-                from jobs.sql.dml import rows_to_insert
-
-                with spark_errors_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
-                    selected = self._frame(bound.select, bound.relations, pinned, version.epoch)
-                    rows = rows_to_insert(selected, bound)
-                return self._append(catalog, text, self._insert(bound.table, rows))
+                return self._insert_selected(version, catalog, text, bound, client_id)
             case CreateSource():
                 return self._append(catalog, text, _with_columns(catalog, placed(bound, base), lambda: self.spark))
             case _:
-                return self._append(catalog, text, bound)
+                return self._append(catalog, text, bound, client_id)
+
+    def _insert_selected(
+        self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundInsertSelect, client_id: str | None
+    ) -> Answer:
+        from jobs.shell.spark_errors import spark_errors_as_ours
+        from jobs.sql.dml import rows_to_insert
+
+        require_taken(self.meta, version, catalog, bound.reads)
+        with spark_errors_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
+            selected = self._frame(bound.select, bound.relations, pinned, version.epoch)
+            insert = self._insert(bound.table, rows_to_insert(selected, bound))
+        while True:  # others may have logged statements while the SELECT ran: they count as well
+            end = require_taken(self.meta, version, catalog, bound.reads)
+            with suppress(LogMovedError):
+                return self._append(catalog, text, insert, client_id, end)
 
     def _insert(self, table: str, rows: pa.Table) -> Insert:
         require_insert_text(table, rows)
@@ -278,19 +326,24 @@ class Session:
             writer.write_table(rows)
         return Insert(table, rows.num_rows, self.meta.put_payload(sink.getvalue().to_pybytes()))
 
-    def _append(self, catalog: Catalog, text: str, statement: Statement) -> Answer:
+    def _append(
+        self, catalog: Catalog, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None
+    ) -> Answer:
         from jobs.plan.checks import check_statement
 
         check_statement(statement)  # what could not be maintained or applied never enters the log
         after = apply_statement(catalog, statement, self.meta.latest().epoch + 1)
         if after == catalog and not isinstance(statement, Insert | Update | Delete):  # IF [NOT] EXISTS
             return Answer(text, f"nothing to do: {statement_text(statement)}")
-        return self._log(text, statement)
+        return self._log(text, statement, client_id, expected)
 
-    def _log(self, text: str, statement: Statement) -> Answer:
+    def _log(self, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None) -> Answer:
+        """Append a statement, under `client_id` where it runs once; `expected` is the position that it must get, if any."""
         self._statements += 1
-        position = self.meta.append_log(f"{self.meta.writer}/{self._statements}", msgspec.json.encode(statement))
-        return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch")
+        name = client_id or f"{self.meta.writer}/{self._statements}"
+        position = self.meta.append_log(name, msgspec.json.encode(statement), expected)
+        again = "" if client_id is None else "; runs once"
+        return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch{again}")
 
     def _bind_to(self, relations: tuple[Relation, ...]) -> "Binder":
         if self._binder is None:

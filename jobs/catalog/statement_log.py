@@ -1,17 +1,40 @@
 """The statement log as a catalog: what the relations will be once the log is taken, and the row changes on the way."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from jobs.plan.definition import Replayed, apply_log
 from jobs.sql.statements import Delete, Insert, Statement, Update
+from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 
 _statement = msgspec.json.Decoder(Statement)
+_SHOWN = 5  # statements that a message names
+
+
+class WaitingStatementsError(InputError):
+    """A statement that makes rows of what is stored, while statements on what it reads wait in the log: a database would show them to it.
+
+    `waiting` are those statements, (position in the log, in few words).
+    """
+
+    def __init__(self, reads: Sequence[str], epoch: int, waiting: Sequence[Sequence[int | str]]) -> None:
+        super().__init__(list(reads), epoch, [list(w) for w in waiting])
+        self.reads, self.epoch = tuple(reads), epoch
+        self.waiting = tuple((int(position), str(text)) for position, text in waiting)
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{position} ({text})" for position, text in self.waiting[:_SHOWN])
+        more = f" and {len(self.waiting) - _SHOWN} more" if len(self.waiting) > _SHOWN else ""
+        return (
+            f"the SELECT reads {', '.join(self.reads)} as of epoch {self.epoch}, and statements that change it wait in the log: "
+            f"{named}{more}. "
+            "Nothing was inserted. Run an epoch (`tussock epoch`, Session.flush), then give this statement again."
+        )
 
 
 def replay(meta: MetaStore, version: HummockVersion, start: int, end: int, skipped: Collection[int], epoch: int) -> Replayed:
@@ -32,8 +55,50 @@ def statement_text(statement: Statement) -> str:
     """A statement of the log in few words, e.g. `insert orders, 3 rows`."""
     kind = type(statement).__name__
     words = {"CreateSource": "create source", "CreateTable": "create table", "CreateView": "create view"}.get(kind, kind.lower())
-    name = statement.table if isinstance(statement, Insert | Update | Delete) else statement.name
-    return f"{words} {name}" + (f", {statement.rows} rows" if isinstance(statement, Insert) else "")
+    return f"{words} {_subject(statement)}" + (f", {statement.rows} rows" if isinstance(statement, Insert) else "")
+
+
+def require_taken(meta: MetaStore, version: HummockVersion, catalog: Catalog, reads: Collection[str]) -> int:
+    """The log's end, up to which no statement waits that changes what is read.
+
+    Raises WaitingStatementsError where rows of `reads` at `version` are not yet what the log before now makes of them.
+
+    Statements count from the committed epoch on, those of an open barrier too, and those on whatever a view in `reads` is derived from;
+    a paused view's rows change no more.
+
+    Args:
+        catalog: the pending one.
+        reads: names of relations.
+
+    Cost: a probe for an open barrier, a probe for the log's end, a read of each statement that waits.
+    """
+    if (end := meta.log_end()) <= version.log_end:
+        return end
+    held = meta.barrier_after(version.epoch)
+    names = _derived_from(catalog, reads)
+    waiting = [
+        (entry.position, statement_text(statement))
+        for entry in meta.read_log(version.log_end, end)
+        if (held is None or entry.position not in held.skipped_entries)
+        and _subject(statement := _statement.decode(entry.statement)) in names
+    ]
+    if waiting:
+        raise WaitingStatementsError(sorted(reads), version.epoch, waiting)
+    return end
+
+
+def _derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
+    """The relations of these names and all that their rows come from."""
+    by_id = {r.id: r for r in catalog.live()}
+    found = {r.id for r in by_id.values() if r.name in names}
+    for relation in reversed(by_id.values()):  # readers always come after what they read
+        if relation.id in found and relation.paused is None:
+            found.update(relation.depends_on)
+    return {by_id[i].name for i in found if i in by_id} | set(names)
+
+
+def _subject(statement: Statement) -> str:
+    return (statement.table if isinstance(statement, Insert | Update | Delete) else statement.name).lower()
 
 
 def pending_catalog(meta: MetaStore, version: HummockVersion) -> Catalog:

@@ -7,6 +7,7 @@ An actor knows its columns by number, so it sends facts (`FailedRow`); the drive
 from collections.abc import Callable
 
 from jobs.executors.table_replay import StatementRowError
+from jobs.plan.definition import find, with_readers
 from jobs.plan.lineage import Lineage, NamedColumn, in_names
 from jobs.plan.schedule import Schedule
 from jobs.wire.failed_row import FailedRow
@@ -19,15 +20,17 @@ PlaceOf = Callable[[int, int], str]  # (a source's relation id, a row's `_row_id
 class ViewRowError(InputError):
     """A view cannot take a row: one of its expressions raises on it, as the same SELECT run by Spark would."""
 
-    def __init__(self, view: str, expression: str, reason: str, row: str) -> None:
-        super().__init__(view, expression, reason, row)
-        self.view, self.expression, self.reason, self.row = view, expression, reason, row
+    def __init__(self, view: str, expression: str, reason: str, row: str, pausable: bool = True) -> None:
+        """`pausable`: the view and all that read it have rows of an earlier epoch to stay at."""
+        super().__init__(view, expression, reason, row, pausable)
+        self.view, self.expression, self.reason, self.row, self.pausable = view, expression, reason, row, pausable
 
     def __str__(self) -> str:
+        pause = f"; --pause {self.view} keeps the rows it has" if self.pausable else ""
         return (
             f"view {self.view!r}: {self.expression} raised: {self.reason}. The row: {self.row}. Nothing of this epoch was committed. "
             "Correct the row (UPDATE or DELETE it in its table, then `tussock barrier abandon --take-log`), go on without its file or its "
-            f"log entry (--skip-file, --skip-entry), or without the view (--drop {self.view}; --pause {self.view} keeps the rows it has)."
+            f"log entry (--skip-file, --skip-entry), or without the view (--drop {self.view}{pause})."
         )
 
 
@@ -50,7 +53,9 @@ def _view_row_error(failed: FailedRow, plan: Schedule, catalog: Catalog, place_o
     columns = Lineage(fragments.values(), catalog.relations).read_by(scheduled, failed.operator)
     shown = (_shown(c, value, place_of) for c, value in zip(columns, failed.values, strict=False))
     row = ", ".join(dict.fromkeys(text for text in shown if text)) or "not known"
-    return ViewRowError(failed.relation, in_names(failed.text, columns), failed.reason, row)
+    new = {s.relation_id for s in plan.fragments() if s.new}
+    stopped = with_readers(catalog, find(catalog, failed.relation))
+    return ViewRowError(failed.relation, in_names(failed.text, columns), failed.reason, row, pausable=not new & stopped)
 
 
 def _shown(column: NamedColumn, value: str, place_of: PlaceOf) -> str:

@@ -37,7 +37,8 @@ class AggregateOverflowError(InputError):
         where = f"for group ({self.group})" if self.group else "over all rows"
         return (
             f"{self.call} {where} does not fit {self.type_name}. "
-            f"Cast the argument to a wider type, or use try_{self.call.lower()} to get NULL instead."
+            "Correct the rows, or go on without the view (`tussock barrier abandon --drop`) and create it again with the argument cast to "
+            "a wider type, such as double."
         )
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from jobs.executors.table_replay import TableReplay
+from jobs.plan.difference import differences
 from jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
 from jobs.plan.stream import Upstream, plan_view
 from jobs.sources.registry import reader_of
@@ -47,6 +48,9 @@ class ViewDefinition(msgspec.Struct, frozen=True, tag=True):
 Definition = SourceDefinition | TableDefinition | ViewDefinition
 Dml = Insert | Update | Delete
 
+#: What follows CREATE and DROP, by the kind of relation.
+_KEYWORDS = {"source": "SOURCE", "table": "TABLE", "view": "MATERIALIZED VIEW"}
+
 _decoder: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
 
 
@@ -63,16 +67,28 @@ class UnknownRelationError(InputError):
 
 
 class RelationExistsError(InputError):
-    """The name is taken."""
+    """The name is taken: by the very relation that the statement defines (`differences` is empty), or by another one.
 
-    def __init__(self, name: str, kind: str) -> None:
-        super().__init__(name, kind)
-        self.name, self.kind = name, kind
+    `readers` are the relations that read it, directly or not; a drop takes them along.
+    """
+
+    def __init__(self, name: str, kind: str, differences: Sequence[str] = (), readers: Sequence[str] = ()) -> None:
+        super().__init__(name, kind, tuple(differences), tuple(readers))
+        self.name, self.kind, self.differences, self.readers = name, kind, tuple(differences), tuple(readers)
 
     def __str__(self) -> str:
+        if not self.differences:
+            return (
+                f"a {self.kind} {self.name!r} exists already, defined as here; write CREATE {_KEYWORDS[self.kind]} IF NOT EXISTS to leave "
+                "it as it is, or choose another name."
+            )
+        lines = "".join(f"\n    {line}" for line in self.differences)
+        in_place = "A view's query can't be changed in place yet. " if self.kind == "view" else ""
+        drop = f"DROP {_KEYWORDS[self.kind]} {self.name}"
+        also = f" CASCADE, which drops {', '.join(self.readers)} too" if self.readers else ""
         return (
-            f"a {self.kind} {self.name!r} exists already; drop it first, choose another name, or say IF NOT EXISTS. "
-            "A view's query can't be changed in place yet: drop it and create it again."
+            f"a {self.kind} {self.name!r} exists already, and this statement defines another:{lines}\n"
+            f"Nothing was changed. {in_place}Drop it first ({drop}{also}), or choose another name."
         )
 
 
@@ -86,7 +102,7 @@ class RelationInUseError(InputError):
     def __str__(self) -> str:
         return (
             f"{self.kind} {self.name!r} can't be dropped: {', '.join(self.dependents)} reads it. "
-            f"Drop what reads it first, or say DROP … {self.name} CASCADE to drop all of it."
+            f"Drop what reads it first, or write DROP {_KEYWORDS[self.kind]} {self.name} CASCADE to drop all of it."
         )
 
 
@@ -100,7 +116,8 @@ class PausedViewError(InputError):
     def __str__(self) -> str:
         return (
             f"view {self.name!r} can't be created: {self.paused!r}, which it reads, is paused since epoch {self.epoch}. "
-            f"A paused view does not go on: drop {self.paused!r} and create it again first."
+            f"A paused view does not go on: drop {self.paused!r} and create it again first (DROP MATERIALIZED VIEW {self.paused}; with "
+            "CASCADE where views read it)."
         )
 
 
@@ -188,9 +205,11 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
         case _:
             for relation in catalog.live():
                 if relation.name == statement.name.lower():
-                    if statement.if_not_exists:
+                    found = differences(_created_by(relation), statement)
+                    if statement.if_not_exists and not found:
                         return catalog
-                    raise RelationExistsError(relation.name, relation.kind)
+                    readers = with_readers(catalog, relation) - {relation.id}
+                    raise RelationExistsError(relation.name, relation.kind, found, [r.name for r in catalog.live() if r.id in readers])
             relation = _create(catalog, statement, epoch)
             return msgspec.structs.replace(
                 catalog,
@@ -198,6 +217,14 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
                 next_relation_id=catalog.next_relation_id + 1,
                 next_table_id=catalog.next_table_id + len(relation.state_tables),
             )
+
+
+def _created_by(relation: Relation) -> CreateSource | CreateTable | CreateView:
+    match definition_of(relation):
+        case SourceDefinition(statement) | TableDefinition(statement):
+            return statement
+        case ViewDefinition(sql, plan):
+            return CreateView(relation.name, sql, plan)
 
 
 def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView, epoch: int) -> Relation:
@@ -254,7 +281,7 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
         if statement.if_exists:
             return catalog
         raise
-    doomed = _with_readers(catalog, relation)
+    doomed = with_readers(catalog, relation)
     if len(doomed) > 1 and not statement.cascade:
         dependents = tuple(r.name for r in catalog.live() if relation.id in r.depends_on)
         raise RelationInUseError(relation.name, relation.kind, dependents)
@@ -271,7 +298,7 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
     view = find(catalog, name, "view")
     if view.paused is not None:
         raise CannotPauseError(view.name, f"it is paused since epoch {view.paused}")
-    stopped = _with_readers(catalog, view)
+    stopped = with_readers(catalog, view)
     for relation in catalog.live():
         if relation.id in stopped and relation.created == epoch:
             new = "it" if relation.id == view.id else f"{relation.name!r}, which reads it,"
@@ -280,7 +307,7 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
     return msgspec.structs.replace(catalog, relations=relations)
 
 
-def _with_readers(catalog: Catalog, relation: Relation) -> set[int]:
+def with_readers(catalog: Catalog, relation: Relation) -> set[int]:
     """The ids of a relation and of all that reads it, directly or not."""
     found = {relation.id}
     for later in catalog.live():  # readers always come after what they read

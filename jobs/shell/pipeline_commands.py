@@ -11,6 +11,7 @@ from jobs.driver.train import DEPTH
 from jobs.session import Session
 from jobs.settings.pipeline import NEW_STORE_UNITS, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
+from jobs.shell.once import Once
 from jobs.spark import spark_session
 from statestore.errors import InputError
 from statestore.meta.errors import AlreadyInitialisedError
@@ -45,11 +46,12 @@ def _apply(chosen: argparse.Namespace) -> None:
     except AlreadyInitialisedError:
         pass
     say("starting Spark")
+    once = Once()
     with spark_session(f"tussock apply {pipeline.name}", pipeline.spark) as spark, Session(pipeline.store, spark, create=False) as session:
         for path, script in pipeline.scripts():
             print(f"{path.name}")
             try:
-                for answer in session.run(script, base=path.parent):
+                for answer in session.run(script, base=path.parent, once=once):
                     print(f"  {answer.message}", flush=True)
             except InputError as err:
                 err.add_note(f"in {path}")
@@ -103,8 +105,9 @@ COMMANDS = (
     Command(
         "apply",
         "run a pipeline's SQL files against its store",
-        "The store is made where there is none. Every statement enters the log and takes effect with the next epoch; files whose "
-        "statements say IF NOT EXISTS can be applied again. A pipeline is a folder below pipelines/ with a pipeline.toml.",
+        "The store is made where there is none. Every statement enters the log and takes effect with the next epoch. It can be applied "
+        "again and again: CREATE … IF NOT EXISTS leaves alone what is defined the same and refuses what is not; an INSERT, UPDATE or "
+        "DELETE runs once, until its text changes. A pipeline is a folder below pipelines/ with a pipeline.toml.",
         ("tussock apply flights", "tussock epoch --pipeline flights"),
         _apply,
         _apply_arguments,

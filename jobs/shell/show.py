@@ -1,15 +1,18 @@
 """Answers to SHOW and EXPLAIN: what a catalog holds, as tables and text."""
 
+import re
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from jobs.plan.definition import SourceDefinition, TableDefinition, apply_statement, definition_of, find
 from jobs.plan.explain import explain_relation
-from jobs.sql.statements import (
-    CreateView,
-    Explain,
-    Show,
-)
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateView, Explain, Show
 from statestore.meta.catalog import Catalog, Relation
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_QUERY = "the query"  # what EXPLAIN calls a SELECT that has no name; no relation can be named so
 
 
 def show(catalog: Catalog, statement: Show) -> pa.Table:
@@ -28,8 +31,11 @@ def show(catalog: Catalog, statement: Show) -> pa.Table:
 
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
-    """The answer to EXPLAIN: how the view would be maintained if it were created now."""
-    name = statement.name or "_query"
+    """The answer to EXPLAIN: how the view would be maintained if it were created now. What CREATE would refuse, it refuses too."""
+    from jobs.plan.checks import check_plan  # and with it all kernels: SHOW needs none
+
+    check_plan(statement.plan)
+    name = statement.name or _QUERY
     view = CreateView(name, statement.sql, statement.plan)
     planned = apply_statement(catalog, view, epoch)
     return explain_relation(planned, find(planned, name))
@@ -38,11 +44,27 @@ def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
 def _created_by(relation: Relation) -> str:
     match definition_of(relation):
         case SourceDefinition(statement):
-            fields = ", ".join(f"{f.name} {f.type}" for f in statement.fields)
-            options = ", ".join(f"{k} '{v}'" for k, v in statement.options.items())
-            return f"CREATE SOURCE {relation.name} ({fields}) USING {statement.format} OPTIONS ({options})"
+            options = ", ".join(f"{_option(k)} {_text(v)}" for k, v in statement.options.items())
+            return f"CREATE SOURCE {relation.name} ({_declared(statement.fields)}) USING {statement.format} OPTIONS ({options})"
         case TableDefinition(statement):
-            fields = ", ".join(f"{f.name} {f.type}" for f in statement.fields)
-            return f"CREATE TABLE {relation.name} ({fields}, PRIMARY KEY ({', '.join(statement.fields[k].name for k in statement.key)}))"
+            key = ", ".join(_name(statement.fields[k].name) for k in statement.key)
+            return f"CREATE TABLE {relation.name} ({_declared(statement.fields)}, PRIMARY KEY ({key}))"
         case view:
             return f"CREATE MATERIALIZED VIEW {relation.name} AS {view.sql}"
+
+
+def _declared(fields: Sequence[Field]) -> str:
+    return ", ".join(f"{_name(f.name)} {f.type}" for f in fields)
+
+
+def _name(name: str) -> str:
+    """A column's name as a statement may write it: in backquotes where it is not all small letters, digits and _."""
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _option(name: str) -> str:
+    return name if all(_PLAIN.fullmatch(part.lower()) for part in name.split(".")) else _name(name)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -20,6 +20,9 @@ from statestore.types import UnsupportedTypeError, arrow_type
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 
 
+_OPEN_ENDED = frozenset({"WHERE", "HAVING"})
+
+
 class Binder:
     """Binds statements against a catalog's relations.
 
@@ -59,6 +62,9 @@ class Binder:
         cursor = Cursor(source)
         if not cursor.tokens:
             raise SqlError("the statement is empty")
+        last = cursor.tokens[-1]
+        if last.text.upper() in _OPEN_ENDED:  # Spark reads it as another name of the relation before it, and takes every row
+            raise sql_error(source, last.start, f"the statement ends in {last.text}: a condition is missing")
         if cursor.accept("INSERT"):
             return bind_insert(self._sandbox, source)
         if cursor.accept("UPDATE"):
@@ -86,9 +92,9 @@ class Binder:
             return self._source(source, cursor)
         if cursor.accept("TABLE"):
             return self._table(source, cursor)
-        if cursor.accept("VIEW"):
+        if cursor.comes("VIEW"):
             raise cursor.complaint("plain views are not kept; write CREATE MATERIALIZED VIEW")
-        if cursor.accept("OR", "REPLACE"):
+        if cursor.comes("OR", "REPLACE"):
             raise cursor.complaint("OR REPLACE is not supported: drop it and create it again")
         raise cursor.error("expected CREATE MATERIALIZED VIEW, CREATE TABLE or CREATE SOURCE")
 

@@ -52,10 +52,7 @@ def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInse
     for (_, found), target in zip(output, targets, strict=True):
         _check_assignable(sandbox, source, cursor.offset, found, table, target)
     fields = tuple(Field(c.name, c.type) for c in table.columns)
-    patterns = sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    reads = analyzed.containsPattern(patterns.withName("PLAN_EXPRESSION")) or any(
-        leaf.productPrefix() == "LogicalRDD" for leaf in items(analyzed.collectLeaves())
-    )
+    reads = sandbox.read_by(analyzed)
     into = BoundInsertSelect(
         table.name,
         fields,
@@ -63,6 +60,7 @@ def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInse
         targets,
         source.text[cursor.offset :],
         tuple(r.name for r in sandbox.mentioned(select)) if reads else (),
+        reads,
     )
     if reads:
         return into

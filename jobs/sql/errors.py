@@ -11,6 +11,7 @@ from jobs.sql.source_text import SourceText
 from statestore.errors import InputError
 
 if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
 # Spark's places come in one of these shapes; lines count from 1, columns from 0 but in the third, of expressions that raised
@@ -57,6 +58,25 @@ class UnsupportedQueryError(SqlError):
         return f"{self.construct} is not supported in {self.within}: {self.reason}" + _where(self.place, self.excerpt)
 
 
+class SparkFailedError(SqlError):
+    """Spark itself failed at a statement, with an exception of Java's that is no message for whoever wrote the statement."""
+
+    def __init__(self, kind: str, message: str, place: Place | None = None, excerpt: str | None = None) -> None:
+        InputError.__init__(self, kind, message, place, excerpt)
+        self.kind, self.message, self.place, self.excerpt = kind, message, place, excerpt
+        self.reason = (
+            f"Spark failed here with {kind}: {message.rstrip('.')}. Nothing was changed. This is an error within Spark: write the "
+            "statement another way; TUSSOCK_DEBUG=1 shows Spark's own trace"
+        )
+
+
+def java_failure(error: "Py4JJavaError") -> tuple[str, str]:
+    """The class of Java's exception and the first line of its message."""
+    kind, _, message = str(error.java_exception.toString()).partition(":")
+    first = next(iter(_NOISE.sub("", message).strip().splitlines()), "no message")
+    return kind.strip().rpartition(".")[2], first
+
+
 def _where(place: Place | None, excerpt: str | None) -> str:
     text = "" if place is None else f" (line {place.line}, column {place.column})"
     return text if excerpt is None else text + "\n" + "\n".join("    " + line for line in excerpt.split("\n"))
@@ -88,6 +108,7 @@ def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
 @contextmanager
 def translated(source: SourceText) -> Iterator[None]:
     """Turns what Spark raises inside into SqlError. Spark's Python side also prints such errors with their JVM stack: silenced here."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     logger = logging.getLogger("SQLQueryContextLogger")
@@ -96,5 +117,8 @@ def translated(source: SourceText) -> Iterator[None]:
         yield
     except PySparkException as err:
         raise from_spark(err, source) from err
+    except Py4JJavaError as err:
+        begin = len(source.text) - len(source.text[source.begin :].lstrip())
+        raise SparkFailedError(*java_failure(err), source.place(begin), source.caret(begin)) from err
     finally:
         logger.disabled = was_disabled

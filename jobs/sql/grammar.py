@@ -4,7 +4,7 @@ CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (ke
 CREATE MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT …
 DROP SOURCE | TABLE | [MATERIALIZED] VIEW [IF EXISTS] name [CASCADE]
 SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS
-SHOW COLUMNS FROM name, DESCRIBE name, SHOW CREATE name
+SHOW COLUMNS FROM name, DESCRIBE [TABLE] name, SHOW CREATE name
 EXPLAIN SELECT … | CREATE MATERIALIZED VIEW …
 """
 
@@ -35,13 +35,15 @@ class Cursor:
         """Where the next token begins; after the last one, the end of the text."""
         return self.tokens[self.at].start if self.at < len(self.tokens) else len(self.source.text)
 
+    def comes(self, *words: str) -> bool:
+        """Whether these words (or symbols) come next, all of them."""
+        return [t.text.upper() for t in self.tokens[self.at : self.at + len(words)]] == list(words)
+
     def accept(self, *words: str) -> bool:
         """Moves past these words (or symbols) if they come next, all of them."""
-        following = self.tokens[self.at : self.at + len(words)]
-        if [t.text.upper() for t in following] != list(words):
-            return False
-        self.at += len(words)
-        return True
+        found = self.comes(*words)
+        self.at += len(words) if found else 0
+        return found
 
     def expect(self, *words: str) -> None:
         """Moves past these words; SqlError when others stand there."""
@@ -109,6 +111,15 @@ class ViewHeader:
     name: str
     if_not_exists: bool
     select: int
+
+
+def changed_table(source: SourceText) -> str | None:
+    """The name of the table that an INSERT, UPDATE or DELETE names, by its first words alone; None for any other statement."""
+    cursor = Cursor(source)
+    if not (cursor.accept("INSERT", "INTO") or cursor.accept("UPDATE") or cursor.accept("DELETE", "FROM")):
+        return None
+    cursor.accept("TABLE")
+    return cursor.tokens[cursor.at].value().lower() if cursor.at < len(cursor.tokens) else None
 
 
 def read_source(cursor: Cursor) -> SourceHeader:
@@ -201,6 +212,8 @@ def read_show(cursor: Cursor) -> Show:
 
 def read_describe(cursor: Cursor) -> Show:
     """After DESCRIBE."""
+    if len(cursor.tokens) > cursor.at + 1:  # else it is a relation of that name
+        cursor.accept("TABLE")
     return _show_one(cursor, "columns")
 
 

@@ -14,8 +14,12 @@ from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.sandbox import items
 from jobs.sql.tokens import tokens_of
 
-_CLOCK = "the clock moves while the view's rows stand still; compare with a column, or filter where you read the view"
-_SESSION = "a row that arrives can merge sessions that stand already; group by window(…).start or date_trunc(…)"
+_CLOCK = "the clock moves while the view's rows stand still; leave it out, and compare with it in the query that reads the view"
+_FIXED_WIDTH = "group by date_trunc('HOUR', ts), or by timestamp_seconds(floor(unix_seconds(ts) / 900) * 900) for another width, in seconds"
+_WINDOWS = {
+    "session_window": f"a row that arrives can merge sessions that stand already; {_FIXED_WIDTH}",
+    "window": f"its two moments are one value, which no column holds; {_FIXED_WIDTH}",
+}
 _SUBQUERY = "its result changes with another relation's rows; write it as a join"
 _CHANCE = "it gives another value on every run"
 
@@ -37,12 +41,12 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
     if not clock_is_fixed and has("CURRENT_LIKE"):
         found = _first(analyzed, lambda node: node.productPrefix() in _CURRENT)
         raise _refusal(walk, found, None if found is not None else "now() or current_date", _CLOCK)
-    # the analyzer has made a session window a plain expression: only the text still has it
-    tokens = tokens_of(walk.source)
-    for token, following in pairwise(tokens):
-        if token.start >= walk.source.begin and token.value().lower() == "session_window" and following.text == "(":
-            source = walk.source
-            raise UnsupportedQueryError("session_window", _SESSION, source.place(token.start), source.caret(token.start), walk.within)
+    # the analyzer has made windows of time plain expressions: only the text still has them
+    source = walk.source
+    for token, following in pairwise(tokens_of(source)):
+        if token.start >= source.begin and token.kind == "word" and token.text.lower() in _WINDOWS and following.text == "(":
+            name = token.text.lower()
+            raise UnsupportedQueryError(name, _WINDOWS[name], source.place(token.start), source.caret(token.start), walk.within)
     if not analyzed.deterministic():
         found = _first(analyzed, _is_chance)
         raise _refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)

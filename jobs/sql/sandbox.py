@@ -106,6 +106,12 @@ class Sandbox:
         words = {t.value().lower() for t in tokens_of(source) if t.kind in ("word", "name") and t.start >= source.begin}
         return [r for name, r in self.relations.items() if name in words]
 
+    def read_by(self, analyzed: JavaObject) -> tuple[str, ...]:
+        """Names of the relations that an analyzed plan reads, subqueries included."""
+        plans = [analyzed, *items(analyzed.subqueriesAll())]
+        leaves = [leaf for plan in plans for leaf in items(plan.collectLeaves()) if leaf.productPrefix() == "LogicalRDD"]
+        return tuple(sorted({r.name for leaf in leaves if (r := self.relation_of(leaf)) is not None}))
+
     def parse_query(self, source: SourceText) -> JavaObject:
         """The unresolved plan of a SELECT; anything else is a syntax error. Raises SqlError."""
         with translated(source):

@@ -88,7 +88,8 @@ class BoundInsertSelect(msgspec.Struct, frozen=True):
     key: tuple[int, ...]  # of the table
     targets: tuple[int, ...]  # the SELECT's column i goes to the table's column targets[i]; the other columns are NULL
     select: str
-    relations: tuple[str, ...]  # what the SELECT may read
+    relations: tuple[str, ...]  # what the SELECT may read: names that occur in its text
+    reads: tuple[str, ...]  # what it does read
 
 
 class Query(msgspec.Struct, frozen=True):

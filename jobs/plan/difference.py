@@ -1,0 +1,91 @@
+"""How a CREATE statement differs from the relation that has its name already, in lines for a person."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from jobs.sql.logical import Field, Plan
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import CreateSource, CreateTable, CreateView
+from jobs.sql.tokens import tokens_of
+
+Create = CreateSource | CreateTable | CreateView
+
+
+def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
+    """What the statement `wanted` says that is not so of the relation that `existing` created; empty where both define the same.
+
+    The same are: tables of the same columns and key; sources of the same format, options and columns (a statement that declares no columns
+    asks for none in particular); views whose SELECTs are the same but for blanks and comments, or are bound to the same plan.
+    """
+    match existing, wanted:
+        case CreateSource(), CreateSource():
+            return tuple(_of_sources(existing, wanted))
+        case CreateTable(), CreateTable():
+            return tuple(_of_tables(existing, wanted))
+        case CreateView(), CreateView():
+            return tuple(_of_views(existing, wanted))
+        case _:
+            return (f"it is a {_kind(existing)}, this statement creates a {_kind(wanted)}",)
+
+
+def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
+    if existing.format != wanted.format:
+        yield f"format: {existing.format} there, {wanted.format} here"
+    there, here = ({k.lower(): (k, v) for k, v in s.options.items()} for s in (existing, wanted))
+    for option in dict.fromkeys((*there, *here)):
+        name, before = there.get(option, (option, None))
+        name, after = here.get(option, (name, None))
+        if before != after:
+            yield f"option {name}: {_or_none(before)} there, {_or_none(after)} here"
+    if wanted.fields:
+        yield from _of_columns(existing.fields, wanted.fields)
+
+
+def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
+    yield from _of_columns(existing.fields, wanted.fields)
+    before, after = (", ".join(s.fields[k].name for k in s.key) for s in (existing, wanted))
+    if before != after:
+        yield f"primary key: ({before}) there, ({after}) here"
+
+
+def _of_views(existing: CreateView, wanted: CreateView) -> Iterator[str]:
+    if _words(existing.sql) == _words(wanted.sql) or _meaning(existing.plan) == _meaning(wanted.plan):
+        return
+    yield from _of_columns(existing.plan.fields, wanted.plan.fields)
+    yield "query, - there, + here:"
+    before, after = ([line.strip() for line in s.sql.strip().splitlines()] for s in (existing, wanted))
+    yield from (line.rstrip() for line in difflib.ndiff(before, after) if not line.startswith("?"))
+
+
+def _of_columns(existing: Sequence[Field], wanted: Sequence[Field]) -> Iterator[str]:
+    there, here = ({f.name: f.type for f in fields} for fields in (existing, wanted))
+    for name in dict.fromkeys((*there, *here)):
+        if there.get(name) != here.get(name):
+            yield f"column {name!r}: {there.get(name, 'none')} there, {here.get(name, 'none')} here"
+    if there == here and list(there) != list(here):
+        yield f"order of the columns: {', '.join(there)} there, {', '.join(here)} here"
+
+
+def _or_none(value: str | None) -> str:
+    return "none" if value is None else repr(value)
+
+
+def _kind(statement: Create) -> str:
+    return type(statement).__name__.removeprefix("Create").lower()
+
+
+def _words(sql: str) -> list[str]:
+    return [t.text for t in tokens_of(SourceText(sql))]
+
+
+def _meaning(plan: Plan) -> object:
+    """The plan but for the places in the text that its expressions came from."""
+    return _without_places(msgspec.to_builtins(plan))
+
+
+def _without_places(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _without_places(v) for k, v in value.items() if k != "place"}
+    return [_without_places(v) for v in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,115 @@
+"""IF NOT EXISTS, and a name that is taken: what is the same definition, how another differs, and whether what the message says works."""
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from jobs.plan.definition import RelationExistsError, apply_log, apply_statement
+from jobs.sql.logical import Call, Column, Field, Filter, Literal, Place
+from jobs.sql.statements import CreateSource, CreateTable, CreateView, Drop
+from tests.jobs.plan.catalogs import catalog_of, counted, scan, source, table, view
+
+Create = CreateSource | CreateTable | CreateView
+
+
+def if_not_exists(statement: Create, **changes: object) -> Create:
+    return msgspec.structs.replace(statement, if_not_exists=True, **changes)
+
+
+def positive(place: Place | None) -> Filter:
+    return Filter(scan("t"), Call("GreaterThan", "boolean", (Column(1, "int"), Literal(0, "int")), place=place))
+
+
+@dataclass(frozen=True)
+class Again:
+    """A statement, and another of the same name."""
+
+    first: Create
+    second: Create
+    says: tuple[str, ...] = ()  # the lines of the difference; none: they define the same
+
+
+VIEW = CreateView("v", "SELECT k, g, a FROM t WHERE g > 0", positive(Place(1, 30)))
+CASES = {
+    "the same table": Again(table("t"), table("t")),
+    "the same source": Again(source("s"), source("s")),
+    "a source that leaves its columns to the files": Again(source("s"), msgspec.structs.replace(source("s"), fields=())),
+    "the same source, its option in other letters": Again(
+        msgspec.structs.replace(source("s"), options={"path": "/data/s", "header": "true"}),
+        msgspec.structs.replace(source("s"), options={"path": "/data/s", "Header": "true"}),
+    ),
+    "the same SELECT": Again(VIEW, VIEW),
+    "the same SELECT on other lines and with a comment": Again(
+        VIEW,
+        CreateView("v", "SELECT k, g, a -- all of it\n  FROM t\n  WHERE g > 0", positive(Place(3, 9))),
+    ),
+    "the same SELECT, which another release binds to another plan": Again(VIEW, msgspec.structs.replace(VIEW, plan=scan("t"))),
+    "another SELECT that means the same": Again(VIEW, CreateView("v", "select K, g, a from t where 0 < g", positive(None))),
+    "columns of a table": Again(
+        table("t"),
+        CreateTable("t", (Field("k", "int"), Field("g", "bigint"), Field("b", "int")), (0,)),
+        ("column 'g': int there, bigint here", "column 'a': int there, none here", "column 'b': none there, int here"),
+    ),
+    "the order of a table's columns": Again(
+        table("t"),
+        CreateTable("t", (Field("k", "int"), Field("a", "int"), Field("g", "int")), (0,)),
+        ("order of the columns: k, g, a there, k, a, g here",),
+    ),
+    "the key of a table": Again(table("t"), CreateTable("t", table("t").fields, (0, 1)), ("primary key: (k) there, (k, g) here",)),
+    "a source of another format, path and option": Again(
+        source("s"),
+        CreateSource("s", "csv", source("s").fields, {"path": "/other", "header": "true"}),
+        (
+            "format: parquet there, csv here",
+            "option path: '/data/s' there, '/other' here",
+            "option header: none there, 'true' here",
+        ),
+    ),
+    "another query": Again(
+        VIEW,
+        CreateView("v", "SELECT k, g, a FROM t\nWHERE a > 0", scan("t")),
+        ("query, - there, + here:", "- SELECT k, g, a FROM t WHERE g > 0", "+ SELECT k, g, a FROM t", "+ WHERE a > 0"),
+    ),
+    "another query of other columns": Again(
+        VIEW, view("v", scan("t", 1)), ("column 'c1': int there, none here", "query, - there, + here:", "+ SELECT of v")
+    ),
+    "another kind": Again(table("v"), VIEW, ("it is a table, this statement creates a view",)),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_if_not_exists_leaves_the_same_alone_and_shows_how_another_differs(case: Again) -> None:
+    catalog = catalog_of(*([] if case.first.name == "t" else [table("t")]), case.first)
+    if not case.says:
+        assert apply_statement(catalog, if_not_exists(case.second), 2) == catalog
+        return
+    with pytest.raises(RelationExistsError) as caught:
+        apply_statement(catalog, if_not_exists(case.second), 2)
+    assert [line for line in case.says if line not in caught.value.differences] == []
+    assert all(f"\n    {line}" in str(caught.value) for line in caught.value.differences)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_the_message_of_a_taken_name_says_works_when_it_is_followed(case: Again) -> None:
+    catalog = catalog_of(*([] if case.first.name == "t" else [table("t")]), case.first, view("reader", counted(scan(case.first.name), 1)))
+    with pytest.raises(RelationExistsError) as caught:
+        apply_statement(catalog, case.second, 2)
+    message = str(caught.value)
+    if "IF NOT EXISTS" in message:
+        assert apply_statement(catalog, if_not_exists(case.second), 2) == catalog
+        return
+    drop = re.search(r"\(DROP (SOURCE|TABLE|MATERIALIZED VIEW) (\w+)( CASCADE, which drops reader too)\)", message)
+    assert drop is not None, message
+    kind = drop[1].split()[-1].lower()
+    dropped = apply_statement(catalog, Drop(kind, drop[2], cascade=True), 2)
+    assert apply_statement(dropped, case.second, 2) != dropped
+
+
+def test_a_statement_of_the_log_that_another_session_was_first_with_is_rejected_with_the_difference() -> None:
+    (rejected,) = apply_log(
+        catalog_of(table("t")), [if_not_exists(table("t")), if_not_exists(CreateTable("t", table("t").fields, (1,)))], 2
+    ).rejected
+    assert rejected[0] == 1
+    assert "primary key: (k) there, (g) here" in rejected[1]

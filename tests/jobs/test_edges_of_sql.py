@@ -1,0 +1,233 @@
+"""Statements as people write them: silent traps are refused with their place, EXPLAIN refuses what CREATE does, advice works."""
+
+import re
+import shutil
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.session import Session, TwoThreadsError
+from jobs.sql.errors import SqlError, UnsupportedQueryError
+from statestore.errors import InputError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two tables and rows, one epoch old."""
+    store = tmp_path_factory.mktemp("template") / "store"
+    with Session(str(store), spark) as session:
+        session.execute(
+            """CREATE TABLE orders (id int, shop int, item string, price double, ts timestamp, PRIMARY KEY (id));
+            CREATE TABLE shops (id int, name string, PRIMARY KEY (id));
+            INSERT INTO orders VALUES (1, 7, 'x', 1.5, TIMESTAMP '2013-01-01 10:59:59.999999'), (2, 7, NULL, 2.5, NULL),
+                (3, 8, 'y', -1, TIMESTAMP '1969-12-31 23:30:00');
+            INSERT INTO shops VALUES (7, 'seven')"""
+        )
+        session.flush()
+    return store
+
+
+@pytest.fixture
+def session(template: Path, tmp_path: Path, spark: SparkSession) -> Session:
+    return Session(str(shutil.copytree(template, tmp_path / "store")), spark, create=False)
+
+
+@pytest.fixture(scope="module")
+def quiet(template: Path, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Session:
+    """One store that every refused statement is given to."""
+    return Session(str(shutil.copytree(template, tmp_path_factory.mktemp("quiet") / "store")), spark, create=False)
+
+
+REFUSED = {
+    "a view without columns": (
+        "CREATE MATERIALIZED VIEW v AS\n  SELECT * EXCEPT (id, name) FROM shops",
+        ("this SELECT has no columns", "line 2, column 3", "^"),
+    ),
+    "EXPLAIN of a view without columns": ("EXPLAIN SELECT * EXCEPT (id, name) FROM shops", ("no columns", "line 1, column 9")),
+    "a DELETE whose condition is missing": ("DELETE FROM orders WHERE", ("ends in WHERE", "a condition is missing", "line 1, column 20")),
+    "a DELETE whose condition is a comment": ("DELETE FROM orders WHERE -- id = 3", ("a condition is missing", "line 1, column 20")),
+    "a view whose condition is missing": ("CREATE MATERIALIZED VIEW v AS SELECT id FROM orders where", ("condition is missing",)),
+    "a SELECT whose condition is missing": ("SELECT id FROM orders WHERE", ("a condition is missing", "column 23")),
+    "a field of a column that has none": (
+        "SELECT id,\n  item:a.b FROM orders",
+        ("Spark failed here with", "COLUMN_IS_NOT_VARIANT_TYPE", "line 1, column 1", "TUSSOCK_DEBUG=1"),
+    ),
+    "the same in a view": (
+        "CREATE MATERIALIZED VIEW v AS SELECT item:a.b AS x FROM orders",
+        ("Spark failed here with", "COLUMN_IS_NOT_VARIANT_TYPE", "line 1, column 31"),
+    ),
+    "two columns of one name": (
+        "CREATE MATERIALIZED VIEW v AS SELECT o.id,\n  s.id FROM orders o JOIN shops s ON o.shop = s.id",
+        ("columns 1 and 2 of the SELECT are both named 'id'", "line 2, column 3", "^"),
+    ),
+    "two columns of one name by a star": (
+        "CREATE MATERIALIZED VIEW v AS SELECT * FROM orders o JOIN shops s ON o.shop = s.id",
+        ("both named 'id'", "line 1, column 31"),
+    ),
+    "a column of a type that is not kept": (
+        "CREATE MATERIALIZED VIEW v AS SELECT id,\n  array(id, shop) AS x FROM orders",
+        ("column 'x': type array<int> is not supported", "line 2, column 3"),
+    ),
+    "OR REPLACE": ("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT id FROM orders", ("OR REPLACE is not supported", "line 1, column 8")),
+    "CREATE TABLE of a type that is not kept": (
+        "CREATE TABLE t (a int, b varchar(10), PRIMARY KEY (a))",
+        ("column 'b': type varchar(10) is not supported", "line 1, column 24"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("sql", "says"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_with_reason_and_place_and_leaves_no_trace(sql: str, says: tuple[str, ...], quiet: Session) -> None:
+    before = quiet.meta.log_end()
+    with pytest.raises(InputError) as caught:
+        quiet.execute(sql)
+    assert [part for part in says if part not in str(caught.value)] == [], str(caught.value)
+    assert "\tat " not in str(caught.value)
+    assert "py4j" not in str(caught.value)
+    assert quiet.meta.log_end() == before
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT xxhash64(id, shop) AS h FROM orders",
+        "SELECT shop, try_sum(price) AS s FROM orders GROUP BY shop",
+        "SELECT stddev(id) AS s FROM orders",
+        "SELECT * EXCEPT (id, name) FROM shops",
+        "SELECT id FROM orders WHERE format_string('%s', id) = ''",
+        "SELECT now() AS t FROM orders",
+    ],
+)
+def test_explain_refuses_what_create_refuses_with_the_same_words(select: str, quiet: Session) -> None:
+    messages = []
+    for statement in (f"CREATE MATERIALIZED VIEW v AS {select}", f"EXPLAIN CREATE MATERIALIZED VIEW v AS {select}", f"EXPLAIN {select}"):
+        with pytest.raises(InputError) as caught:
+            quiet.execute(statement)
+        messages.append(re.sub(r" \(line.*| at line 1, column \d+", "", str(caught.value), flags=re.DOTALL))
+    assert messages == messages[:1] * 3
+
+
+def test_show_create_gives_a_statement_that_creates_the_same(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "it's here"
+    path.mkdir()
+    session.execute(
+        f"""CREATE TABLE odd (`a b` int, `c.d` string, `e``f` int, Größe decimal(5,2), PRIMARY KEY (`e``f`, `a b`));
+        CREATE SOURCE words (`a b` int) USING csv OPTIONS (path "{path}", sep '\\t', quote "'", dateFormat 'yyyy\\\\MM')""".replace(
+            "Größe", "`Größe`"
+        )
+    )
+    for name in ("odd", "words"):
+        (before,) = session.execute(f"SHOW CREATE {name}")
+        assert before.table is not None
+        statement = before.table["statement"][0].as_py()
+        (answer,) = session.execute(re.sub(r"^CREATE (\w+)", r"CREATE \1 IF NOT EXISTS", statement))
+        assert answer.message.startswith("nothing to do"), answer.message
+
+
+def test_describe_takes_the_word_table(quiet: Session) -> None:
+    tables = [quiet.execute(f"{words} orders")[0].table for words in ("DESCRIBE", "DESC TABLE", "SHOW COLUMNS IN")]
+    assert tables[0] == tables[1] == tables[2]
+
+
+# --- advice --------------------------------------------------------------------------------------------------------------------------
+
+ADVICE = {
+    "DISTINCT in an aggregate": (
+        "SELECT shop, count(DISTINCT item) AS n FROM orders GROUP BY shop",
+        "aggregate over SELECT DISTINCT",
+        "SELECT shop, count(item) AS n FROM (SELECT DISTINCT shop, item FROM orders) GROUP BY shop",
+    ),
+    "a subquery": (
+        "SELECT id FROM orders WHERE shop IN (SELECT id FROM shops)",
+        "write it as a join",
+        "SELECT o.id FROM orders o JOIN shops s ON o.shop = s.id",
+    ),
+    "ORDER BY": ("SELECT id FROM orders ORDER BY id", "add a LIMIT", "SELECT id FROM orders ORDER BY id LIMIT 2"),
+    "LIMIT": ("SELECT id FROM orders LIMIT 2", "add an ORDER BY", "SELECT id FROM orders ORDER BY id LIMIT 2"),
+    "a session window": (
+        "SELECT session_window(ts, '1 hour').start AS s, count(*) AS n FROM orders GROUP BY session_window(ts, '1 hour')",
+        "group by date_trunc('HOUR', ts)",
+        "SELECT date_trunc('HOUR', ts) AS s, count(*) AS n FROM orders GROUP BY date_trunc('HOUR', ts)",
+    ),
+    "the clock": (
+        "SELECT id FROM orders WHERE ts < now()",
+        "compare with it in the query that reads the view",
+        "SELECT id, ts FROM orders",
+    ),
+    "NULL without a type": ("SELECT id, NULL AS x FROM orders", "Cast the column", "SELECT id, CAST(NULL AS int) AS x FROM orders"),
+    "a join of all with all": (
+        "SELECT o.id FROM orders o, shops s",
+        "join on a = b",
+        "SELECT o.id FROM orders o JOIN shops s ON o.shop = s.id",
+    ),
+    "a GROUP BY per subset": (
+        "SELECT shop, count(*) AS n FROM orders GROUP BY ROLLUP (shop)",
+        "a view per grouping",
+        "SELECT shop, count(*) AS n FROM orders GROUP BY shop",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sql", "advice", "followed"), ADVICE.values(), ids=ADVICE)
+def test_a_refused_select_names_a_way_that_is_taken(sql: str, advice: str, followed: str, session: Session, spark: SparkSession) -> None:
+    with pytest.raises(SqlError) as caught:
+        session.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+    assert advice in str(caught.value)
+    session.execute(f"CREATE MATERIALIZED VIEW v AS {followed}")
+    session.flush()
+    found, expected = session.query("SELECT * FROM v"), session.query(followed)
+    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
+
+
+@pytest.mark.parametrize("width", [900, 3600, 7])
+def test_the_advice_for_a_window_gives_the_windows_of_spark(width: int, session: Session, spark: SparkSession) -> None:
+    window = f"window(ts, '{width} seconds')"
+    for select in (
+        f"SELECT {window}.start AS s, count(*) AS n FROM orders GROUP BY {window}.start",
+        f"SELECT {window}.start AS s, count(*) AS n FROM orders GROUP BY {window}",
+        f"SELECT {window} AS s, count(*) AS n FROM orders GROUP BY {window}",
+    ):
+        with pytest.raises(UnsupportedQueryError, match=r"its two moments are one value.* for another width") as caught:
+            session.execute(f"CREATE MATERIALIZED VIEW v AS {select}")
+        assert "line 1, column" in str(caught.value)
+    advised = re.search(r"timestamp_seconds\(.*? 900\)", str(caught.value))
+    assert advised is not None
+    start = advised[0].replace("900", str(width))
+    session.execute(f"CREATE MATERIALIZED VIEW v AS SELECT {start} AS s, count(*) AS n FROM orders WHERE ts IS NOT NULL GROUP BY {start}")
+    session.flush()
+    expected = session.query(f"SELECT {window}.start AS s, count(*) AS n FROM orders GROUP BY {window}").to_pylist()
+    assert sorted(session.query("SELECT * FROM v").to_pylist(), key=repr) == sorted(expected, key=repr)
+    assert len(expected) == 2
+
+
+# --- threads -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_from_another_thread_while_one_is_at_work_is_refused_and_a_session_of_its_own_works(session: Session) -> None:
+    begun, ended = Event(), Event()
+
+    def say(line: str) -> None:
+        begun.set()
+        assert ended.wait(60)
+
+    session.execute("INSERT INTO shops VALUES (8, 'eight')")
+    at_work = Thread(target=lambda: session.flush(progress=say))
+    at_work.start()
+    assert begun.wait(60)
+    for call in (lambda: session.execute("SHOW TABLES"), lambda: session.query("SELECT 1 AS a"), session.flush):
+        with pytest.raises(TwoThreadsError, match="a session for each thread"):
+            call()
+    with Session(session.meta.objects.uri, session.spark, create=False) as own:
+        assert own.query("SELECT count(*) AS n FROM shops").to_pylist() == [{"n": 1}]
+    ended.set()
+    at_work.join(60)
+    assert session.query("SELECT count(*) AS n FROM shops").to_pylist() == [{"n": 2}]
+
+
+def test_a_script_may_be_asked_for_more_while_its_answers_are_used(session: Session) -> None:
+    found = [session.query("SELECT 1 AS a").num_rows for _ in session.run("SHOW TABLES; SHOW TABLES")]
+    assert found == [1, 1]
