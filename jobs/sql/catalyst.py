@@ -10,6 +10,7 @@ Cost: parsing, analysis and optimization about 15-100 ms, the walk about 25 ms f
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 from py4j.java_gateway import JavaObject
@@ -117,7 +118,7 @@ def _bind_view(sandbox: Sandbox, source: SourceText) -> Plan:
     analyzed = execution.analyzed()
     walk = PlanWalk(ExpressionWalk(sandbox, source))
     refuse_unstable(walk.expressions, analyzed)
-    fields = _view_fields(walk.expressions, analyzed)
+    fields = _view_fields(walk.expressions, execution)
     with translated(source):
         optimized = execution.optimizedPlan()
     bound = walk.bind(optimized)
@@ -173,37 +174,42 @@ def _projected_scope(walk: ExpressionWalk, node: JavaObject) -> dict[int, Expr]:
     raise walk.refuse(node, *_REASONS.get(name, (name, "only expressions over the row itself can stand here")))
 
 
-def _view_fields(walk: ExpressionWalk, analyzed: JavaObject) -> tuple[Field, ...]:
-    """The columns of a view: at least one, their names unique, their types ones that can be stored."""
+def _view_fields(walk: ExpressionWalk, execution: JavaObject) -> tuple[Field, ...]:
+    """The columns of a view (of its QueryExecution): at least one, their names unique, their types ones that can be stored."""
     source = walk.source
     select = len(source.text) - len(source.text[source.begin :].lstrip())  # where it begins
     fields: list[Field] = []
     seen: dict[str, int] = {}
-    for i, output in enumerate(items(analyzed.output())):
+    outputs = list(items(execution.analyzed().output()))
+    for i, output in enumerate(outputs):
         name, kind = output.name(), output.dataType().catalogString()
+        begin = partial(_begin_of_output, walk, execution.logical(), i, len(outputs), select)
         if (first := seen.setdefault(name.lower(), i)) != i:
             reason = f"columns {first + 1} and {i + 1} of the SELECT are both named {name!r}; give one of them another name with AS"
-            raise sql_error(source, _begin_of_output(walk, analyzed, i, select), reason)
+            raise sql_error(source, begin(), reason)
         try:
             arrow_type(kind)
         except UnsupportedTypeError as err:
-            raise sql_error(source, _begin_of_output(walk, analyzed, i, select), f"column {name!r}: {err}") from err
+            raise sql_error(source, begin(), f"column {name!r}: {err}") from err
         fields.append(Field(name, kind))
     if not fields:
         raise sql_error(source, select, "this SELECT has no columns: a view needs at least one, and EXCEPT leaves none here")
     return tuple(fields)
 
 
-def _begin_of_output(walk: ExpressionWalk, analyzed: JavaObject, column: int, otherwise: int) -> int:
-    """Where in the text a column of the result is computed; `otherwise` where the plan does not say."""
-    node = analyzed
+def _begin_of_output(walk: ExpressionWalk, parsed: JavaObject, column: int, columns: int, otherwise: int) -> int:
+    """Where in the text a column of the result is written; `otherwise` where that can't be said (a star, a set operation).
+
+    By the parsed plan: a column that the analyzer has resolved may name the place of another.
+    """
+    node = parsed
     while node.productPrefix() not in ("Project", "Aggregate"):
         children = list(items(node.children()))
         if len(children) != 1:
             return otherwise
         node = children[0]
     named = list(items(node.projectList() if node.productPrefix() == "Project" else node.aggregateExpressions()))
-    span = walk.span_of(named[column]) if column < len(named) else None
+    span = walk.span_of(named[column]) if len(named) == columns else None
     return otherwise if span is None else span[0]
 
 
