@@ -142,9 +142,9 @@ ADVICE = {
         "SELECT shop, count(item) AS n FROM (SELECT DISTINCT shop, item FROM orders) GROUP BY shop",
     ),
     "a subquery": (
-        "SELECT id FROM orders WHERE shop IN (SELECT id FROM shops)",
+        "SELECT id FROM orders WHERE price > (SELECT avg(price) FROM orders)",
         "write it as a join",
-        "SELECT o.id FROM orders o JOIN shops s ON o.shop = s.id",
+        "SELECT o.id FROM orders o JOIN (SELECT shop, avg(price) AS p FROM orders GROUP BY shop) t ON o.shop = t.shop WHERE o.price > t.p",
     ),
     "ORDER BY": ("SELECT id FROM orders ORDER BY id", "add a LIMIT", "SELECT id FROM orders ORDER BY id LIMIT 2"),
     "LIMIT": ("SELECT id FROM orders LIMIT 2", "add an ORDER BY", "SELECT id FROM orders ORDER BY id LIMIT 2"),
