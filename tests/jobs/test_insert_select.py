@@ -7,7 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.catalog.statement_log import WaitingStatementsError
-from jobs.driver.barrier import Change, abandon, inject
+from jobs.driver.barrier import inject
+from jobs.driver.detour import Detour
+from jobs.driver.supersede import abandon
 from jobs.session import Session
 
 pytestmark = pytest.mark.spark
@@ -86,7 +88,7 @@ def test_what_an_open_barrier_has_pinned_waits_too(session: Session) -> None:
 def test_an_entry_that_the_open_barrier_skips_will_never_change_a_row(session: Session) -> None:
     session.execute("INSERT INTO orders VALUES (4, 7)")
     assert inject(session.meta) is not None
-    abandon(session.meta, Change(skip_entries=(session.meta.log_end() - 1,)))
+    abandon(session.meta, Detour(skip_entries=(session.meta.log_end() - 1,)))
     assert session.execute("INSERT INTO taken SELECT shop, n FROM by_shop")[0].message.startswith("log entry")
     session.flush()
     session.flush()

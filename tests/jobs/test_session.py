@@ -234,7 +234,9 @@ def test_explain_shows_how_a_select_would_be_kept_and_keeps_nothing(session: Ses
 
 def test_if_not_exists_and_if_exists_add_nothing_to_the_log(session: Session) -> None:
     before = session.meta.log_end()
-    answers = session.execute("CREATE TABLE IF NOT EXISTS shops (id int, name string, PRIMARY KEY (id)); DROP MATERIALIZED VIEW IF EXISTS nobody")
+    answers = session.execute(
+        "CREATE TABLE IF NOT EXISTS shops (id int, name string, PRIMARY KEY (id)); DROP MATERIALIZED VIEW IF EXISTS nobody"
+    )
     assert all(a.message.startswith("nothing to do") for a in answers)
     assert session.meta.log_end() == before
 
