@@ -1,9 +1,11 @@
 """What reaches the edge of a process from Spark's JVM, or for want of it, as errors of ours: none of their stack traces is a message."""
 
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from statestore.errors import InputError, RetryableError, TussockError
 
@@ -43,6 +45,12 @@ def jvm_errors_as_ours() -> Iterator[None]:
 
     Raises: SparkStartError, SparkGoneError; SparkFailedError for an exception of Java's that nobody has understood.
     """
+    root = logging.getLogger()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return "py4j" not in Path(record.pathname).parts  # it logs a trace of each error besides raising it
+
+    root.addFilter(of_others)
     try:
         yield
     except TussockError:
@@ -51,6 +59,8 @@ def jvm_errors_as_ours() -> Iterator[None]:
         if "py4j" in sys.modules and (ours := _of_jvm(err)) is not None:
             raise ours from err
         raise
+    finally:
+        root.removeFilter(of_others)
 
 
 def _of_jvm(error: Exception) -> TussockError | None:
