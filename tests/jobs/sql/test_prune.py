@@ -1,6 +1,22 @@
 """Column pruning on plans wider than Catalyst leaves them; expected plans are written by hand."""
 
-from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Field, Filter, Join, Literal, Plan, Project, Scan, SortKey, TopN
+from jobs.sql.logical import (
+    AggCall,
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Field,
+    Filter,
+    Join,
+    JoinKind,
+    Literal,
+    Plan,
+    Project,
+    Scan,
+    SortKey,
+    TopN,
+)
 from jobs.sql.prune import prune
 
 
@@ -21,8 +37,12 @@ def _pick(plan: Plan, *columns: int) -> Project:
 
 
 def test_both_sides_of_a_join_narrow_and_its_columns_move() -> None:
-    wide = Join(_scan("l", 0, 1, 2), _scan("r", 0, 1, 2), "inner", (_column(1),), (_column(2),), (False,), _greater(_column(5), _column(2)))
-    narrow = Join(_scan("l", 1, 2), _scan("r", 1, 2), "inner", (_column(0),), (_column(1),), (False,), _greater(_column(3), _column(1)))
+    wide = Join(
+        _scan("l", 0, 1, 2), _scan("r", 0, 1, 2), JoinKind.INNER, (_column(1),), (_column(2),), (False,), _greater(_column(5), _column(2))
+    )
+    narrow = Join(
+        _scan("l", 1, 2), _scan("r", 1, 2), JoinKind.INNER, (_column(0),), (_column(1),), (False,), _greater(_column(3), _column(1))
+    )
     pruned = prune(_pick(wide, 4))
     assert pruned == Project(narrow, (_column(2),), (Field("x4", "int"),))
 
