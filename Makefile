@@ -37,7 +37,7 @@ bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/res
 	@python -m benchmarks
 
 bench-store: setup ## the state store against RocksDB and SlateDB, and its requests over slow S3
-	@python -m benchmarks.store
+	@python -m benchmarks store
 
 clean: ## remove what the commands above made, but not .venv
 	@rm -rf .airflow .tussock build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

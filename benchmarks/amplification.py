@@ -1,4 +1,4 @@
-"""`python -m benchmarks.amplification`: what uniform updates cost a store that compacts after every epoch.
+"""`python -m benchmarks amplification`: what uniform updates cost a store that compacts after every epoch.
 
 Reads: sorted runs that a read of one key looks at, at most. Space: stored bytes over the same live rows written once. Writes: bytes
 written over the bytes that epochs flushed. Budgets: 8 runs, 1.5x, 12x.
@@ -129,7 +129,7 @@ def show_figures(load: Load, found: Figures) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.amplification", description="Amplification under uniform updates.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks amplification", description="Amplification under uniform updates.")
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--share", type=float, default=0.1, help="of the keys that an epoch updates")

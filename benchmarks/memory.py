@@ -1,4 +1,4 @@
-"""`python -m benchmarks.memory --gb 10`: how much private memory a compaction and a full scan of so much state take. Budget: 1 GB each.
+"""`python -m benchmarks memory --gb 10`: how much private memory a compaction and a full scan of so much state take. Budget: 1 GB each.
 
 A store of `RUNS` epochs is made, each a sorted run over all keys, so that the merge has work everywhere: an epoch writes its share of the
 keys, and a quarter of the next one's, which that one writes again. Payloads are random bytes, so that what is stored is as large as what is
@@ -176,7 +176,7 @@ def show_figures(found: Figures) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description="Private memory of a compaction and of a full scan.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks memory", description="Private memory of a compaction and of a full scan.")
     parser.add_argument("--gb", type=float, default=1.0, help="of live state (default 1)")
     parser.add_argument("--scratch", type=Path, help="where the store goes; a temporary folder unless named")
     parser.add_argument("--scan", metavar="URI", help=argparse.SUPPRESS)

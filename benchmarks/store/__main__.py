@@ -1,8 +1,8 @@
-"""`python -m benchmarks.store`: the state store compared with RocksDB and SlateDB; a table, and JSON in benchmarks/results/.
+"""`python -m benchmarks store`: the state store compared with RocksDB and SlateDB; a table, and JSON in benchmarks/results/.
 
-python -m benchmarks.store                                  at the design's sizes: 10 M rows, under 10 minutes on a quiet machine
-python -m benchmarks.store --rows 100000 --runs 1           a smoke test
-python -m benchmarks.store --parts warm scan --scratch DIR  some parts; the data stays in DIR for the next run
+python -m benchmarks store                                  at the design's sizes: 10 M rows, under 10 minutes on a quiet machine
+python -m benchmarks store --rows 100000 --runs 1           a smoke test
+python -m benchmarks store --parts warm scan --scratch DIR  some parts; the data stays in DIR for the next run
 """
 
 import argparse
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description="Against RocksDB and SlateDB, and over slow S3.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks store", description="Against RocksDB and SlateDB, and over slow S3.")
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the state; everything else scales with it")
     parser.add_argument("--runs", type=int, default=3, help="processes of each engine and part")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="which parts (all)")

@@ -86,7 +86,7 @@ def test_the_first_row_that_raises_is_named(kernel: Kernel, bad: int) -> None:
 
 def test_a_bad_text_is_shown_as_it_is(kernel: Kernel) -> None:
     rows = pa.table({"c0": ["1", "twelve"]})
-    with pytest.raises(RowError, match=r"Cast\(c0 AS int\) raised on row 1 .* the text cannot be read as INT32.* with c0 = 'twelve'"):
+    with pytest.raises(RowError, match=r"CAST\(c0 AS int\) raised on row 1 .* the text cannot be read as INT32.* with c0 = 'twelve'"):
         kernel.project(rows, [call("Cast", column(0, "string"), mode="ANSI")], ["int"])
 
 
