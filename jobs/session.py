@@ -30,7 +30,7 @@ from jobs.catalog.insert import rows_for_table
 from jobs.catalog.moment import BadMomentError, epoch_at
 from jobs.catalog.read import NotThereYetError, read_relation, relation_at, warn_of_pause
 from jobs.catalog.statement_log import PendingCatalog, require_taken, statement_text
-from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
+from jobs.driver.barrier import inject
 from jobs.driver.epoch import run_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
@@ -161,14 +161,14 @@ class Session:
             yield answer
 
     def flush(
-        self, interval: Interval | None = None, *, max_epoch_bytes: int = MAX_EPOCH_BYTES, progress: Progress = no_progress
+        self, interval: Interval | None = None, *, max_epoch_bytes: int | None = None, progress: Progress = no_progress
     ) -> EpochSummary:
         """Run one epoch over everything that is new, commit and publish it; without effect when nothing is. An unfinished barrier is
         finished first, as that epoch.
 
         Args:
             interval: take only this data interval's files from sources whose path is a template.
-            max_epoch_bytes: of source files; the rest waits for the next epoch.
+            max_epoch_bytes: of source files; the rest waits for the next epoch. None: all of them, however many.
             progress: called with one line per step.
         """
         with self._at_work():

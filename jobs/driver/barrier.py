@@ -23,8 +23,6 @@ from statestore.table.storage_table import StorageTable
 
 log = logging.getLogger(__name__)
 
-MAX_EPOCH_BYTES = 8 << 30
-
 
 @dataclass(frozen=True, slots=True)
 class Intake:
@@ -37,7 +35,7 @@ class Intake:
 def inject(
     meta: MetaStore,
     interval: Interval | None = None,
-    max_epoch_bytes: int = MAX_EPOCH_BYTES,
+    max_epoch_bytes: int | None = None,
     run: Mapping[str, str] | None = None,
     units: int | None = None,
 ) -> Barrier | None:
@@ -49,7 +47,7 @@ def inject(
 def take_in(
     meta: MetaStore,
     interval: Interval | None = None,
-    max_epoch_bytes: int = MAX_EPOCH_BYTES,
+    max_epoch_bytes: int | None = None,
     run: Mapping[str, str] | None = None,
     units: int | None = None,
 ) -> Intake | None:
@@ -59,7 +57,7 @@ def take_in(
 
     Args:
         interval: of the run; sources whose path is a template take that interval's files only.
-        max_epoch_bytes: of source files in one epoch; the rest is left to later epochs.
+        max_epoch_bytes: of source files in one epoch, at least one file of each source; later epochs take the rest. None: no bound.
         run: what the barrier is for, kept with it (e.g. the data interval).
         units: parallel units that epochs are to run on from this barrier on; None: as before. An open barrier keeps those it pinned.
 
@@ -85,7 +83,7 @@ def draft(
     meta: MetaStore,
     base: Base,
     interval: Interval | None = None,
-    max_epoch_bytes: int = MAX_EPOCH_BYTES,
+    max_epoch_bytes: int | None = None,
     run: Mapping[str, str] | None = None,
     mapping_before: VnodeMapping | None = None,
 ) -> Intake | None:
@@ -123,10 +121,10 @@ class Pinning:
     base: Base
     detour: Detour
     interval: Interval | None
-    max_epoch_bytes: int
+    max_epoch_bytes: int | None  # None: no bound
     run: dict[str, str]
     mapping_before: VnodeMapping | None = None  # where this barrier is the first on the version's
-    pinned: dict[tuple[int, int], Pins] = field(default_factory=dict)  # by relation and room; asked for twice
+    pinned: dict[tuple[int, int | None], Pins] = field(default_factory=dict)  # by relation and room; asked for twice
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
 
     @property
@@ -134,7 +132,7 @@ class Pinning:
         """What the barrier follows."""
         return self.base.version
 
-    def asked(self, max_bytes: int) -> Asked:
+    def asked(self, max_bytes: int | None) -> Asked:
         """What a source's reader is asked to pin."""
         return Asked(self.interval, max_bytes, self.detour.skip_files, False)
 
@@ -156,7 +154,8 @@ class Pinning:
         for relation in catalog.live():
             if relation.kind == "source":
                 pins = sources[relation.id] = self._pin(relation, left)
-                left = max(0, left - sum(item.nbytes for item in reader_of(statement_of(relation)).items(pins.read)))
+                if left is not None:
+                    left = max(0, left - sum(item.nbytes for item in reader_of(statement_of(relation)).items(pins.read)))
         return BarrierPlan(
             mapping=version.mapping,
             log_end=log_end,
@@ -169,7 +168,7 @@ class Pinning:
             skipped_entries=detour.skip_entries,
         )
 
-    def _pin(self, relation: Relation, max_bytes: int) -> Pins:
+    def _pin(self, relation: Relation, max_bytes: int | None) -> Pins:
         if (found := self.pinned.get((relation.id, max_bytes))) is None:
             statement = statement_of(relation)
             found = reader_of(statement).pin(statement, taken_table(self.meta, self.base, relation), self.asked(max_bytes))

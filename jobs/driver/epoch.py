@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from jobs.driver.barrier import MAX_EPOCH_BYTES
 from jobs.driver.runner import LevelRunner
 from jobs.driver.summary import EpochSummary, barrier_text
 from jobs.driver.train import DEPTH, Train
@@ -35,7 +34,7 @@ def advance(
     runner: LevelRunner,
     meta: MetaStore,
     interval: Interval | None = None,
-    max_epoch_bytes: int = MAX_EPOCH_BYTES,
+    max_epoch_bytes: int | None = None,
     run: Mapping[str, str] | None = None,
     progress: Progress = no_progress,
     in_flight: int = DEPTH,
@@ -45,6 +44,7 @@ def advance(
 
     Args:
         interval: take in this data interval's files only; a run has done its work when they are all committed.
+        max_epoch_bytes: of source files in one epoch; None: no bound, so that the first epoch takes all of them.
         in_flight: epochs that may be under way at once; with 1 each is committed before the next begins.
         units: parallel units to run on from the next barrier on; None: as many as before.
 

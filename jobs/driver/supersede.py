@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from jobs.catalog.statement_log import replay
-from jobs.driver.barrier import MAX_EPOCH_BYTES, Pinning, documents, mutation_of, names_of, rejected, statement_of, taken_table
+from jobs.driver.barrier import Pinning, documents, mutation_of, names_of, rejected, statement_of, taken_table
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
 from jobs.sources.base import Asked, Pins
@@ -46,7 +46,7 @@ def abandon(meta: MetaStore, detour: Detour) -> Barrier:
             "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop or to pause, or to take the log's end",
         )
     if held is None:
-        pinning = _PinningSkipped(meta, Base(version), detour, None, MAX_EPOCH_BYTES, {})
+        pinning = _PinningSkipped(meta, Base(version), detour, interval=None, max_epoch_bytes=None, run={})
         pinning.require_known()
         return meta.inject_barrier(version.epoch, pinning.plan)
     superseding = _Superseding(meta, version, held, detour)
@@ -141,7 +141,7 @@ class _Superseding:
 class _PinningSkipped(Pinning):
     """Pins nothing but what is to be skipped, where no barrier is open: what else is due, only a run knows."""
 
-    def asked(self, max_bytes: int) -> Asked:
+    def asked(self, max_bytes: int | None) -> Asked:
         """See Pinning."""
         return Asked(self.interval, max_bytes, self.detour.skip_files, True)
 

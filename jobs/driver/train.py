@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from jobs.driver.barrier import MAX_EPOCH_BYTES, Intake, draft, take_in
+from jobs.driver.barrier import Intake, draft, take_in
 from jobs.driver.epoch_plan import Base, plan_epoch
 from jobs.driver.held import Held
 from jobs.driver.leaves import taken_batches
@@ -145,7 +145,7 @@ class Train:
     def next_barrier(
         self,
         interval: Interval | None = None,
-        max_epoch_bytes: int = MAX_EPOCH_BYTES,
+        max_epoch_bytes: int | None = None,
         run: Mapping[str, str] | None = None,
         units: int | None = None,
     ) -> Barrier | None:

@@ -2,14 +2,13 @@
 
 import argparse
 
-from jobs.driver.barrier import MAX_EPOCH_BYTES, inject
+from jobs.driver.barrier import inject
 from jobs.driver.epoch import advance, interval_of
 from jobs.driver.publish import publish
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.summary import EpochSummary, show_summary
-from jobs.driver.train import DEPTH
 from jobs.session import Session
-from jobs.settings.pipeline import NEW_STORE_UNITS, find_pipeline
+from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
 from jobs.shell.once import Once
 from jobs.spark import spark_session
@@ -66,9 +65,8 @@ def _epoch(chosen: argparse.Namespace) -> None:
     pipeline = chosen_pipeline(chosen)
     meta = chosen_meta(chosen)
     interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
-    max_bytes = MAX_EPOCH_BYTES if pipeline is None else pipeline.epoch.max_bytes
-    in_flight = DEPTH if pipeline is None else pipeline.epoch.in_flight
-    units = None if pipeline is None else pipeline.epoch.units
+    settings = EpochSettings() if pipeline is None else pipeline.epoch
+    max_bytes, in_flight, units = settings.max_bytes, settings.in_flight, settings.units
     done: list[EpochSummary] = []
     if inject(meta, interval, max_bytes, units=units) is not None:  # nothing to do should not cost a JVM
         say("starting Spark")
@@ -116,9 +114,10 @@ COMMANDS = (
     Command(
         "epoch",
         "advance all views over what waits, commit, publish",
-        "New statements in the log and new files of the sources are taken in; with a limit on an epoch's bytes they may take "
-        "several epochs. An epoch that another run began and did not finish is finished first. The command can be stopped at any "
-        "point and started twice: nothing is visible before it is committed.",
+        "New statements in the log and new files of the sources are taken in, an epoch's files being at most max_bytes of the "
+        f"pipeline's [epoch] ({EpochSettings().max_bytes >> 20} MiB where it names none, and with --store). An epoch that another run "
+        "began and did not finish is finished first. The command can be stopped at any point and started twice: nothing is visible "
+        "before it is committed.",
         ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
         _epoch,
         _epoch_arguments,

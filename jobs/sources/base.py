@@ -34,7 +34,7 @@ class Asked:
     """What a new barrier asks a source for."""
 
     interval: Interval | None = None  # of the run; None: whatever is there
-    max_bytes: int = 1 << 62  # of input on storage
+    max_bytes: int | None = None  # of input on storage; None: no bound
     skip: tuple[str, ...] = ()  # items, by name, that count as taken without being read
     only_skipped: bool = False  # nothing but those to skip: which others are due, only a run knows
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MISSING = "missing"  # an option of any source of files
-_ALL_BYTES = 1 << 62
 OWN_OPTIONS = ("path", "recursiveFileLookup", _MISSING, *STORE_OPTIONS)  # what listing and pinning act on
 
 _files = msgspec.json.Decoder(tuple[PinnedFile, ...])
@@ -97,7 +96,7 @@ class FileSource:
 
     def waiting(self, source: CreateSource, taken: StorageTable | None) -> tuple[Item, ...]:
         listed = self._listed(source, Asked())
-        return tuple(Item(f.path, f.size) for f in pin_files(listed, taken, _ALL_BYTES, content=False))
+        return tuple(Item(f.path, f.size) for f in pin_files(listed, taken, content=False))
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(Item(f.path, f.size) for f in taken_files(taken))

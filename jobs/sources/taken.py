@@ -34,7 +34,7 @@ def taken_schema(source: str) -> TableSchema:
 def pin_files(
     listed: Sequence[ListedFile],
     taken: StorageTable | None,
-    max_epoch_bytes: int,
+    max_epoch_bytes: int | None = None,
     accept_changed: Collection[str] = (),
     *,
     content: bool = True,
@@ -44,7 +44,7 @@ def pin_files(
     Args:
         listed: what is there, in path order without repeats.
         taken: the source's table at the version the barrier builds on; None when it has taken nothing yet.
-        max_epoch_bytes: bytes on storage.
+        max_epoch_bytes: bytes on storage; None: no bound.
         accept_changed: paths that may differ from what was recorded: they are pinned again as they are now, under their old number, for
             the caller to record without reading.
         content: whether the new ones' content is to be part of what is recorded; without it the answer is good for looking alone.
@@ -67,12 +67,18 @@ def pin_files(
     accepted = pc.is_in(changed["path"], pa.array(list(accept_changed), pa.string()))
     _refuse(changed.filter(pc.invert(accepted)))
     new = there.filter(pc.invert(known)).sort_by("path")
-    fits = int(np.searchsorted(np.cumsum(new["size_now"].to_numpy()), max_epoch_bytes, side="right"))
     first = sum(part.num_rows for part in taken.scan(columns=(_NUMBER,))) if taken is not None and new.num_rows else 0
-    rows = new.slice(0, max(1, fits)).to_pylist()
+    rows = new.slice(0, _fitting(new["size_now"], max_epoch_bytes)).to_pylist()
     for number, row in enumerate(rows, start=first):
         row["number"] = number
     return _pinned([*rows, *changed.filter(accepted).to_pylist()], content)
+
+
+def _fitting(sizes: pa.ChunkedArray, max_bytes: int | None) -> int:
+    """How many of the first files an epoch takes."""
+    if max_bytes is None:
+        return len(sizes)
+    return max(1, int(np.searchsorted(np.cumsum(sizes.to_numpy()), max_bytes, side="right")))
 
 
 def _pinned(rows: Sequence[dict[str, Any]], content: bool) -> tuple[PinnedFile, ...]:

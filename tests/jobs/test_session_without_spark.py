@@ -5,9 +5,12 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.catalog.insert import UnfitRowsError
@@ -19,12 +22,16 @@ from jobs.driver.runner import NeedsSparkError
 from jobs.driver.supersede import abandon
 from jobs.plan.definition import UnknownRelationError
 from jobs.session import Session
+from jobs.sources import files
+from jobs.sources.listing import ListedFile
+from jobs.sources.taken import pin_files
 from jobs.sql.key_columns import NullKeyError
 from jobs.sql.logical import AggCall, Aggregate, Column, Field, Scan
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Statement
 from statestore.meta.errors import EpochNotCommittedError
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
+from statestore.table.storage_table import StorageTable
 from tests.jobs.driver.embedded import append, epoch, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,6 +109,21 @@ def test_an_insert_is_durable_when_it_returns(session: Session, folder: Path) ->
     other = Session(str(folder), create=False)
     other.flush()
     assert other.read("by_shop", ["total"]).to_pylist() == [{"total": 1.0}]
+
+
+def test_a_flush_takes_every_file_that_waits_however_large(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_if_terabytes(listed: Sequence[ListedFile], taken: StorageTable | None, most: int | None = None, **how: Any) -> object:
+        return pin_files(listed, taken, None if most is None else most >> 40, **how)  # each byte of a file counts as 1 TiB
+
+    monkeypatch.setattr(files, "pin_files", as_if_terabytes)
+    (tmp_path / "files").mkdir()
+    for n in range(3):
+        pq.write_table(pa.table({"a": pa.array([n], pa.int32())}), tmp_path / "files" / f"{n}.parquet")
+    field = Field("a", "int")
+    counted = Aggregate(Scan("s", (0,), (field,)), (), (AggCall("Count", "bigint", ()),), (Field("n", "bigint"),))
+    append(session.meta, CreateSource("s", "parquet", (field,), {"path": str(tmp_path / "files")}), CreateView("v", "…", counted))
+    session.flush()
+    assert session.read("v").to_pylist() == [{"n": 3}]
 
 
 @pytest.mark.parametrize(

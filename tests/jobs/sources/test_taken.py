@@ -52,8 +52,8 @@ def test_new_files_are_pinned_in_path_order_and_numbered_on(taken: Callable[...,
     assert [f.number for f in pin_files(files("a", "b", "c", "d", "x"), before, 1 << 30)] == [4]
 
 
-@pytest.mark.parametrize(("limit", "count"), [(0, 1), (99, 1), (100, 1), (199, 1), (200, 2), (10_000, 5)])
-def test_an_epoch_takes_at_most_its_bytes_but_at_least_one_file(limit: int, count: int) -> None:
+@pytest.mark.parametrize(("limit", "count"), [(0, 1), (99, 1), (100, 1), (199, 1), (200, 2), (10_000, 5), (None, 5)])
+def test_an_epoch_takes_at_most_its_bytes_but_at_least_one_file(limit: int | None, count: int) -> None:
     assert len(pin_files(files("a", "b", "c", "d", "e"), None, limit)) == count
 
 
