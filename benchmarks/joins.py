@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from jobs.executors.hash_join import HashJoin, joined_types
 from jobs.executors.operator import Actor
+from jobs.flow.chunk import make_chunk
 from jobs.kernels.kernel import Kernel
 from jobs.sql.logical import Call, Column, JoinKind
-from jobs.wire.chunk import make_chunk
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.store import HummockStore

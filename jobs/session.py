@@ -29,6 +29,7 @@ import pyarrow as pa
 from jobs.catalog.insert import rows_for_table
 from jobs.catalog.moment import BadMomentError, epoch_at
 from jobs.catalog.read import NotThereYetError, read_relation, relation_at, warn_of_pause
+from jobs.catalog.show import explain, show
 from jobs.catalog.statement_log import PendingCatalog, require_taken, statement_text
 from jobs.driver.barrier import inject
 from jobs.driver.epoch import run_epoch
@@ -36,9 +37,8 @@ from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.summary import EpochSummary, barrier_text
 from jobs.plan.definition import UnknownRelationError, apply_statement, find
+from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.process import clock_ms, open_meta, store_address
-from jobs.shell.jvm_errors import jvm_errors_as_ours
-from jobs.shell.show import explain, show
 from jobs.sources.describe import described, placed
 from jobs.sources.listing import Interval
 from jobs.sources.text import require_insert_text
@@ -69,7 +69,7 @@ from statestore.progress import Progress, no_progress
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
-    from jobs.shell.once import Once
+    from jobs.catalog.once import Once
     from jobs.sql.binder import Binder
 
 
@@ -307,8 +307,8 @@ class Session:
     def _insert_selected(
         self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundInsertSelect, client_id: str | None
     ) -> Answer:
-        from jobs.shell.spark_errors import spark_errors_as_ours
         from jobs.sql.dml import rows_to_insert
+        from jobs.sql.spark_errors import spark_errors_as_ours
 
         require_taken(self.meta, version, catalog, bound.reads)
         with spark_errors_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
@@ -359,8 +359,8 @@ class Session:
             return self._answer(text, place, version, epoch)
 
     def _answer(self, text: str, place: Place, version: HummockVersion, epoch: int) -> pa.Table:
-        from jobs.shell.spark_errors import spark_errors_as_ours
         from jobs.sql.errors import NoRelationError, SqlError
+        from jobs.sql.spark_errors import spark_errors_as_ours
 
         try:
             bound = self._bind_to(version.catalog.at(epoch)).bind(text, place)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.flow.failure import carried_by_spark
 from jobs.plan.definition import output_of
-from jobs.wire.failure import carried_by_spark
 from statestore.errors import InputError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.shared_buffer import SharedBuffer

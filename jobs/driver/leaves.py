@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from jobs.catalog.reader import open_table
 from jobs.driver.epoch_plan import Base, EpochPlan
+from jobs.flow.chunk import encode
 from jobs.plan.definition import source_of
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.base import Pins, SourceReader
 from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource
 from jobs.wire.cell import Address, LeafInput, cells
-from jobs.wire.chunk import encode
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog

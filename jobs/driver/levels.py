@@ -12,9 +12,9 @@ from jobs.driver.held import Held
 from jobs.driver.leaves import LeafCells, place_of
 from jobs.driver.row_names import named_error
 from jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
+from jobs.flow.failure import first_failure
 from jobs.wire.cell import Mail
 from jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
-from jobs.wire.failure import first_failure
 from statestore.errors import InputError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import SstInfo

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from jobs.driver.held import Held, HeldByDriver
 from jobs.driver.leaves import SparkRead
+from jobs.flow.failure import TaskError, carried_failure
 from jobs.task.level import CellFunction, level_function
 from jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
 from jobs.wire.epoch_task import EpochTask
-from jobs.wire.failure import TaskError, carried_failure
 from jobs.wire.flush_policy import Expected, FlushPolicy
 from statestore.errors import InputError
 from statestore.objectstore.base import ObjectStore

@@ -22,13 +22,13 @@ from pyspark.storagelevel import StorageLevel
 from jobs.driver.held import Held, HeldByDriver
 from jobs.driver.leaves import SparkRead
 from jobs.driver.runner import LevelsToRun, P, R
+from jobs.flow.failure import carried_failure
 from jobs.spark import epoch_session
 from jobs.task.flush import flush_function
 from jobs.task.level import level_function
 from jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
 from jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
 from jobs.wire.epoch_task import EpochTask
-from jobs.wire.failure import carried_failure
 from jobs.wire.flush_policy import FlushPolicy
 from statestore.meta.version import SstInfo
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.operator import show_row
-from jobs.wire.chunk import WEIGHT
+from jobs.flow.chunk import WEIGHT
 from statestore.errors import DamagedError
 from statestore.hummock.key import encode_keys
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import halves, net, state_table, take_rows
 from jobs.executors.value_state import Extreme, State
-from jobs.wire.chunk import WEIGHT
+from jobs.flow.chunk import WEIGHT
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 

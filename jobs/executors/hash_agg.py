@@ -16,9 +16,9 @@ from jobs.executors.extreme import ExtremeState, extreme_table
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list, show_row
 from jobs.executors.partial_agg import group_partials, group_rows
 from jobs.executors.value_state import Extreme, State, slots_of, value_layout
+from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
 from jobs.sql.logical import Expr
-from jobs.wire.chunk import difference, empty_chunk, some_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 

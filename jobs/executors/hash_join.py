@@ -40,12 +40,12 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import Positions, halves, key_ids, same_rows, state_table, take_rows
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk, some_rows
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of
 from jobs.sql.logical import Expr, JoinKind
-from jobs.wire.chunk import WEIGHT, empty_chunk, make_chunk, some_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type

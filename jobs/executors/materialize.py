@@ -27,8 +27,8 @@ from jobs.executors.base import (
     weights_of,
 )
 from jobs.executors.operator import Actor, Executor, Origin, Own, column_list
+from jobs.flow.chunk import WEIGHT, difference, empty_chunk, some_rows
 from jobs.sql.logical import Expr
-from jobs.wire.chunk import WEIGHT, difference, empty_chunk, some_rows
 from statestore.hummock.sorted_keys import Probes, SortedKeys
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import Located, StateTable

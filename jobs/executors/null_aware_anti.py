@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from jobs.executors.base import Positions, halves, key_ids, state_table, take_rows, weights_of
 from jobs.executors.hash_join import HashJoin, HashJoinExecutor
 from jobs.executors.operator import Actor, Executor, Origin, Passed
+from jobs.flow.chunk import empty_chunk, make_chunk
 from jobs.sql.logical import Expr, JoinKind
-from jobs.wire.chunk import empty_chunk, make_chunk
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 from statestore.vnode import vnodes_of

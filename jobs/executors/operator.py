@@ -15,12 +15,12 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
+from jobs.flow.chunk import WEIGHT
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Expr
 from jobs.sql.statements import Delete, Insert, Update
-from jobs.wire.chunk import WEIGHT
 from statestore.errors import InputError
 from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
@@ -76,7 +76,7 @@ class Executor(Protocol):
     """One operator of one actor. Its state is in the StateTables it was built with; the caller seals them when the epoch is done."""
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Take one chunk per input (jobs.wire.chunk), all of the epoch, and return what changes downstream, netted.
+        """Take one chunk per input (jobs.flow.chunk), all of the epoch, and return what changes downstream, netted.
 
         Raises: ExpressionError where an expression of the node raises on a row.
         """

@@ -13,8 +13,8 @@ from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.base import weights_of
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list
 from jobs.executors.value_state import Extreme, State, ValueLayout, value_layout
+from jobs.flow.chunk import empty_chunk, make_chunk
 from jobs.sql.logical import Expr
-from jobs.wire.chunk import empty_chunk, make_chunk
 from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 from statestore.vnode import normalise

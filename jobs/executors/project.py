@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from jobs.executors.base import net
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.flow.chunk import WEIGHT
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Column, Expr
-from jobs.wire.chunk import WEIGHT
 from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import same_rows, state_table
 from jobs.executors.operator import Actor, Executor, Origin, Own, column_list
+from jobs.flow.chunk import difference, empty_chunk
 from jobs.kernels.errors import RowError
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
 from jobs.sql.statements import Delete, Insert, Update
-from jobs.wire.chunk import difference, empty_chunk
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
 from statestore.meta.catalog import KeyColumn, TableSchema

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from jobs.executors.base import halves, net, no_columns, state_table
 from jobs.executors.operator import Actor, Executor, Origin, Passed
+from jobs.flow.chunk import difference, empty_chunk
 from jobs.sql.logical import Expr
-from jobs.wire.chunk import difference, empty_chunk
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 

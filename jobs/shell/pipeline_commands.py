@@ -2,6 +2,7 @@
 
 import argparse
 
+from jobs.catalog.once import Once
 from jobs.driver.barrier import inject
 from jobs.driver.epoch import advance, interval_of
 from jobs.driver.publish import publish
@@ -10,7 +11,6 @@ from jobs.driver.summary import EpochSummary, show_summary
 from jobs.session import Session
 from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
-from jobs.shell.once import Once
 from jobs.spark import spark_session
 from statestore.errors import InputError
 from statestore.meta.errors import AlreadyInitialisedError

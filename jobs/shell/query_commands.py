@@ -9,12 +9,12 @@ from typing import TextIO
 
 from jobs.catalog.moment import moment_of
 from jobs.catalog.read import PausedViewWarning
+from jobs.catalog.show import show
 from jobs.catalog.statement_log import pending_catalog
 from jobs.plan.definition import find
 from jobs.plan.explain import explain_relation
 from jobs.session import Session
 from jobs.shell.command import Command, chosen_meta, chosen_store
-from jobs.shell.show import show
 from jobs.shell.text_table import text_table
 from jobs.sql.statements import Show
 

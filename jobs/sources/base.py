@@ -98,12 +98,12 @@ class SourceReader(Protocol):
         """Pinned input cut for actors, JSON each, in the order in which units are dealt them in turn. Empty where `frame` reads it."""
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
-        """In a task: one part as a chunk (jobs.wire.chunk) of these columns, `_row_id` where there is no key, and the weights.
+        """In a task: one part as a chunk (jobs.flow.chunk) of these columns, `_row_id` where there is no key, and the weights.
         Deterministic. Raises InputErrors that name the item and the record."""
 
     def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
         """Pinned input read by Spark: rows `(part int, chunk binary, failure binary)`, chunks as IPC streams of what `read` returns,
-        failures as jobs.wire.failure encodes them. None where `read` reads it."""
+        failures as jobs.flow.failure encodes them. None where `read` reads it."""
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """What an error that Spark raised over `frame` means; None where it is none of this source's."""

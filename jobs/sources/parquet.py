@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.flow.chunk import inserts
 from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, SchemaMismatchError, UnreadableFileError
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
@@ -24,7 +25,6 @@ from jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, verify_pin
 from jobs.sources.text import as_text, require_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
-from jobs.wire.chunk import inserts
 from statestore.errors import TussockError
 from statestore.types import arrow_type
 

@@ -4,8 +4,8 @@ This is the first stage of level 0. Each file is read by one task from its first
 its file is known and the same in every attempt; the task's Python side numbers the records and packs them into chunks:
 
     part int         number of the file (PinnedFile.number)
-    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs.wire.chunk); NULL where `failure` is set
-    failure binary   an error that stops the epoch (jobs.wire.failure); a retry would meet it again, so the task does not fail
+    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs.flow.chunk); NULL where `failure` is set
+    failure binary   an error that stops the epoch (jobs.flow.failure); a retry would meet it again, so the task does not fail
 
 Texts are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
 knows the record's place and text. All declared columns are always parsed: whether a record is bad never depends on
@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.flow.chunk import encode, inserts
+from jobs.flow.failure import encode_failure
 from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, BadRowError, UndeclaredColumnsError, UnreadableFileError
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
@@ -30,8 +32,6 @@ from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from jobs.sources.text import require_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
-from jobs.wire.chunk import encode, inserts
-from jobs.wire.failure import encode_failure
 from statestore.errors import TussockError
 from statestore.types import arrow_type
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
+from jobs.flow.chunk import decode
+from jobs.flow.failure import carried_by_spark
 from jobs.settings.logs import configure_logging, working_on
 from jobs.task.level import CellFunction
 from jobs.task.opened import opened_objects
 from jobs.wire.cell import Address, Mail, cells
-from jobs.wire.chunk import decode
 from jobs.wire.epoch_task import EpochTask
-from jobs.wire.failure import carried_by_spark
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.version import SstInfo

@@ -16,16 +16,16 @@ import pyarrow as pa
 
 from jobs.executors.operator import Actor, Entry, ExpressionError
 from jobs.executors.table_replay import StatementRowError
+from jobs.flow.chunk import decode, empty_chunk, encode, make_chunk
+from jobs.flow.failure import ActorError, carried_by_spark, encode_failure
 from jobs.kernels.kernel import process_kernel
 from jobs.plan.fragments import Dispatch, input_number, is_input
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.registry import reader_of
 from jobs.task.opened import decoded_version, opened_objects
 from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
-from jobs.wire.chunk import decode, empty_chunk, encode, make_chunk
 from jobs.wire.epoch_task import EpochTask, FragmentReport
 from jobs.wire.failed_row import failed_row
-from jobs.wire.failure import ActorError, carried_by_spark, encode_failure
 from jobs.wire.flush_policy import Expected, Flush
 from statestore.errors import InputError, RetryableError, TussockError
 from statestore.hummock.cache import process_cache

@@ -23,8 +23,8 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from jobs.flow.failure import encode_failure, first_failure
 from jobs.spark import epoch_session
-from jobs.wire.failure import encode_failure, first_failure
 from statestore.errors import RetryableError, TussockError
 from statestore.hummock.amplification import Amplification, measure
 from statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece

@@ -1,1 +1,1 @@
-"""Plain data that crosses processes: chunks, cells, failures. No Spark, no store."""
+"""Plain data that crosses processes: cells and their addresses, an epoch's task, the flush decision. No Spark, no store."""

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from jobs.flow.chunk import WEIGHT
 from jobs.plan.schedule import Schedule
-from jobs.wire.chunk import WEIGHT
 from statestore.vnode import vnodes_of
 
 
@@ -154,7 +154,7 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
     """Slice a chunk per parallel unit.
 
     Args:
-        chunk: rows with weights (jobs.wire.chunk).
+        chunk: rows with weights (jobs.flow.chunk).
         keys: the distribution key's columns; none: all rows go to vnode 0's unit.
         units: (vnode count,) the mapping, vnode -> unit.
 

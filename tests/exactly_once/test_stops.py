@@ -17,9 +17,9 @@ from jobs import cli
 from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import LocalRunner
 from jobs.executors.table_replay import StatementRowError
+from jobs.flow.failure import ActorError
 from jobs.session import Session
 from jobs.sources.errors import BadRowError, ChangedFileError, SchemaMismatchError, UnreadableFileError
-from jobs.wire.failure import ActorError
 from statestore.errors import InputError
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read

@@ -15,8 +15,8 @@ import yaml
 
 from jobs.executors.operator import Actor
 from jobs.executors.registry import Node
+from jobs.flow.chunk import chunk_schema
 from jobs.kernels.kernel import Kernel
-from jobs.wire.chunk import chunk_schema
 from statestore.objectstore.base import ObjectStore
 from statestore.table.row_cache import RowCache, RowsOf
 from statestore.table.state_table import StateTable

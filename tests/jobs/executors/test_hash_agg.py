@@ -19,8 +19,8 @@ from jobs.executors.base import ChangeError
 from jobs.executors.hash_agg import HashAgg
 from jobs.executors.operator import Actor
 from jobs.executors.partial_agg import PartialAgg, partial_types
+from jobs.flow.chunk import empty_chunk
 from jobs.sql.logical import AggFunction
-from jobs.wire.chunk import empty_chunk
 from statestore.objectstore.base import ObjectStore as Store
 from statestore.objectstore.local import LocalObjectStore
 from statestore.table.row_cache import RowCache

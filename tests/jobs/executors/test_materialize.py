@@ -10,7 +10,7 @@ import pytest
 
 from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from jobs.executors.materialize import Materialize, _in_key_order
-from jobs.wire.chunk import inserts
+from jobs.flow.chunk import inserts
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.local import LocalObjectStore
 from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, pairs_of

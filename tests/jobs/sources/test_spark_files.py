@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.flow.failure import first_failure
 from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, UnreadableFileError, UnsupportedFormatError
 from jobs.sources.files import document_of
@@ -15,7 +16,6 @@ from jobs.sources.pins import PinnedFile
 from jobs.sources.registry import READERS, reader_of
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
-from jobs.wire.failure import first_failure
 from statestore.errors import TussockError
 from statestore.types import arrow_type
 from tests.jobs.sources.pinned import pinned

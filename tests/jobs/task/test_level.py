@@ -4,11 +4,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from jobs.flow.failure import ActorError, encode_failure
 from jobs.plan.schedule import schedule
 from jobs.task.level import level_function
 from jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, addresses_of, cells
 from jobs.wire.epoch_task import EpochTask
-from jobs.wire.failure import ActorError, encode_failure
 from jobs.wire.flush_policy import Expected
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, table, view
 
