@@ -39,13 +39,17 @@ A text may use `${NAME}` or `${NAME:-default}` from the environment. Relative pa
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Meta, inspect
 
 from jobs.settings.retention import BadDurationError, Retention, duration_ms
 from statestore.errors import InputError
@@ -57,8 +61,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KINDS = {str: "text", bool: "boolean", int: "integer", float: "float", list: "array", dict: "table", date: "date", datetime: "moment"}
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
-_REQUIRED: Any = object()
-T = TypeVar("T")
+_PLACE = re.compile(r" - at `\$\.?([\w.]*)[^`]*`$")  # closes a message of msgspec
 
 
 class PipelineError(InputError):
@@ -95,14 +98,17 @@ class RunSchedule:
     catchup: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EpochSettings:
+def _whole(least: int, most: int) -> Meta:
+    return Meta(ge=least, le=most, description=f"a whole number from {least} to {most}")
+
+
+class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, and how many are under way at once."""
 
-    units: int | None = None  # None: as many as the store has, NEW_STORE_UNITS where it is made
-    vnodes: int = 256
-    max_bytes: int = 256 * 1024 * 1024
-    in_flight: int = 3
+    units: Annotated[int, _whole(1, 32768)] | None = None  # None: as many as the store has, NEW_STORE_UNITS where it is made
+    vnodes: Annotated[int, _whole(1, 32768)] = 256
+    max_bytes: Annotated[int, _whole(1, 2**63 - 1)] = 256 << 20
+    in_flight: Annotated[int, _whole(1, 64)] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,7 @@ class Pipeline:
     data: str | None = None
     time_zone: str = "UTC"
     schedule: RunSchedule | None = None
-    epoch: EpochSettings = EpochSettings()
+    epoch: EpochSettings = field(default_factory=EpochSettings)
     spark: Mapping[str, str] = field(default_factory=dict)
     upkeep: UpkeepSettings = UpkeepSettings()
     quality: QualitySettings | None = None
@@ -193,211 +199,162 @@ def pipeline_names(pipelines: Path) -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in pipelines.glob(f"*/{FILE}")))
 
 
-def _pipeline_of(document: dict[str, Any], folder: Path) -> Pipeline:
-    root = _Table(document, str(folder / FILE))
-    home = folder.parent.parent
-    name = root.text("name")
-    if NAME.fullmatch(name) is None:
-        raise root.error("name", repr(name), "a lower-case letter, then lower-case letters, digits and _")
-    if name != folder.name:
-        raise root.error("name", repr(name), f"{folder.name!r}, the folder's name")
-    time_zone = root.take("time_zone", _zone, "UTC")
-    data = _place(data, home) if (data := root.text("data", None)) is not None else None
-    pipeline = Pipeline(
-        name=name,
-        folder=folder,
-        description=root.text("description", ""),
-        store=_place(root.text("store"), home),
-        data=data,
-        sql=tuple(_script(root, folder, data, text) for text in root.take("sql", _texts)),
-        time_zone=time_zone,
-        schedule=_schedule_of(schedule, ZoneInfo(time_zone)) if (schedule := root.table("schedule")) is not None else None,
-        epoch=_epoch_of(epoch) if (epoch := root.table("epoch")) is not None else EpochSettings(),
-        spark=spark.all_texts() if (spark := root.table("spark")) is not None else {},
-        upkeep=_upkeep_of(upkeep) if (upkeep := root.table("upkeep")) is not None else UpkeepSettings(),
-        quality=_quality_of(quality, folder, home, name) if (quality := root.table("quality")) is not None else None,
-    )
-    if pipeline.data is not None and re.search(r"['\\]", pipeline.data):  # it is put between quotes in SQL
-        raise root.error("data", repr(pipeline.data), "a path without quotes and backslashes")
-    root.close()
-    return pipeline
+# --- what the tables of the file hold -----------------------------------------------------------------------------------------------
+# A type's description is what an error expects.
 
 
-def _schedule_of(table: "_Table", zone: ZoneInfo) -> RunSchedule:
-    schedule = RunSchedule(
-        cron=table.take("cron", _cron),
-        start=_moment(table.take("start", _day), zone),
-        end=_moment(end, zone) if (end := table.take("end", _day, None)) is not None else None,
-        catchup=table.take("catchup", _boolean, False),
-    )
-    if schedule.end is not None and schedule.end < schedule.start:
-        raise table.error("end", schedule.end.isoformat(), f"not before start, {schedule.start.isoformat()}")
-    table.close()
-    return schedule
+class _Cron(str):
+    """A cron expression."""
 
 
-def _epoch_of(table: "_Table") -> EpochSettings:
-    defaults = EpochSettings()
-    settings = EpochSettings(
-        units=table.take("units", _whole(1, 32768), defaults.units),
-        vnodes=table.take("vnodes", _whole(1, 32768), defaults.vnodes),
-        max_bytes=table.take("max_bytes", _whole(1, 2**63 - 1), defaults.max_bytes),
-        in_flight=table.take("in_flight", _whole(1, 64), defaults.in_flight),
-    )
-    if settings.vnodes & (settings.vnodes - 1):
-        raise table.error("vnodes", str(settings.vnodes), "a power of two")
-    if settings.units is not None and settings.units > settings.vnodes:
-        raise table.error("units", str(settings.units), f"at most vnodes, {settings.vnodes}")
-    table.close()
-    return settings
+class _CronOrNone(str):
+    """A cron expression, or nothing where the file says "none"."""
 
 
-def _upkeep_of(table: "_Table") -> UpkeepSettings:
-    defaults = UpkeepSettings()
-    settings = UpkeepSettings(
-        schedule=table.take("schedule", _cron_or_none, defaults.schedule),
-        retention=Retention(
-            keep_ms=table.take("keep", _span, defaults.retention.keep_ms),
-            keep_epochs=table.take("keep_epochs", _whole(1, MAX_KEPT_EPOCHS), defaults.retention.keep_epochs),
-        ),
-    )
-    table.close()
-    return settings
+class _Span(int):
+    """Milliseconds of a time span."""
 
 
-def _quality_of(table: "_Table", folder: Path, home: Path, name: str) -> QualitySettings:
-    settings = QualitySettings(
-        folder=_inside(table, "folder", folder, table.text("folder", "quality")),
-        docs=home / table.text("docs", f".airflow/data_docs/{name}"),
-    )
-    table.close()
-    return settings
+_CRON = f"a cron expression of five fields, or one of {', '.join(_PRESETS)}"
+_TABLE = Meta(description="a table")
+_Text = Annotated[str, Meta(pattern=r"\S", description="a text that is not empty")]
+_Texts = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of texts, at least one")]
 
 
-class _Table:
-    """A TOML table being read: every key is taken once, and `close` refuses what nobody took."""
-
-    def __init__(self, values: dict[str, Any], file: str, path: str = "") -> None:
-        self._left = dict(values)
-        self._file, self._path = file, path
-        self._known: list[str] = []
-
-    def error(self, key: str, found: str, expected: str) -> PipelineError:
-        return PipelineError(self._file, self._path + key, found, expected)
-
-    def take(self, key: str, read: Callable[[Any], T], default: Any = _REQUIRED) -> T:
-        """The value of `key` as `read` gives it; `read` raises `_Expected` with what would have been right."""
-        self._known.append(key)
-        if key not in self._left:
-            if default is _REQUIRED:
-                raise self.error(key, "nothing", "a value: the key is required")
-            return default  # type: ignore[no-any-return]
-        value = self._left.pop(key)
-        try:
-            return read(value)
-        except _Expected as err:
-            raise self.error(key, _shown(value), str(err)) from None
-
-    def text(self, key: str, default: Any = _REQUIRED) -> Any:
-        """A text with its environment variables put in."""
-        value = self.take(key, _text, default)
-        return value if value is None else _substitute(value, os.environ, self._file, self._path + key)
-
-    def table(self, key: str) -> "_Table | None":
-        """The table `[key]`, or None where there is none."""
-        values = self.take(key, _mapping, None)
-        return None if values is None else _Table(values, self._file, f"{self._path}{key}.")
-
-    def all_texts(self) -> dict[str, str]:
-        """All keys of a table that is a map from text to text."""
-        return {key: self.text(key) for key in list(self._left)}
-
-    def close(self) -> None:
-        """Requires: every known key has been asked for."""
-        for key in self._left:
-            near = get_close_matches(key, self._known, n=1)
-            expected = f"{near[0]!r}, perhaps" if near else f"one of {', '.join(self._known)}"
-            raise self.error(key, "an unknown key", expected)
+class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cron: Annotated[_Cron, Meta(description=_CRON)]
+    start: Any  # a date, or one with a time: msgspec knows no union of them
+    end: Any = None
+    catchup: Annotated[bool, Meta(description="true or false")] = False
 
 
-class _Expected(Exception):
-    """What a value should have been."""
+class _Upkeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schedule: Annotated[_CronOrNone, Meta(description=f'{_CRON}, or "none"')] = _CronOrNone("@hourly")
+    keep: Annotated[_Span, Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")] = _Span(Retention().keep_ms)
+    keep_epochs: Annotated[int, _whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise _Expected("a text that is not empty")
-    return value
+class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    folder: _Text = "quality"
+    docs: _Text | None = None
 
 
-def _texts(value: Any) -> list[str]:
-    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
-        raise _Expected("a list of texts, at least one")
-    return value
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: _Text
+    store: _Text
+    sql: _Texts
+    description: _Text = ""
+    data: _Text | None = None
+    time_zone: Annotated[ZoneInfo, Meta(description="the name of a time zone, e.g. UTC or Europe/Berlin")] = ZoneInfo("UTC")
+    schedule: Annotated[_Schedule, _TABLE] | None = None
+    epoch: Annotated[EpochSettings, _TABLE] = EpochSettings()
+    spark: Annotated[dict[str, Any], _TABLE] = {}
+    upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
+    quality: Annotated[_Quality, _TABLE] | None = None
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _Expected("a table")
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _Expected("true or false")
-    return value
-
-
-def _whole(least: int, most: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise _Expected(f"a whole number from {least} to {most}")
-        return value
-
-    return read
-
-
-def _day(value: Any) -> datetime | date:
-    if not isinstance(value, date):  # a datetime is a date
-        raise _Expected("a date, e.g. 2013-01-01, or a date with a time")
-    return value
-
-
-def _zone(value: Any) -> str:
+def _read(kind: type, value: Any) -> Any:
+    """A value of one of our own types, or a time zone; msgspec asks for it. Raises ValueError."""
+    if kind is _CronOrNone and value == "none":
+        return _CronOrNone()
     try:
-        return ZoneInfo(_text(value)).key
-    except (ValueError, OSError, KeyError):
-        raise _Expected("the name of a time zone, e.g. UTC or Europe/Berlin") from None
+        if isinstance(value, str) and (kind not in (_Cron, _CronOrNone) or _is_cron(value)):
+            return _Span(duration_ms(value)) if kind is _Span else kind(value)
+    except (BadDurationError, OSError, KeyError) as err:
+        raise ValueError from err
+    raise ValueError
 
 
-def _cron(value: Any) -> str:
+def _is_cron(text: str) -> bool:
     from croniter import croniter  # Airflow's own; kept out of Spark's workers
 
-    if value in _PRESETS or (isinstance(value, str) and not value.startswith("@") and croniter.is_valid(value)):
-        return str(value)
-    raise _Expected(f"a cron expression of five fields, or one of {', '.join(_PRESETS)}")
+    return text in _PRESETS or (not text.startswith("@") and croniter.is_valid(text))
 
 
-def _cron_or_none(value: Any) -> str | None:
-    if value == "none":
-        return None
+def _converted(value: Any, kind: Any, file: str, key: str = "") -> Any:
+    """`value` as msgspec makes a `kind` of it. Raises PipelineError with the key, what it holds, and the description of its type."""
     try:
-        return _cron(value)
-    except _Expected as err:
-        raise _Expected(f'{err}, or "none"') from None
+        return msgspec.convert(value, kind, dec_hook=_read)
+    except msgspec.ValidationError as err:
+        place = _PLACE.search(str(err))
+    (type_, expected), keys = _described(inspect.type_info(kind)), [key] if key else []
+    for name in place[1].split(".") if place else ():
+        type_, expected = next(_described(field.type) for field in type_.fields if field.name == name)
+        value, keys = value[name], [*keys, name]
+    if isinstance(type_, inspect.StructType) and isinstance(value, dict):
+        name, found, expected = _wrong_key(type_, value)
+        raise PipelineError(file, ".".join([*keys, name]), found, expected)
+    raise PipelineError(file, ".".join(keys), _shown(value), expected)
 
 
-def _span(value: Any) -> int:
-    try:
-        return duration_ms(_text(value))
-    except BadDurationError:
-        raise _Expected("a time span: a number and a unit, as in 90s, 15m, 36h or 7d") from None
+def _wrong_key(table: inspect.StructType, values: Mapping[str, Any]) -> tuple[str, str, str]:
+    """A key that `table` does not know, or one that it requires and `values` lacks; found and expected."""
+    known = [field.name for field in table.fields]
+    if (unknown := next((name for name in values if name not in known), None)) is not None:
+        near = get_close_matches(unknown, known, n=1)
+        return unknown, "an unknown key", f"{near[0]!r}, perhaps" if near else f"one of {', '.join(known)}"
+    missing = next(field.name for field in table.fields if field.required and field.name not in values)
+    return missing, "nothing", "a value: the key is required"
 
 
-def _moment(value: datetime | date, zone: ZoneInfo) -> datetime:
-    if not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day)
-    return (value if value.tzinfo is not None else value.replace(tzinfo=zone)).astimezone(UTC)
+def _described(kind: inspect.Type) -> tuple[Any, str]:
+    """What a key's type is where the key is given, and its description."""
+    if isinstance(kind, inspect.UnionType):
+        kind = next(t for t in kind.types if not isinstance(t, inspect.NoneType))
+    return (kind.type, (kind.extra_json_schema or {})["description"]) if isinstance(kind, inspect.Metadata) else (kind, "")
+
+
+def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
+    file, home = str(folder / FILE), folder.parent.parent
+    document: _Document = _converted(values, _Document, file)
+    error = partial(PipelineError, file)
+
+    def text(key: str, value: str) -> str:
+        return _substitute(value, os.environ, file, key)
+
+    name = text("name", document.name)
+    if NAME.fullmatch(name) is None:
+        raise error("name", repr(name), "a lower-case letter, then lower-case letters, digits and _")
+    if name != folder.name:
+        raise error("name", repr(name), f"{folder.name!r}, the folder's name")
+    data = None if document.data is None else _place(text("data", document.data), home)
+    if data is not None and re.search(r"['\\]", data):  # it is put between quotes in SQL
+        raise error("data", repr(data), "a path without quotes and backslashes")
+    epoch, upkeep, quality = document.epoch, document.upkeep, document.quality or _Quality()
+    suites, docs = text("quality.folder", quality.folder), text("quality.docs", quality.docs or f".airflow/data_docs/{name}")
+    if epoch.vnodes & (epoch.vnodes - 1):
+        raise error("epoch.vnodes", str(epoch.vnodes), "a power of two")
+    if epoch.units is not None and epoch.units > epoch.vnodes:
+        raise error("epoch.units", str(epoch.units), f"at most vnodes, {epoch.vnodes}")
+    return Pipeline(
+        name=name,
+        folder=folder,
+        description=text("description", document.description),
+        store=_place(text("store", document.store), home),
+        data=data,
+        sql=tuple(_script(file, folder, data, script) for script in document.sql),
+        time_zone=document.time_zone.key,
+        schedule=None if document.schedule is None else _run_schedule(document.schedule, document.time_zone, file),
+        epoch=epoch,
+        spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
+        upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
+        quality=None if document.quality is None else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs),
+    )
+
+
+def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule:
+    start = _moment(table.start, zone, file, "schedule.start")
+    end = None if table.end is None else _moment(table.end, zone, file, "schedule.end")
+    if end is not None and end < start:
+        raise PipelineError(file, "schedule.end", end.isoformat(), f"not before start, {start.isoformat()}")
+    return RunSchedule(str(table.cron), start, end, table.catchup)
+
+
+def _moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:
+    if not isinstance(value, date):  # a datetime is a date
+        raise PipelineError(file, key, _shown(value), "a date, e.g. 2013-01-01, or a date with a time")
+    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
 
 
 def _shown(value: Any) -> str:
@@ -419,18 +376,18 @@ def _place(text: str, home: Path) -> str:
     return text if "://" in text else str(home / text)
 
 
-def _script(table: _Table, folder: Path, data: str | None, text: str) -> Path:
+def _script(file: str, folder: Path, data: str | None, text: str) -> Path:
     """A SQL file of the pipeline's folder, or one below a local data root."""
     if not text.startswith("${data}/"):
-        return _inside(table, "sql", folder, text)
+        return _inside(file, "sql", folder, text)
     if data is None or "://" in data:
-        raise table.error("sql", repr(text), f"`data` to be a local folder; it is {data!r}")
-    return _inside(table, "sql", Path(data), text.removeprefix("${data}/"))
+        raise PipelineError(file, "sql", repr(text), f"`data` to be a local folder; it is {data!r}")
+    return _inside(file, "sql", Path(data), text.removeprefix("${data}/"))
 
 
-def _inside(table: _Table, key: str, folder: Path, text: str) -> Path:
+def _inside(file: str, key: str, folder: Path, text: str) -> Path:
     """A path of the pipeline's own folder; it may not lead out of it."""
     path = Path(text)
     if path.is_absolute() or ".." in path.parts:
-        raise table.error(key, repr(text), f"a path within {folder}")
+        raise PipelineError(file, key, repr(text), f"a path within {folder}")
     return folder / path

@@ -100,7 +100,7 @@ MISTAKES = {
         '@quarterly, @yearly, or "none"',
     ),
     "a span without a unit": (MINIMAL + '[upkeep]\nkeep = "7"', "upkeep.keep: found text '7', expected a time span: a number and a unit"),
-    "a span that is a number": (MINIMAL + "[upkeep]\nkeep = 7", "upkeep.keep: found integer 7, expected a text that is not empty"),
+    "a span that is a number": (MINIMAL + "[upkeep]\nkeep = 7", "upkeep.keep: found integer 7, expected a time span: a number and a unit"),
     "retention that keeps nothing": (
         MINIMAL + "[upkeep]\nkeep_epochs = 0",
         "upkeep.keep_epochs: found integer 0, expected a whole number from 1 to 1024",
@@ -110,6 +110,33 @@ MISTAKES = {
     "more units than vnodes": (MINIMAL + "[epoch]\nvnodes = 2\nunits = 4", "epoch.units: found 4, expected at most vnodes, 2"),
     "a setting that is no text": (MINIMAL + '[spark]\n"spark.cores.max" = 2', "spark.spark.cores.max: found integer 2, expected a text"),
     "a file outside of the folder": (MINIMAL.replace("views.sql", "../views.sql"), "sql: found '../views.sql', expected a path within"),
+    "a file that is no text": (
+        MINIMAL.replace('"views.sql"', '"a.sql", 3'),
+        "sql: found array ['a.sql', 3], expected a list of texts, at least one",
+    ),
+    "a schedule without a start": (
+        MINIMAL + '[schedule]\ncron = "@daily"',
+        "schedule.start: found nothing, expected a value: the key is required",
+    ),
+    "an unknown table": (MINIMAL + "[spork]\na = 1", "spork: found an unknown key, expected 'spark', perhaps"),
+    "a key like no other": (
+        MINIMAL + "[quality]\n'- at `$.x`' = 1",
+        "quality.- at `$.x`: found an unknown key, expected one of folder, docs.",
+    ),
+    "a schedule of runs that is none": (
+        MINIMAL + '[schedule]\ncron = "none"\nstart = 2013-01-01',
+        "schedule.cron: found text 'none', expected a cron expression of five fields, or one of @hourly",
+    ),
+    "more bytes than a number holds": (
+        MINIMAL + f"[epoch]\nmax_bytes = {2**64}",
+        f"epoch.max_bytes: found integer {2**64}, expected a whole number from 1 to {2**63 - 1}",
+    ),
+    "a fraction of a byte": (MINIMAL + "[epoch]\nmax_bytes = 1.0", "epoch.max_bytes: found float 1.0, expected a whole number from 1 to"),
+    "catching up as a number": (
+        MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-01\ncatchup = 1',
+        "schedule.catchup: found integer 1, expected true or false",
+    ),
+    "a blank store": (MINIMAL.replace("s3://bucket/shop", " "), "store: found text ' ', expected a text that is not empty"),
     "no files": (MINIMAL.replace('"views.sql"', ""), "sql: found array [], expected a list of texts, at least one"),
     "an unknown time zone": (
         MINIMAL + 'time_zone = "Mars/Olympus"',
