@@ -41,6 +41,7 @@ from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.process import clock_ms, open_meta, store_address
 from jobs.sources.describe import described, placed
 from jobs.sources.listing import Interval
+from jobs.sources.registry import READERS
 from jobs.sources.text import require_insert_text
 from jobs.sql.logical import Place
 from jobs.sql.script import split_script
@@ -349,7 +350,7 @@ class Session:
         if self._binder is None:
             from jobs.sql.binder import Binder
 
-            self._binder = Binder(self.spark, relations, self.time_zone)
+            self._binder = Binder(self.spark, relations, self.time_zone, tuple(READERS))
         else:
             self._binder.set_relations(relations)
         return self._binder

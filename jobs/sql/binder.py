@@ -1,6 +1,6 @@
 """The binder: one statement's text in, a bound statement out."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
@@ -30,14 +30,16 @@ class Binder:
     once.
     """
 
-    def __init__(self, spark: SparkSession, relations: Sequence[Relation], time_zone: str) -> None:
+    def __init__(self, spark: SparkSession, relations: Sequence[Relation], time_zone: str, formats: Collection[str]) -> None:
         """
         Args:
             spark: a classic session; only its context and JVM are used, its views and settings stay as they are.
             relations: what names may mean: the catalog's live relations.
             time_zone: the pipeline's, for timestamps in texts and casts.
+            formats: those that a source can have, in lower case (jobs.sources.registry).
         """
         self._sandbox = Sandbox(spark, relations, time_zone)
+        self._formats = formats
 
     def set_relations(self, relations: Sequence[Relation]) -> None:
         """What names may mean from now on."""
@@ -116,7 +118,7 @@ class Binder:
         return Query(source.text, tuple(r.name for r in self._sandbox.mentioned(source)), fields)
 
     def _source(self, source: SourceText, cursor: Cursor) -> CreateSource:
-        header = read_source(cursor)
+        header = read_source(cursor, self._formats)
         fields: tuple[Field, ...] = ()
         if header.columns is not None:
             begin, end = header.columns

@@ -9,6 +9,7 @@ EXPLAIN SELECT … | CREATE MATERIALIZED VIEW …
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from jobs.sql.errors import SqlError, sql_error
@@ -122,15 +123,19 @@ def changed_table(source: SourceText) -> str | None:
     return cursor.tokens[cursor.at].value().lower() if cursor.at < len(cursor.tokens) else None
 
 
-def read_source(cursor: Cursor) -> SourceHeader:
-    """After CREATE SOURCE."""
+def read_source(cursor: Cursor, formats: Collection[str]) -> SourceHeader:
+    """After CREATE SOURCE. `formats` are those that a source can have."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the source")
     columns = None
     if cursor.accept("("):
         columns = (cursor.offset, cursor.close())
     cursor.expect("USING")
-    file_format = cursor.next("a format").value().lower()
+    expected = f"a format: {', '.join(formats)}"
+    file_format = cursor.next(expected).value().lower()
+    if file_format not in formats:
+        cursor.at -= 1
+        raise cursor.error(f"expected {expected}")
     begin = cursor.at
     options = _options(cursor) if cursor.accept("OPTIONS") else {}
     cursor.end()

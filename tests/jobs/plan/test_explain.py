@@ -23,7 +23,7 @@ CASE = Path(__file__).parent / "cases" / "flights.txt"
 @pytest.mark.spark
 def test_the_flights_views_are_explained_as_the_case_file_says(spark: SparkSession, request: pytest.FixtureRequest) -> None:
     catalog = Catalog()
-    binder = Binder(spark, (), "UTC")
+    binder = Binder(spark, (), "UTC", ("parquet",))
     for file in ("sources.sql", "tables.sql", "views.sql"):
         for statement in split_script((FLIGHTS / file).read_text().replace("${data}", "/data")):
             binder.set_relations(catalog.live())

@@ -17,6 +17,7 @@ from jobs.sql.sandbox import Sandbox
 from jobs.sql.statements import CreateTable
 from statestore.meta.catalog import ColumnSpec, Relation
 
+FORMATS = ("parquet", "csv")
 CASES = Path(__file__).parent / "cases"
 
 ACCOUNTS = CreateTable(
@@ -46,7 +47,7 @@ RELATIONS = (
 
 @pytest.fixture(scope="session")
 def binder(spark: SparkSession) -> Binder:
-    return Binder(spark, RELATIONS, "UTC")
+    return Binder(spark, RELATIONS, "UTC", FORMATS)
 
 
 @pytest.fixture(scope="session")

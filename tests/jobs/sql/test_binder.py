@@ -10,7 +10,7 @@ from jobs.sql.errors import SqlError
 from jobs.sql.logical import Place
 from jobs.sql.show import show_expr, show_plan
 from jobs.sql.statements import Bound, CreateView, Delete, Explain, Statement, Update
-from tests.jobs.sql.conftest import ACCOUNTS, Case, load_cases
+from tests.jobs.sql.conftest import ACCOUNTS, FORMATS, Case, load_cases
 
 pytestmark = pytest.mark.spark
 
@@ -76,7 +76,7 @@ def test_errors_survive_pickling(binder: Binder) -> None:
 def test_relations_come_and_go(spark: Any) -> None:
     from jobs.sql.catalyst import relation_of_ddl
 
-    binder = Binder(spark, [relation_of_ddl(1, "r (a INT)")], "UTC")
+    binder = Binder(spark, [relation_of_ddl(1, "r (a INT)")], "UTC", FORMATS)
     assert binder.bind("SELECT * FROM r").fields[0].name == "a"  # type: ignore[union-attr]
     binder.set_relations([relation_of_ddl(2, "r (b STRING)")])
     assert binder.bind("SELECT * FROM r").fields[0].name == "b"  # type: ignore[union-attr]
