@@ -18,6 +18,7 @@ class AvroFiles(SparkTypedFiles):
     """Avro files, by Spark's reader."""
 
     format: ClassVar[str] = "avro"
+    options_class: ClassVar[str] = "avro.AvroOptions"
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         _require_module(source, spark())

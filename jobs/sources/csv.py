@@ -9,3 +9,4 @@ class CsvFiles(SparkTexts):
     """CSV files, by Spark's reader."""
 
     format: ClassVar[str] = "csv"
+    options_class: ClassVar[str] = "catalyst.csv.CSVOptions"

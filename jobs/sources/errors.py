@@ -54,8 +54,23 @@ class NoFilesError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.name!r}: {self.path} holds no file that could say its columns. "
+            f"source {self.name!r}: {self.path} holds no file that could say its columns (a file of 0 bytes does not count). "
             f"Put a file there first, or declare them: CREATE SOURCE {self.name} (column type, …) USING {self.format} …"
+        )
+
+
+class PartitionFoldersError(InputError):
+    """A source above folders called `name=value`. `spelled` is a path that says so."""
+
+    def __init__(self, name: str, path: str, spelled: str) -> None:
+        super().__init__(name, path, spelled)
+        self.name, self.path, self.spelled = name, path, spelled
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.name!r}: below {self.path} are folders called name=value, as in {self.spelled}. No column is made of a folder's "
+            f"name. Spell the folders out to read the columns that their files hold: OPTIONS (path '{self.spelled}'). If the value in "
+            "the name is wanted, write it into the files as a column, or create one source a folder and let a view add it."
         )
 
 

@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 
 from jobs.sources.base import Asked, Item, Pins
-from jobs.sources.errors import BadOptionError, ChangedFileError, MissingPathError, NoFilesError
-from jobs.sources.listing import STORE_OPTIONS, ListedFile, check_path, has_interval, list_files, open_file
+from jobs.sources.errors import BadOptionError, ChangedFileError, MissingPathError, NoFilesError, PartitionFoldersError
+from jobs.sources.listing import STORE_OPTIONS, ListedFile, check_path, has_interval, list_files, open_file, partition_path
 from jobs.sources.pins import POSITION_BITS, PinnedFile, recorded_etag
 from jobs.sources.taken import pin_files, taken_files, taken_rows, taken_schema
 from jobs.sql.logical import Field
@@ -62,15 +62,20 @@ class FileSource:
         raise NotImplementedError
 
     def first_file(self, source: CreateSource) -> ListedFile | None:
-        """The first file there is; None where none is there yet, but may come. Cost: one listing.
+        """The first file that has bytes; None where none is there yet, but may come. Cost: two listings.
 
-        Raises: MissingPathError where the part of the path that is spelled out does not exist, unless the source is to wait for it."""
+        Raises: MissingPathError where the part of the path that is spelled out does not exist, unless the source is to wait for it;
+            PartitionFoldersError where the path reaches folders called `name=value` that it does not spell out."""
+        path, options = source.options["path"], source.options
         try:
-            return next(iter(list_files(source.options["path"], source.options)), None)
+            found = list_files(path, options)
         except MissingPathError:
-            if source.options.get(_MISSING) == "wait":
+            if options.get(_MISSING) == "wait":
                 return None
             raise
+        if (spelled := partition_path(path, options)) is not None:
+            raise PartitionFoldersError(source.name, path, spelled)
+        return next((f for f in found if f.size), None)
 
     @staticmethod
     def require_file(source: CreateSource, found: ListedFile | None) -> ListedFile:

@@ -9,3 +9,4 @@ class JsonFiles(SparkTexts):
     """JSON files (one object a line, or `multiLine`), by Spark's reader."""
 
     format: ClassVar[str] = "json"
+    options_class: ClassVar[str] = "catalyst.json.JSONOptions"

@@ -100,6 +100,26 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
     return tuple(sorted(files, key=lambda f: f.path))
 
 
+def partition_path(path: str, options: Mapping[str, str]) -> str | None:
+    """A path that spells out folders called `name=value`, where this one reaches such folders without saying so; None where it doesn't.
+
+    Spark makes a column of such a folder's name, where it reads the directory above. Cost: as `list_files`."""
+    place = _place_of(path, options, None)
+    parts = place.name.split("/")
+    spelled = {_partition_column(part) for part in parts} | {""}
+    for file in _glob(place, True) if _GLOB.search(place.name) else _literal(place, True):
+        folders = file.path.split("/")[:-1]
+        if any(_partition_column(folder) not in spelled for folder in folders):
+            return "/".join(f"{name}=*" if (name := _partition_column(f)) and f not in parts else f for f in folders)
+    return None
+
+
+def _partition_column(folder: str) -> str:
+    """`k` of `k=1`; empty for a folder of another name."""
+    name, equals, _ = folder.partition("=")
+    return name if equals else ""
+
+
 def open_file(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
     """The store and the object name of one listed file's path. Raises BadPathError."""
     root, query, name = _split_root(path, options)

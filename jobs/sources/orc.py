@@ -9,3 +9,4 @@ class OrcFiles(SparkTypedFiles):
     """ORC files, by Spark's reader."""
 
     format: ClassVar[str] = "orc"
+    options_class: ClassVar[str] = "execution.datasources.orc.OrcOptions"

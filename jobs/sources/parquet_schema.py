@@ -1,4 +1,4 @@
-"""The columns of a source whose files say them: Parquet's types as Spark reads them."""
+"""The columns of a source whose files say them: Parquet's types as Spark reads them, and what is wrong with any format's."""
 
 from typing import BinaryIO
 
@@ -24,16 +24,16 @@ _WIDENED: dict[pa.DataType, str] = {
 
 
 class UnreadableSchemaError(DamagedError):
-    """A Parquet file whose footer cannot be read."""
+    """A file that cannot say its columns."""
 
-    def __init__(self, file: str, reason: str) -> None:
-        super().__init__(file, reason)
-        self.file, self.reason = file, reason
+    def __init__(self, file: str, format: str, reason: str) -> None:
+        super().__init__(file, format, reason)
+        self.file, self.format, self.reason = file, format, reason
 
     def __str__(self) -> str:
         return (
             f"the columns of {self.file} cannot be read: {self.reason}. "
-            "Expected a Parquet file; check the file, or declare the source's columns."
+            f"Expected a file of format {self.format}; check the file, or declare the source's columns."
         )
 
 
@@ -60,7 +60,7 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     try:
         opened = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as err:
-        raise UnreadableSchemaError(name, str(err)) from err
+        raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
     leaves = [opened.schema.column(i) for i in range(len(opened.schema))]
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}  # Arrow calls them local times, Spark instants
     return tuple(Field(f.name, "timestamp" if f.name in instants else _spark_type(name, f)) for f in opened.schema_arrow)

@@ -12,9 +12,10 @@ knows the record's place and text. All declared columns are always parsed: wheth
 which views exist.
 """
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 import msgspec
@@ -27,7 +28,7 @@ from jobs.flow.failure import encode_failure
 from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, BadRowError, UndeclaredColumnsError, UnreadableFileError
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
-from jobs.sources.parquet_schema import storable_field
+from jobs.sources.parquet_schema import UnreadableSchemaError, storable_field
 from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from jobs.sources.text import require_text
 from jobs.sql.logical import Field
@@ -49,6 +50,8 @@ _REFUSED = {
     "modifiedbefore": "which files are read is decided by the path alone",
     "modifiedafter": "which files are read is decided by the path alone",
 }
+# what Spark's JSON reader takes and its own list of options lacks
+_UNLISTED = ("maxNestingDepth", "maxNumLen", "maxStringLen")
 _INHERITED = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive", "spark.sql.legacy.timeParserPolicy")
 _SHOWN_CHARACTERS = 200
 
@@ -58,6 +61,7 @@ class SparkFiles(FileSource):
 
     needs_spark: ClassVar[bool] = True
     format: ClassVar[str]
+    options_class: ClassVar[str]  # Spark's class that lists the format's options, below org.apache.spark.sql
     corrupt_records: ClassVar[bool] = False  # whether Spark can put a record that does not parse into a column of its own
 
     def check(self, source: CreateSource) -> None:
@@ -66,6 +70,19 @@ class SparkFiles(FileSource):
             if option.lower() == "mode" and value.upper() != "FAILFAST":
                 raise BadOptionError(source.name, option, value, "a record that does not parse always stops the epoch (FAILFAST)")
             if (reason := _REFUSED.get(option.lower())) is not None:
+                raise BadOptionError(source.name, option, value, reason)
+
+    def require_known_options(self, source: CreateSource, spark: "SparkSession") -> None:
+        """Spark passes over an option that it does not know, so that a mistyped one would change what is read. Raises BadOptionError."""
+        listed: Any = spark._jvm
+        for name in f"org.apache.spark.sql.{self.options_class}".split("."):
+            listed = getattr(listed, name)
+        known = [*OWN_OPTIONS, *str(listed.getAllOptions().mkString(",")).split(","), *_UNLISTED]
+        folded = {name.lower(): name for name in known}
+        for option, value in source.options.items():
+            if option.lower() not in folded and not option.startswith("fs."):  # Hadoop's settings
+                near = [folded[n] for n in difflib.get_close_matches(option.lower(), folded, n=3)] or sorted(known, key=str.lower)
+                reason = f"a {self.format} source has no such option; those {'like it' if len(near) < 4 else 'it has'}: {', '.join(near)}"
                 raise BadOptionError(source.name, option, value, reason)
 
     def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
@@ -118,9 +135,10 @@ class SparkTexts(SparkFiles):
     corrupt_records: ClassVar[bool] = True
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        self.first_file(source)
         if not source.fields:
             raise UndeclaredColumnsError(source.name, source.format)
+        self.require_known_options(source, spark())
+        self.first_file(source)
         return source.fields
 
 
@@ -128,6 +146,7 @@ class SparkTypedFiles(SparkFiles):
     """Formats whose files say their columns."""
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        self.require_known_options(source, spark())
         first = self.first_file(source)
         if source.fields:
             return source.fields
@@ -135,7 +154,7 @@ class SparkTypedFiles(SparkFiles):
         try:
             found = spark().read.format(self.format).options(**self.reader_options(source)).load(_spark_path(file.path)).schema
         except spark_errors() as err:
-            raise UnreadableFileError(file.path, self.format, _first_cause(str(err))) from err
+            raise UnreadableSchemaError(file.path, self.format, _first_cause(str(err))) from err
         return tuple(storable_field(file.path, f.name, f.dataType.simpleString()) for f in found.fields)
 
 
@@ -191,7 +210,7 @@ def _quoted(name: str) -> str:
 def _first_cause(text: str) -> str:
     """The innermost reason in a Java stack trace, one line."""
     causes = [line.removeprefix("Caused by: ") for line in text.splitlines() if line.startswith("Caused by: ")]
-    return (causes or text.splitlines())[-1].strip()
+    return (causes or text.splitlines())[-1].strip().rstrip(".")
 
 
 _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -41,6 +41,9 @@ def pin_files(
 ) -> tuple[PinnedFile, ...]:
     """The files the next epoch takes: those not taken yet, in path order, at most `max_epoch_bytes` of them but at least one.
 
+    A new file of 0 bytes holds no rows, and Spark passes over it. It is not pinned either: many a writer makes a file and fills it
+    later, and once it is filled, it is taken.
+
     Args:
         listed: what is there, in path order without repeats.
         taken: the source's table at the version the barrier builds on; None when it has taken nothing yet.
@@ -66,7 +69,7 @@ def pin_files(
     changed = _changed(both)
     accepted = pc.is_in(changed["path"], pa.array(list(accept_changed), pa.string()))
     _refuse(changed.filter(pc.invert(accepted)))
-    new = there.filter(pc.invert(known)).sort_by("path")
+    new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path")
     first = sum(part.num_rows for part in taken.scan(columns=(_NUMBER,))) if taken is not None and new.num_rows else 0
     rows = new.slice(0, _fitting(new["size_now"], max_epoch_bytes)).to_pylist()
     for number, row in enumerate(rows, start=first):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -25,9 +26,11 @@ from jobs.sources.errors import (
     BadRowError,
     ChangedFileError,
     MissingPathError,
+    MissingSparkModuleError,
+    PartitionFoldersError,
     SchemaMismatchError,
+    UndeclaredColumnsError,
     UnreadableFileError,
-    UnsupportedFormatError,
 )
 from jobs.sources.parquet_schema import UnreadableSchemaError
 from jobs.sql.errors import NoRelationError, SqlError, UnsupportedQueryError
@@ -128,7 +131,23 @@ STATEMENTS = {
     "a table without a key": Bad("CREATE TABLE t (a int)", SqlError, ("PRIMARY KEY",)),
     "a type that cannot be kept": Bad("CREATE TABLE t (a array<int>, PRIMARY KEY (a))", SqlError, ("'a'", "array<int>")),
     "an unknown format": Bad(
-        "CREATE SOURCE s (a int) USING xlsx OPTIONS (path '/x')", UnsupportedFormatError, ("'s'", "'xlsx'", "parquet | csv | json")
+        "CREATE SOURCE s (a int) USING xlsx OPTIONS (path '/x')",
+        SqlError,
+        ("parquet, csv, json, orc, avro", "found xlsx", "line 1, column 31"),
+    ),
+    "a CSV source without columns": Bad(
+        "CREATE SOURCE s USING csv OPTIONS (path '/x')", UndeclaredColumnsError, ("'s'", "CREATE SOURCE s (column type, …) USING csv")
+    ),
+    "a mistyped option of a reader of Spark's": Bad(
+        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', haeder true)", BadOptionError, ("haeder", "those like it: header")
+    ),
+    "an option of another format": Bad(
+        "CREATE SOURCE s (a int) USING orc OPTIONS (path '/x', dateFormat 'dd')", BadOptionError, ("dateFormat", "it has: compression")
+    ),
+    "Avro in a session without its module": Bad(
+        "CREATE SOURCE s (a int) USING avro OPTIONS (path '/x')",
+        MissingSparkModuleError,
+        ("'s'", f"spark.jars.packages = org.apache.spark:spark-avro_2.13:{pyspark.__version__}"),
     ),
     "a source without a path": Bad("CREATE SOURCE s (a int) USING parquet", SqlError, ("OPTIONS (path",)),
     "a source whose files are to say its columns and are not there": Bad(
@@ -255,6 +274,21 @@ def test_a_mistyped_path_is_refused_when_the_source_is_created(session: Session,
     works(session)
 
 
+def test_folders_whose_names_would_be_columns_are_refused_and_read_where_the_path_spells_them_out(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.sql("SELECT id, id % 2 AS k, 'x' AS j FROM range(4)").write.partitionBy("k", "j").parquet(f"{tmp_path}/sales")
+    assert "k" in spark.read.parquet(f"{tmp_path}/sales").columns
+    refused = f"CREATE SOURCE sales USING parquet OPTIONS (path '{tmp_path}/sales')"
+    with pytest.raises(PartitionFoldersError, match="No column is made of a folder's name") as raised:
+        session.execute(refused)
+    (remedy,) = re.findall(r"OPTIONS \(path '(.*?)'\)", str(raised.value))
+    session.execute(refused.replace(f"{tmp_path}/sales", remedy))
+    session.execute("CREATE MATERIALIZED VIEW ids AS SELECT * FROM sales")
+    works(session)
+    assert session.query("SELECT * FROM ids ORDER BY id").to_pylist() == spark.read.parquet(remedy).sort("id").toArrow().to_pylist()
+
+
 def test_a_source_waits_for_its_files_where_its_statement_says_so(session: Session, tmp_path: Path) -> None:
     session.execute(
         f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later/sales.parquet', missing 'wait')"
@@ -362,10 +396,13 @@ def test_a_file_that_changed_after_it_was_taken_stops_the_next_epoch(session: Se
     assert session.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
 
 
-def test_a_file_that_cannot_say_the_columns_of_its_source_is_named_when_the_source_is_created(session: Session, tmp_path: Path) -> None:
-    (tmp_path / "sales.parquet").write_bytes(b"this is no Parquet file")
-    with pytest.raises(UnreadableSchemaError, match=r"columns of .*sales\.parquet cannot be read"):
-        session.execute(f"CREATE SOURCE sales USING parquet OPTIONS (path '{tmp_path}/sales.parquet')")
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_a_file_that_cannot_say_the_columns_of_its_source_is_named_when_the_source_is_created(
+    format: str, session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "sales.bin").write_bytes(b"this is neither a Parquet nor an ORC file")
+    with pytest.raises(UnreadableSchemaError, match=rf"columns of .*sales\.bin cannot be read.*a file of format {format}; check the file"):
+        session.execute(f"CREATE SOURCE sales USING {format} OPTIONS (path '{tmp_path}/sales.bin')")
     assert session.meta.log_end() == session.meta.latest().log_end
 
 

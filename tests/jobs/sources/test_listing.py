@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.sources.errors import BadPathError, MissingPathError
-from jobs.sources.listing import Interval, absolute_path, has_interval, list_files
+from jobs.sources.listing import Interval, absolute_path, has_interval, list_files, partition_path
 
 JAN_2 = Interval(datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC))
 
@@ -79,6 +79,31 @@ def test_a_template_takes_its_own_interval_and_everything_without_one(tree: Path
 def test_file_uris_and_odd_names_are_taken_as_they_are(tree: Path) -> None:
     assert [f.path for f in list_files((tree / "odd" / "x_1.csv").as_uri(), {})] == [f"{tree}/odd/x_1.csv"]
     assert names(tree, "odd") == ["odd/a b%20[1].csv", "odd/x_1.csv"]
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "spelled"),
+    [
+        ("lake", {}, "lake/k=*/j=*"),
+        ("lake/*", {}, "lake/k=*/j=*"),
+        ("lake/**/*.csv", {}, "lake/k=*/j=*"),
+        ("lake/k=*", {"recursiveFileLookup": "true"}, "lake/k=*/j=*"),
+        ("lake/k=1", {}, "lake/k=1/j=*"),
+        ("", {"recursiveFileLookup": "true"}, "lake/k=*/j=*"),
+        ("lake/k=*/j=*", {}, None),
+        ("lake/k=1/j=2", {}, None),
+        ("lake/k={start:%Y}/j=2/*.csv", {}, None),
+        ("lake/k=1/j=2/a.csv", {}, None),
+        ("lake/*.csv", {}, None),
+        ("flights", {}, None),
+    ],
+)
+def test_folders_called_name_and_value_are_found_unless_the_path_spells_them_out(
+    tree: Path, path: str, options: dict[str, str], spelled: str | None
+) -> None:
+    (tree / "lake" / "k=1" / "j=2").mkdir(parents=True)
+    (tree / "lake" / "k=1" / "j=2" / "a.csv").touch()
+    assert partition_path(f"{tree}/{path}", options) == (None if spelled is None else f"{tree}/{spelled}")
 
 
 def test_an_empty_directory_is_no_error(tree: Path) -> None:

@@ -67,5 +67,5 @@ def test_a_nested_column_is_refused_by_name() -> None:
 
 
 def test_a_file_that_is_no_parquet_is_named() -> None:
-    with pytest.raises(UnreadableSchemaError, match=r"the columns of data/x.parquet cannot be read: .*Expected a Parquet file"):
+    with pytest.raises(UnreadableSchemaError, match=r"the columns of data/x.parquet cannot be read: .*Expected a file of format parquet"):
         parquet_fields(io.BytesIO(b"id,name\n1,x\n"), "data/x.parquet")

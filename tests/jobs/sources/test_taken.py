@@ -52,6 +52,17 @@ def test_new_files_are_pinned_in_path_order_and_numbered_on(taken: Callable[...,
     assert [f.number for f in pin_files(files("a", "b", "c", "d", "x"), before, 1 << 30)] == [4]
 
 
+def test_an_empty_file_is_taken_once_it_is_filled_and_one_that_was_emptied_has_changed(taken: Callable[..., StorageTable]) -> None:
+    now = [*files("a"), *files("b", size=0)]
+    first = pin_files(now, None, 1 << 30)
+    assert [f.path for f in first] == ["/data/a"]
+    before = taken(taken_rows(SCHEMA, first, 1))
+    assert pin_files(now, before, 1 << 30) == ()
+    assert [(f.path, f.number) for f in pin_files(files("a", "b"), before, 1 << 30)] == [("/data/b", 1)]
+    with pytest.raises(ChangedFileError, match="found 0 bytes"):
+        pin_files(files("a", size=0), before, 1 << 30)
+
+
 @pytest.mark.parametrize(("limit", "count"), [(0, 1), (99, 1), (100, 1), (199, 1), (200, 2), (10_000, 5), (None, 5)])
 def test_an_epoch_takes_at_most_its_bytes_but_at_least_one_file(limit: int | None, count: int) -> None:
     assert len(pin_files(files("a", "b", "c", "d", "e"), None, limit)) == count
