@@ -60,10 +60,12 @@ def rows(session: Session, name: str) -> list[tuple[object, ...]]:
     return sorted(zip(*(c.to_pylist() for c in read(session.meta, name).columns), strict=True))
 
 
-def stopped(session: Session, statement: str) -> None:
+def stopped(session: Session, statement: str, *, can_be_paused: bool = True) -> None:
+    """A row that `ratio` cannot take stops the epoch; the error advises to pause the view where that is not refused."""
     session.execute(statement)
-    with pytest.raises(ViewRowError, match=r"view 'ratio'.*--pause ratio"):
+    with pytest.raises(ViewRowError, match="view 'ratio'") as raised:
         session.flush()
+    assert ("--pause ratio" in str(raised.value)) == can_be_paused
 
 
 def test_a_paused_view_keeps_its_rows_with_those_over_it_while_the_others_go_on(session: Session, tussock: Tussock) -> None:
@@ -150,7 +152,7 @@ def test_a_later_abandon_keeps_what_is_paused_and_a_drop_takes_it_along(session:
 
 def test_what_cannot_be_paused_is_refused_and_the_barrier_stays(session: Session, tussock: Tussock) -> None:
     session.execute("CREATE MATERIALIZED VIEW late AS SELECT n FROM ratios")
-    stopped(session, "INSERT INTO orders VALUES (3, 5, 0)")
+    stopped(session, "INSERT INTO orders VALUES (3, 5, 0)", can_be_paused=False)  # `late`, which reads it, is new
     held = session.meta.open_barrier()
     for name, why in (("orders", "no view 'orders'"), ("late", "new in this epoch"), ("ratio", "'late', which reads it, is new")):
         code, _, said = tussock("barrier", "abandon", "--pause", name)
