@@ -13,7 +13,8 @@ import msgspec
 from jobs.executors.table_replay import TableReplay
 from jobs.plan.difference import differences
 from jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
-from jobs.plan.stream import Upstream, plan_view
+from jobs.plan.stream import plan_view
+from jobs.plan.streams.builder import Upstream
 from jobs.sources.registry import reader_of
 from jobs.sql.logical import Plan
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Statement, Update

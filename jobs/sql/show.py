@@ -1,6 +1,6 @@
 """Plans and expressions as stable text, one node a line: for EXPLAIN, case files and people.
 
-    python -m jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
+python -m jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
 """
 
 import argparse

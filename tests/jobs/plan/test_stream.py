@@ -4,7 +4,7 @@ from jobs.executors import project as project_node
 from jobs.executors import top_n
 from jobs.executors.registry import Node
 from jobs.plan.definition import ViewDefinition, definition_of
-from jobs.plan.stream import fuse_projections
+from jobs.plan.streams.builder import fuse_projections
 from jobs.sql.logical import Call, Column, Expr, Field, Literal, Plan, Project, SortKey, TopN
 from tests.jobs.plan.catalogs import catalog_of, scan, table, view
 

@@ -1,0 +1,154 @@
+"""What the planners of all operators share: streams, the fragments being written, and the moves from one stream to the next."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from jobs.executors.project import Project
+from jobs.executors.registry import Node
+from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
+from jobs.sql import logical
+from jobs.sql.expression_tree import reads_of, renumbered, substituted
+from statestore.meta.catalog import TableSchema
+
+ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What the planner knows of a relation that a view reads."""
+
+    relation_id: int
+    kind: str  # source | table | view
+    output: Output | None  # None: a source
+    source_key: tuple[tuple[int, str], ...] = ((ROW_ID, "bigint"),)  # of a source: the columns that identify a row, with their types
+    append_only: bool = True  # of a source
+
+
+@dataclass(slots=True)
+class Draft:
+    """A fragment being written."""
+
+    inputs: list[Input]
+    operators: list[Operator] = field(default_factory=list)
+    singleton: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The output of reference `ref` in a draft fragment. `visible[i]` is where the logical plan's column i is."""
+
+    draft: Draft
+    ref: int
+    types: tuple[str, ...]
+    visible: tuple[int, ...]
+    key: tuple[int, ...]
+    distribution: tuple[int, ...] | None
+    append_only: bool
+
+
+class Builder:
+    """Plans one view: collects its state tables and its finished fragments."""
+
+    def __init__(
+        self, upstream: Callable[[str], Upstream], first_table_id: int, planner: Callable[["Builder", logical.Plan], Stream]
+    ) -> None:
+        """`planner`: the stream of any logical plan (jobs.plan.stream), which planners ask for their inputs."""
+        self.upstream = upstream
+        self.next_table_id = first_table_id
+        self.tables: list[TableSchema] = []
+        self.closed: list[Fragment] = []
+        self._planner = planner
+
+    def stream(self, plan: logical.Plan) -> Stream:
+        """The stream of a plan below."""
+        return self._planner(self, plan)
+
+    def project(self, below: Stream, exprs: Sequence[logical.Expr]) -> Stream:
+        """One column per expression, then the key columns that no expression passes through as they are."""
+        moved = [renumbered(e, below.visible) for e in exprs]
+        at = {e.index: i for i, e in reversed(list(enumerate(moved))) if isinstance(e, logical.Column)}
+        for column in below.key:
+            if column not in at:
+                at[column] = len(moved)
+                moved.append(logical.Column(column, below.types[column]))
+        types = tuple(e.type for e in moved)
+        distribution = None if below.distribution is None else tuple(at[c] for c in below.distribution)
+        visible = tuple(range(len(exprs)))
+        if moved == [logical.Column(i, t) for i, t in enumerate(below.types)]:  # nothing changes
+            return replace(below, visible=visible)
+        ref = self.projection(below, moved, types)
+        return replace(below, ref=ref, types=types, visible=visible, key=tuple(at[c] for c in below.key), distribution=distribution)
+
+    def keyed(self, stream: Stream, keys: Sequence[logical.Expr]) -> tuple[Stream, tuple[int, ...]]:
+        """The stream with every key expression as a column, and where they are."""
+        moved = [renumbered(k, stream.visible) for k in keys]
+        computed = [k for k in dict.fromkeys(moved) if not isinstance(k, logical.Column)]
+        if computed:
+            columns: list[logical.Expr] = [logical.Column(i, t) for i, t in enumerate(stream.types)]
+            types = (*stream.types, *(k.type for k in computed))
+            ref = self.projection(stream, (*columns, *computed), types)
+            width = len(stream.types)
+            stream = replace(stream, ref=ref, types=types)
+            places = {k: width + i for i, k in enumerate(computed)}
+            return stream, tuple(k.index if isinstance(k, logical.Column) else places[k] for k in moved)
+        return stream, tuple(k.index for k in moved if isinstance(k, logical.Column))
+
+    def visible_first(self, stream: Stream, width: int) -> Stream:
+        if stream.visible == tuple(range(width)) and len(stream.types) == width + sum(c >= width for c in stream.key):
+            return stream
+        return self.project(stream, [logical.Column(i, stream.types[c]) for i, c in enumerate(stream.visible)])
+
+    def projection(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
+        """A Project over `below`; where that is a Project itself the two become one."""
+        draft = below.draft
+        inputs: tuple[int, ...] = (below.ref,)
+        if below.ref >= 0 and below.ref == len(draft.operators) - 1 and isinstance(node := draft.operators[-1].node, Project):
+            fused = fuse_projections(exprs, node.exprs)
+            if fused is not None:
+                exprs, inputs = fused, draft.operators.pop().inputs
+        return self.operator(draft, Project(tuple(exprs), types), inputs)
+
+    def operator(self, draft: Draft, node: Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
+        schemas = []
+        for schema in node.state_tables():
+            keep = schema.distribution if distribution is None else distribution
+            schemas.append(msgspec.structs.replace(schema, table_id=self.next_table_id, distribution=keep))
+            self.next_table_id += 1
+        self.tables += schemas
+        draft.operators.append(Operator(node, inputs, tuple(s.table_id for s in schemas)))
+        return len(draft.operators) - 1
+
+    def add(self, stream: Stream, node: Node) -> Stream:
+        """A unary operator that keeps columns, key and distribution."""
+        ref = self.operator(stream.draft, node, (stream.ref,))
+        return replace(stream, ref=ref)
+
+    def close(self, stream: Stream) -> int:
+        draft = stream.draft
+        self.closed.append(Fragment(tuple(draft.inputs), tuple(draft.operators), stream.types, draft.singleton))
+        return len(self.closed) - 1
+
+    def input(self, stream: Stream, keys: tuple[int, ...]) -> Input:
+        """Close the stream's fragment and read it by hash of `keys` (none: singleton). One without operators is not worth a fragment."""
+        dispatch = Dispatch.HASH if keys else Dispatch.SINGLETON
+        draft = stream.draft
+        if not draft.operators:
+            (only,) = draft.inputs
+            if only.dispatch == Dispatch.FORWARD:
+                return msgspec.structs.replace(only, dispatch=dispatch, keys=keys)
+        return Input(None, self.close(stream), tuple(range(len(stream.types))), stream.types, dispatch, keys)
+
+    def exchange(self, stream: Stream, keys: tuple[int, ...]) -> Stream:
+        draft = Draft([self.input(stream, keys)], singleton=keys == ())
+        return replace(stream, draft=draft, ref=input_ref(0), distribution=keys)
+
+
+def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr]) -> tuple[logical.Expr, ...] | None:
+    """The one projection that two in a row amount to; None where that would compute an expression of `lower` more than once."""
+    read = Counter(column for e in upper for column in reads_of(e))
+    if any(n > 1 and isinstance(lower[i], logical.Call) for i, n in read.items()):
+        return None
+    return tuple(substituted(e, lower) for e in upper)

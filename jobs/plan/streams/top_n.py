@@ -1,0 +1,22 @@
+"""Top-n: an order, a limit, and the sort keys as columns."""
+
+from dataclasses import replace
+
+from jobs.executors.top_n import Order, TopN
+from jobs.plan.streams.builder import Builder, Stream
+from jobs.sql import logical
+
+
+def plan_top_n(builder: Builder, plan: logical.TopN) -> Stream:
+    below = builder.stream(plan.input)
+    width = len(plan.fields)
+    fields: list[logical.Expr] = [logical.Column(i, f.type) for i, f in enumerate(plan.fields)]
+    computed = [e for e in dict.fromkeys(k.expr for k in plan.order) if e not in fields]
+    below = builder.project(below, (*fields, *computed))
+    if below.distribution != ():
+        below = builder.exchange(below, ())
+    places = {e: below.visible[i] for i, e in enumerate((*fields, *computed))}
+    order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
+    node = TopN(order, plan.limit, plan.offset, below.key, below.types)
+    ref = builder.operator(below.draft, node, (below.ref,))
+    return replace(below, ref=ref, visible=below.visible[:width], append_only=False)

@@ -1,0 +1,44 @@
+"""UNION ALL: the rows of all branches under one key."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jobs.executors.union_all import UnionAll
+from jobs.plan.fragments import input_ref
+from jobs.plan.streams.builder import Builder, Draft, Stream
+from jobs.sql import logical
+
+
+def plan_union(builder: Builder, plan: logical.Union) -> Stream:
+    """The rows of all branches, keyed by the branch's number and the branch's own key.
+
+    Why that is a key: within a branch its own key is one, and rows of two branches differ in the number. The columns of the branches'
+    keys share hidden columns of their types, NULL in the rows of a branch that has fewer.
+    """
+    branches = [builder.stream(below) for below in plan.inputs]
+    slots: list[str] = []
+    taken = [_slots(tuple(b.types[c] for c in b.key), slots) for b in branches]
+    width = len(plan.fields)
+    key = (width, *(width + 1 + i for i in range(len(slots))))
+    types = (*(f.type for f in plan.fields), "int", *slots)
+    inputs = []
+    for number, (branch, places) in enumerate(zip(branches, taken, strict=True)):
+        own = {slot: logical.Column(c, branch.types[c]) for slot, c in zip(places, branch.key, strict=True)}
+        visible = (logical.Column(c, branch.types[c]) for c in branch.visible)
+        padded = (own.get(i, logical.Literal(None, t)) for i, t in enumerate(slots))
+        ref = builder.projection(branch, (*visible, logical.Literal(number, "int"), *padded), types)
+        inputs.append(builder.input(replace(branch, ref=ref, types=types), key))
+    draft = Draft(inputs)
+    ref = builder.operator(draft, UnionAll(types), tuple(input_ref(i) for i in range(len(inputs))))
+    return Stream(draft, ref, types, tuple(range(width)), key, key, all(b.append_only for b in branches))
+
+
+def _slots(types: Sequence[str], slots: list[str]) -> tuple[int, ...]:
+    """A slot of its type for each column, those of `slots` first; new ones are appended."""
+    found: list[int] = []
+    for kind in types:
+        free = next((i for i, slot in enumerate(slots) if slot == kind and i not in found), len(slots))
+        if free == len(slots):
+            slots.append(kind)
+        found.append(free)
+    return tuple(found)

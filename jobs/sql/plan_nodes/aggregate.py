@@ -1,0 +1,89 @@
+"""Aggregate: keys, calls, and what the SELECT makes of both."""
+
+from collections.abc import Sequence
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.expression_tree import without_places
+from jobs.sql.expressions import ExpressionWalk
+from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Plan, Project
+from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from jobs.sql.sandbox import items
+
+
+@binds("Aggregate")
+def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
+    """One Aggregate for keys and calls, each once, and a Project for what the SELECT makes of them."""
+    below = walk.bind(node.child())
+    scope = below.scope()
+    keys: dict[Expr, int] = {}  # without places -> output column
+    key_ids: dict[int, int] = {}
+    key_exprs: list[Expr] = []
+    for grouping in items(node.groupingExpressions()):
+        expr = walk.expressions.expression(grouping, scope)
+        column = keys.setdefault(without_places(expr), len(keys))
+        if column == len(key_exprs):
+            key_exprs.append(expr)
+        if grouping.productPrefix() == "AttributeReference":
+            key_ids[grouping.exprId().id()] = column
+    result = _AggregateResult(walk.expressions, scope, keys, key_ids, key_exprs)
+    exprs, ids, fields = [], [], []
+    for named in items(node.aggregateExpressions()):
+        expr = result.expression(named)
+        exprs.append(expr)
+        ids.append(named.exprId().id())
+        fields.append(walk.field(named, named.name(), expr.type))
+    outputs = {e.index: f.name for e, f in zip(reversed(exprs), reversed(fields), strict=True) if isinstance(e, Column)}
+    types = [e.type for e in key_exprs] + [c.type for c in result.calls]
+    inner = tuple(walk.field(node, outputs.get(i, f"_{i}"), kind) for i, kind in enumerate(types))
+    plan: Plan = Aggregate(below.plan, tuple(key_exprs), tuple(result.calls), inner)
+    if tuple(fields) != inner or any(not isinstance(e, Column) or e.index != i for i, e in enumerate(exprs)):
+        plan = Project(plan, tuple(exprs), tuple(fields))
+    return Bound(plan, tuple(ids))
+
+
+class _AggregateResult:
+    """Rewrites result expressions of an Aggregate over its keys and calls, and collects the calls."""
+
+    def __init__(
+        self, walk: ExpressionWalk, scope: dict[int, Expr], keys: dict[Expr, int], key_ids: dict[int, int], key_exprs: Sequence[Expr]
+    ) -> None:
+        self._walk, self._scope, self._keys, self._key_exprs = walk, scope, keys, key_exprs
+        self._key_scope: dict[int, Expr] = {i: Column(column, key_exprs[column].type) for i, column in key_ids.items()}
+        self._seen: dict[AggCall, int] = {}
+        self.calls: list[AggCall] = []
+
+    def expression(self, node: JavaObject) -> Expr:
+        name = node.productPrefix()
+        if name == "Alias":
+            return self.expression(node.child())
+        if name == "AggregateExpression":
+            return self._call(self._walk.aggregate(node, self._scope))
+        children = list(items(node.children()))
+        if name in ("AttributeReference", "Literal") or not children:
+            return self._walk.expression(node, self._key_scope)
+        if len(self._keys) > len(self._key_scope) and not _has_aggregate(
+            node
+        ):  # some key is no plain column: it may be this very expression
+            column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
+            if column is not None:
+                return Column(column, self._key_exprs[column].type)
+        return self._walk.call(node, tuple(self.expression(child) for child in children))
+
+    def _call(self, call: AggCall) -> Column:
+        identity = AggCall(
+            call.function,
+            call.type,
+            tuple(without_places(a) for a in call.args),
+            call.mode,
+            call.distinct,
+            None if call.filter is None else without_places(call.filter),
+        )
+        at = self._seen.setdefault(identity, len(self.calls))
+        if at == len(self.calls):
+            self.calls.append(call)
+        return Column(len(self._key_exprs) + at, call.type)
+
+
+def _has_aggregate(node: JavaObject) -> bool:
+    return node.productPrefix() == "AggregateExpression" or any(_has_aggregate(c) for c in items(node.children()))

@@ -1,0 +1,16 @@
+"""LogicalRDD: a relation of the catalog."""
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.logical import Field, Scan
+from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from jobs.sql.sandbox import items
+
+
+@binds("LogicalRDD")
+def bind_scan(walk: PlanWalk, node: JavaObject) -> Bound:
+    relation = walk.expressions.sandbox.relation_of(node)
+    if relation is None:
+        raise walk.refuse(node, "a relation that is not in the catalog", "declare it with CREATE SOURCE or CREATE TABLE")
+    fields = tuple(Field(c.name, c.type) for c in relation.columns)
+    return Bound(Scan(relation.name, tuple(range(len(fields))), fields), tuple(a.exprId().id() for a in items(node.output())))

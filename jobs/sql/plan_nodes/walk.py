@@ -1,0 +1,68 @@
+"""The walk over Catalyst's plan: from its leaves up, each class of node by the function that is registered for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.errors import UnsupportedQueryError
+from jobs.sql.expressions import ExpressionWalk
+from jobs.sql.logical import Column, Expr, Field, Plan
+from jobs.sql.plan_nodes.refused import REASONS
+from statestore.types import UnsupportedTypeError, arrow_type
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A plan and the expression ids of its output columns, in order."""
+
+    plan: Plan
+    ids: tuple[int, ...]
+
+    def scope(self, shift: int = 0) -> dict[int, Expr]:
+        """What each expression id means to a reader of this plan's output (after `shift` other columns)."""
+        return {i: Column(shift + k, f.type) for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))}
+
+
+BindNode = Callable[["PlanWalk", JavaObject], Bound]
+
+_BINDERS: dict[str, BindNode] = {}
+
+
+def binds(*names: str) -> Callable[[BindNode], BindNode]:
+    """Registers a function for the Catalyst nodes of these class names."""
+
+    def register(bind: BindNode) -> BindNode:
+        for name in names:
+            if name in _BINDERS:
+                raise ValueError(f"{name} is registered twice")
+            _BINDERS[name] = bind
+        return bind
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWalk:
+    """Walks one statement's plan."""
+
+    expressions: ExpressionWalk
+
+    def bind(self, node: JavaObject) -> Bound:
+        """The plan under a Catalyst node. Raises UnsupportedQueryError."""
+        name = node.productPrefix()
+        if (bind := _BINDERS.get(name)) is not None:
+            return bind(self, node)
+        raise self.refuse(node, *REASONS.get(name, (f"the operator {name}", "it has no executor")))
+
+    def refuse(self, node: JavaObject, construct: str, reason: str) -> UnsupportedQueryError:
+        """The error for what cannot be kept, with its place."""
+        return self.expressions.refuse(node, construct, reason)
+
+    def field(self, node: JavaObject, name: str, kind: str) -> Field:
+        """An output column. Raises UnsupportedQueryError for a type that no state table can hold."""
+        try:
+            arrow_type(kind)
+        except UnsupportedTypeError as err:
+            raise self.refuse(node, f"column {name!r} of type {kind}", "its rows cannot be kept; " + str(err)) from err
+        return Field(name, kind)
