@@ -36,7 +36,7 @@ from jobs.driver.epoch import run_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.summary import EpochSummary, barrier_text
-from jobs.plan.definition import UnknownRelationError, apply_statement, find
+from jobs.plan.definition import UnknownRelationError, find
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.process import clock_ms, open_meta, store_address
 from jobs.sources.describe import described, placed
@@ -330,10 +330,9 @@ class Session:
     def _append(
         self, catalog: Catalog, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None
     ) -> Answer:
-        from jobs.plan.checks import check_statement
+        from jobs.plan.checks import admitted
 
-        check_statement(statement)  # what could not be maintained or applied never enters the log
-        after = apply_statement(catalog, statement, self.meta.latest().epoch + 1)
+        after = admitted(catalog, statement, self.meta.latest().epoch + 1)  # what could not be maintained or applied never enters the log
         if after == catalog and not isinstance(statement, Insert | Update | Delete):  # IF [NOT] EXISTS
             return Answer(text, f"nothing to do: {statement_text(statement)}")
         return self._log(text, statement, client_id, expected)

@@ -41,6 +41,9 @@ class Filter(msgspec.Struct, frozen=True, tag=True):
     def text(self) -> str:
         return f"Filter {expression_text(self.condition)}"
 
+    def cost(self) -> str:
+        return "changed rows"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return FilterExecutor(self, actor.kernel)
 

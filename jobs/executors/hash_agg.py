@@ -64,6 +64,9 @@ class HashAgg(msgspec.Struct, frozen=True, tag=True):
         notes = " append-only" if self.append_only else ""
         return f"HashAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]{notes}"
 
+    def cost(self) -> str:
+        return "changed rows + touched groups"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return HashAggExecutor(self, tables, actor.kernel)
 

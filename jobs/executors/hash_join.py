@@ -125,6 +125,9 @@ class HashJoin(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         where = "" if self.condition is None else f" where {expression_text(self.condition)}"
         return f"HashJoin {self.kind} on {' and '.join(pairs)}{where}"
 
+    def cost(self) -> str:
+        return "changed rows + rows joined"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return HashJoinExecutor(self, tables, actor.kernel)
 

@@ -65,6 +65,9 @@ class Materialize(msgspec.Struct, frozen=True, tag=True):
     def text(self) -> str:
         return f"Materialize key=[{column_list(self.stream_key)}]"
 
+    def cost(self) -> str:
+        return "changed rows"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return MaterializeExecutor(self, tables[0])
 

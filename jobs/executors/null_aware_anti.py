@@ -76,6 +76,9 @@ class NullAwareAnti(msgspec.Struct, frozen=True, tag=True):
     def text(self) -> str:
         return f"NullAwareAnti c{self.left_keys[0]} not in right c{self.right_keys[0]}"
 
+    def cost(self) -> str:
+        return "changed rows + rows with their keys; all left rows when the first NULL comes on the right, or the last one goes"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return NullAwareAntiExecutor(self, tables, actor)
 

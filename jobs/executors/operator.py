@@ -117,6 +117,10 @@ class OperatorNode(Protocol):
         """One line for EXPLAIN; equal nodes give equal text."""
         ...
 
+    def cost(self) -> str:
+        """What an epoch costs here, in the rows that are read and computed, for EXPLAIN: `changed rows + touched groups`."""
+        ...
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         """The executor over the state tables that `state_tables` lays out. Makes no read."""
         ...

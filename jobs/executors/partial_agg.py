@@ -49,6 +49,9 @@ class PartialAgg(msgspec.Struct, frozen=True, tag=True):
     def text(self) -> str:
         return f"PartialAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]"
 
+    def cost(self) -> str:
+        return "changed rows"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return PartialAggExecutor(self)
 

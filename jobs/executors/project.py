@@ -42,6 +42,9 @@ class Project(msgspec.Struct, frozen=True, tag=True):
     def text(self) -> str:
         return f"Project [{', '.join(map(expression_text, self.exprs))}]"
 
+    def cost(self) -> str:
+        return "changed rows"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return ProjectExecutor(self, actor.kernel)
 

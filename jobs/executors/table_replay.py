@@ -71,6 +71,9 @@ class TableReplay(msgspec.Struct, frozen=True, tag=True):
     def text(self) -> str:
         return f"TableReplay key=[{column_list(self.key)}]"
 
+    def cost(self) -> str:
+        return "rows that statements name by key; the table for each other UPDATE or DELETE"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TableReplayExecutor(self, tables[0], actor)
 

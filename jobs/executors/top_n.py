@@ -59,6 +59,9 @@ class TopN(msgspec.Struct, frozen=True, tag=True):
         order = ", ".join(o.text() for o in self.order)
         return f"TopN order=[{order}] limit={self.limit}" + (f" offset={self.offset}" if self.offset else "")
 
+    def cost(self) -> str:
+        return f"changed rows + {self.offset + self.limit} rows in order"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TopNExecutor(self, tables[0])
 

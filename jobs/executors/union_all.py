@@ -37,6 +37,9 @@ class UnionAll(msgspec.Struct, frozen=True, tag=True):
     def text(self) -> str:
         return "UnionAll"
 
+    def cost(self) -> str:
+        return "changed rows"
+
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return UnionAllExecutor()
 

@@ -1,10 +1,28 @@
-"""What a statement passes before it enters the log: every expression has a kernel, every aggregate an executor, every option a meaning."""
+"""What a statement passes before it enters the log: every expression has a kernel, every aggregate an executor, every option a meaning,
+every state table a layout. CREATE and EXPLAIN pass the same."""
 
 from jobs.kernels.render import check
+from jobs.plan.definition import apply_statement
 from jobs.sources.registry import reader_of
 from jobs.sql import logical
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.statements import CreateSource, CreateView, Delete, Statement, Update
+from statestore.meta.catalog import Catalog
+from statestore.table.schema import row_schema
+
+
+def admitted(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
+    """The catalog after a statement that may enter the log.
+
+    Raises: all that makes a statement one that can't: UnsupportedExpressionError, UnsupportedQueryError, UnsupportedTypeError and other
+        InputErrors, with the place in the user's text where they have one.
+    """
+    check_statement(statement)
+    after = apply_statement(catalog, statement, epoch)
+    for relation in after.relations[len(catalog.relations) :]:
+        for table in relation.state_tables:
+            row_schema(table)
+    return after
 
 
 def check_statement(statement: Statement) -> None:

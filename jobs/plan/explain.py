@@ -58,6 +58,7 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
         if operator.node.keeps_relation:
             shown += f" [{_named(results[number])}]"
         lines.append(f"    op{number} {shown}" + (f" <- {reads}" if reads else ""))
+        lines.append(f"      an epoch costs {operator.node.cost()}")
         lines += [f"      state {_table(tables[t])}" for t in operator.tables]
     return lines
 
