@@ -8,8 +8,9 @@ Nothing of this is visible in the store, whose protocol stays that of single epo
 draft, put in force when that one is committed, and sealed after that. So a driver that dies, or loses, leaves a store at a committed epoch
 with at most one open barrier; what came after it in the train was never there.
 
-The open barrier of the first epoch keeps its base from vacuum. From the second epoch on the train pins its base version. It moves on when
-`keep` epochs after that version are committed: until then these are still read from memory, and their SSTs not at all.
+The open barrier of the first epoch keeps its base from vacuum. From the second epoch on the train pins its base version; a train that
+ends with its first epoch, as most do, pins none. It moves on when `keep` epochs after that version are committed: until then these are
+still read from memory, and their SSTs not at all.
 """
 
 import logging
@@ -156,10 +157,15 @@ class Train:
         if self._base_version is None:
             self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run, units)
         else:
-            base, before = self._pinned(self._base_version), None
+            base, before = self._base_version, None
             if units is not None and units != base.version.mapping.unit_count:
-                base, before = self._rescaled(base, units), base.version.mapping
-            self._taken_in = draft(self.meta, self._base(base), interval, max_epoch_bytes, run, before)
+                base, before = self._rescaled(self._pinned(base), units), base.version.mapping
+            try:
+                self._taken_in = draft(self.meta, self._base(base), interval, max_epoch_bytes, run, before)
+            except MissingSstError:  # the first epoch is committed, and vacuum was quicker than this draft
+                if base.pin is not None:
+                    raise
+                self._taken_in = draft(self.meta, self._base(self._pinned(base)), interval, max_epoch_bytes, run, before)
         return None if self._taken_in is None else self._taken_in.barrier
 
     def run(self, barrier: Barrier) -> None:
@@ -180,6 +186,8 @@ class Train:
         seconds: dict[str, float] = {}
         with Timed(seconds, "plan"), self._lost_if_overtaken(barrier):
             base = self._base(base_version)
+            if base.version.epoch != barrier.prev_epoch:
+                raise LostRaceError(f"the drafted barrier {barrier.epoch}", f"epoch {base.version.epoch} was committed in its place")
             taken_in = self._taken_in if self._taken_in is not None and self._taken_in.barrier == barrier else None
             plan = plan_epoch(self.meta, base, barrier, None if taken_in is None else taken_in.replayed)
             held = [one.held for one in self._in_flight_after(base_version) if one.held is not None]
