@@ -31,11 +31,10 @@ from jobs.catalog.moment import BadMomentError, epoch_at
 from jobs.catalog.read import NotThereYetError, read_relation, relation_at, warn_of_pause
 from jobs.catalog.show import explain, show
 from jobs.catalog.statement_log import PendingCatalog, require_taken, statement_text
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import run_epoch
+from jobs.driver.epoch import next_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
-from jobs.driver.summary import EpochSummary, barrier_text
+from jobs.driver.summary import EpochSummary
 from jobs.plan.definition import UnknownRelationError, find
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.process import clock_ms, open_meta, store_address
@@ -173,11 +172,10 @@ class Session:
             progress: called with one line per step.
         """
         with self._at_work():
-            if (barrier := inject(self.meta, interval, max_epoch_bytes)) is None:
+            summary = next_epoch(self._runner, self.meta, interval, max_epoch_bytes, progress)
+            if summary is None:
                 version = self.meta.latest()
                 return EpochSummary(version.epoch, version.id, {}, 0, 0, {})
-            progress(barrier_text(barrier, self.meta.latest().catalog))
-            summary = run_epoch(self._runner, self.meta, barrier, progress)
             publish(self.meta, summary.epoch)
             return summary
 

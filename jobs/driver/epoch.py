@@ -30,6 +30,23 @@ def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: 
     return summary
 
 
+def next_epoch(
+    runner: LevelRunner,
+    meta: MetaStore,
+    interval: Interval | None = None,
+    max_epoch_bytes: int | None = None,
+    progress: Progress = no_progress,
+) -> EpochSummary | None:
+    """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors are those of `advance`."""
+    with Train(runner, meta, 1, progress=progress) as train:
+        if (barrier := train.next_barrier(interval, max_epoch_bytes)) is None:
+            return None
+        progress(barrier_text(barrier, meta.latest().catalog))
+        train.run(barrier)
+    (summary,) = train.done
+    return summary
+
+
 def advance(
     runner: LevelRunner,
     meta: MetaStore,
