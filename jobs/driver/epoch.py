@@ -37,7 +37,7 @@ def next_epoch(
     max_epoch_bytes: int | None = None,
     progress: Progress = no_progress,
 ) -> EpochSummary | None:
-    """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors are those of `advance`."""
+    """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors: as of `advance`."""
     with Train(runner, meta, 1, progress=progress) as train:
         if (barrier := train.next_barrier(interval, max_epoch_bytes)) is None:
             return None
