@@ -11,6 +11,7 @@ Apart from those, and each with options of its own:
     python -m benchmarks cold-start              from process start to a view's rows, with and without a JVM; starts Spark itself
     python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few minutes
     python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a minute
+    python -m benchmarks operators               every kind of operator: first load and small epochs on 1 M and 10 M rows; an hour
     python -m benchmarks memory --gb 10          private memory of a compaction and of a full scan of so much state; needs twice the disk
 """
 
@@ -29,6 +30,7 @@ ALONE = {
     "amplification": "benchmarks.amplification",
     "memory": "benchmarks.memory",
     "joins": "benchmarks.joins",
+    "operators": "benchmarks.operators",
 }
 
 
