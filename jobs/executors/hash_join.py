@@ -1,4 +1,4 @@
-"""HashJoin: equi-joins of two changing inputs, by what they put out: inner, left, right, full, semi and anti.
+"""HashJoin: equi-joins of two changing inputs, by what they put out: inner, left, right, full, semi, anti, existence and single.
 
 State: one table a side, `join key | stream key -> row`, so that a key's partners lie next to each other.
 
@@ -12,7 +12,8 @@ of one side as it was before with one of the other as it is after), and nothing 
 tables then hold are the rows that stay, and the last two terms need no read.
 
 **Rows without a partner.** A row is *matched* while a pair of it exists whose condition is true. Left, full and anti put out the left rows
-that are not matched (left and full padded with NULL), right and full so the right ones, semi the left rows that are. Of those rows, U,
+that are not matched (left and full padded with NULL), right and full so the right ones, semi the left rows that are. Existence puts out
+every left row with whether it is matched. Single is left, and a row with two partners stops the epoch. Of the rows without a partner, U,
 
     ΔU  =  rows of X⁺ not matched after  −  rows of X⁻ not matched before  ±  rows of Xs that lost their last partner, got their first one
 
@@ -39,7 +40,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import Positions, halves, key_ids, same_rows, state_table, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error, show_row
+from jobs.executors.single_row import TooManyRowsError
 from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk, some_rows
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
@@ -63,8 +65,9 @@ BOTH, LEFT_ALONE, RIGHT_ALONE = 0, 1, 2
 
 
 class HashJoin(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Equi-join. Output: left columns, then right columns; of semi and anti the left ones alone; of full then the join key's columns and
-    which sides there are. State: one table a side, `join key | stream key -> row`, with the row's degree where it is kept."""
+    """Equi-join. Output: left columns, then right columns; of semi and anti the left ones alone, of existence then whether the row is
+    matched; of full both sides', then the join key's columns and which sides there are. State: one table a side, `join key | stream key ->
+    row`, with the row's degree where it is kept."""
 
     left_types: tuple[str, ...]
     right_types: tuple[str, ...]
@@ -111,6 +114,8 @@ class HashJoin(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     def lineage(self) -> tuple[Origin, ...]:
         both = range(len(self.left_types) + len(self.right_types))
+        if self.kind is JoinKind.EXISTENCE:
+            return (*(Passed(i) for i in range(len(self.left_types))), Computed("exists"))
         if self.kind is not JoinKind.FULL:
             return tuple(Passed(i) for i in both[: len(self.types)])
         keys = zip(self.left_keys, self.right_keys, strict=True)
@@ -143,7 +148,7 @@ def _table_key(keys: Sequence[int], stream_key: Sequence[int]) -> tuple[int, ...
 def joined_types(kind: JoinKind, left: Sequence[str], right: Sequence[str], left_keys: Sequence[int]) -> tuple[str, ...]:
     """The types of a join's output."""
     if not kind.emits_pairs:
-        return tuple(left)
+        return (*left, "boolean") if kind is JoinKind.EXISTENCE else tuple(left)
     return (*left, *right, *((*(left[k] for k in left_keys), SIDES) if kind is JoinKind.FULL else ()))
 
 
@@ -178,6 +183,11 @@ class _Side:
         """(stays,) as they were before the epoch."""
         degrees: Positions = self.stays.column(self.stays.num_columns - 1).to_numpy()
         return degrees
+
+    @property
+    def after(self) -> Positions:
+        """(stays,) the degrees after the epoch."""
+        return self.degrees + self.change
 
     def count(self, rows: pa.Table, places: Positions, signs: Positions) -> None:
         """Take pairs into the degrees; `rows` are this side's changes or those that stay, `places` the pairs' rows in them."""
@@ -302,32 +312,43 @@ class HashJoinExecutor:
         self._left_table, self._right_table = tables
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Left chunk, right chunk.
+        """Left chunk, right chunk. Raises as `pieces`; holds all that comes out."""
+        return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
+
+    def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
+        """The output, a piece at a time. The state is written when the last one has been taken.
 
         Raises:
             ChangeError: a row of one side came or went twice.
             ExpressionError: the condition raised on a pair.
+            TooManyRowsError: of a single join: a left row has two partners.
 
         Cost: one prefix scan a side for the distinct keys that the other side's changes have; then O(pairs). Of semi and anti joins without
             a condition: scans of one row a key, and the rows whose key turns.
-        Memory: the changes, the rows that they meet, PIECE_BYTES of pairs, and what comes out.
+        Memory: the changes, the rows that they meet, and PIECE_BYTES of pairs.
         """
         node = self._node
         left = self._side(chunks[0], self._left_table, node.left_keys, node.left_stream_key, node.kind.judges_left, node.left_degree)
         right = self._side(chunks[1], self._right_table, node.right_keys, node.right_stream_key, node.kind.judges_right, node.right_degree)
         if not left.rows.num_rows and not right.rows.num_rows:
-            return empty_chunk(node.types)
+            return
         left.forget()
         right.forget()
-        out = [empty_chunk(node.types)]
         for pieces in _together(self._matches(left, right)):
-            out += self._pairs(pieces, left, right)
+            yield from self._pairs(pieces, left, right)
         self._advance(left)
         self._advance(right)
-        out += self._without_partner(left, right) if node.kind.emits_pairs else self._judged(left)
+        if node.kind is JoinKind.SINGLE:
+            self._require_single(left)
+        yield from self._without_partner(left, right) if node.kind.emits_pairs else self._judged(left)
         left.learn()
         right.learn()
-        return pa.concat_tables(out)
+
+    def _require_single(self, left: _Side) -> None:
+        """Raises TooManyRowsError where a left row has two partners after the epoch."""
+        for rows, degrees in ((left.rows, np.where(left.signs > 0, left.hits, 0)), (left.stays, left.after)):
+            if len(many := np.flatnonzero(degrees > 1)):
+                raise TooManyRowsError(show_row(rows.select(list(range(len(self._node.left_types)))), int(many[0])))
 
     # --- the two sides -----------------------------------------------------------------------------------------------------------
 
@@ -475,7 +496,7 @@ class HashJoinExecutor:
     def _advance(side: _Side) -> None:
         """Write the degrees that changed of rows that stay."""
         if side.degree and side.stays.num_rows:
-            after = side.degrees + side.change
+            after = side.after
             side.now = after > 0
             changed = np.flatnonzero(side.change)
             if len(changed):
@@ -485,9 +506,15 @@ class HashJoinExecutor:
     # --- rows by whether they are matched ----------------------------------------------------------------------------------------
 
     def _judged(self, left: _Side) -> list[pa.Table]:
-        """The change of the left rows that are matched (semi), or that are not (anti)."""
-        turned = _turned(left, self._node.left_types, self._node.kind.keeps_matched)
-        return [make_chunk(rows.columns, pa.array(signs)) for rows, signs in turned]
+        """The change of the left rows that are matched (semi), of those that are not (anti), or of both with which they are (existence)."""
+        types, kind = self._node.left_types, self._node.kind
+        if kind is not JoinKind.EXISTENCE:
+            return [make_chunk(rows.columns, pa.array(signs)) for rows, signs in _turned(left, types, kind.keeps_matched)]
+        return [
+            make_chunk([*rows.columns, pa.repeat(pa.scalar(matched), rows.num_rows)], pa.array(signs))
+            for matched in (True, False)
+            for rows, signs in _turned(left, types, matched)
+        ]
 
     def _without_partner(self, left: _Side, right: _Side) -> list[pa.Table]:
         """The change of the rows without a partner, padded."""

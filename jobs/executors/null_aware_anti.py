@@ -17,21 +17,20 @@ all left rows of the actor: all that came out goes, or all that should come does
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import Positions, halves, key_ids, state_table, take_rows, weights_of
+from jobs.executors.base import halves, key_ids, state_table, take_rows
+from jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from jobs.executors.hash_join import HashJoin, HashJoinExecutor
 from jobs.executors.operator import Actor, Executor, Origin, Passed
 from jobs.flow.chunk import empty_chunk, make_chunk
 from jobs.sql.logical import Expr, JoinKind
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
-from statestore.vnode import vnodes_of
 
 
 class NullAwareAnti(msgspec.Struct, frozen=True, tag=True):
@@ -64,7 +63,7 @@ class NullAwareAnti(msgspec.Struct, frozen=True, tag=True):
         """The anti join's tables, the left rows whose key is NULL, the facts by vnode."""
         key = [KeyColumn(k) for k in dict.fromkeys((*self.left_keys, *self.left_stream_key))]
         nulls = state_table("not_in_nulls", self.left_types, key, self.left_keys)
-        facts = state_table("not_in_facts", ("bigint", "boolean", "boolean"), [KeyColumn(0)], (0,))
+        facts = broadcast_row_table("not_in_facts", ("boolean", "boolean"))
         return (*self.anti.state_tables(), nulls, facts)
 
     def lineage(self) -> tuple[Origin, ...]:
@@ -97,7 +96,8 @@ class NullAwareAntiExecutor:
     def __init__(self, node: NullAwareAnti, tables: Sequence[StateTable], actor: Actor) -> None:
         """`tables`: as `node.state_tables()` lays them out."""
         self._node, self._actor = node, actor
-        self._left, self._right, self._nulls, self._facts = tables
+        self._left, self._right, self._nulls, facts = tables
+        self._facts = BroadcastRow(facts, actor)
         self._anti = HashJoinExecutor(node.anti, tables[:2], actor.kernel)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
@@ -150,18 +150,12 @@ class NullAwareAntiExecutor:
 
     def _read_facts(self) -> _Facts:
         """As they were; before the first row came, there was none."""
-        places = _place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)]
-        found = self._facts.get_rows(pa.table([pa.array(places)], names=["c0"]))
-        there = np.flatnonzero(found.found.to_numpy(zero_copy_only=False))
-        if not len(there):
+        if (row := self._facts.read()) is None:
             return _Facts(True, False)
-        _, empty, has_null = (column[int(there[0])].as_py() for column in found.rows.columns)
-        return _Facts(empty, has_null)
+        return _Facts(*(column[0].as_py() for column in row.columns))
 
     def _write_facts(self, facts: _Facts) -> None:
-        places = _place_of_each_vnode(self._actor.vnode_count)[list(self._actor.vnodes)]
-        columns = [pa.array(places), *(pa.array(np.full(len(places), fact)) for fact in (facts.empty, facts.has_null))]
-        self._facts.insert_rows(pa.table(columns, names=["c0", "c1", "c2"]))
+        self._facts.write(pa.table([[facts.empty], [facts.has_null]], names=["c0", "c1"]))
 
 
 def _weighted(rows: pa.Table, weight: int) -> pa.Table:
@@ -170,21 +164,7 @@ def _weighted(rows: pa.Table, weight: int) -> pa.Table:
 
 def _facts_in(counts: pa.Table) -> _Facts | None:
     """The facts by the row that comes; None where they did not change."""
-    come = np.flatnonzero(weights_of(counts) > 0)
-    if not len(come):
+    if (row := row_in(counts)) is None:
         return None
-    rows, known = (counts.column(i)[int(come[0])].as_py() for i in range(2))
+    rows, known = (column[0].as_py() for column in row.columns)
     return _Facts(rows == 0, known < rows)
-
-
-@lru_cache(maxsize=4)
-def _place_of_each_vnode(vnode_count: int) -> Positions:
-    """(vnode_count,) for each vnode the least number that hashes to it: what a row has as its key to lie there."""
-    places, numbers = np.full(vnode_count, -1, np.int64), 0
-    while (places < 0).any():
-        more = np.arange(numbers, numbers + 16 * vnode_count)
-        vnodes = np.asarray(vnodes_of([pa.array(more)], vnode_count))[::-1]
-        found = np.full(vnode_count, -1, np.int64)
-        found[vnodes] = more[::-1]
-        places, numbers = np.where(places < 0, found, places), numbers + len(more)
-    return places

@@ -8,9 +8,9 @@ In a node columns are indices into the input chunk, of a join into the left colu
 output's columns. State tables have id 0; the planner numbers them and keeps the numbers next to the node (jobs.plan.fragments).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import pyarrow as pa
@@ -80,6 +80,24 @@ class Executor(Protocol):
 
         Raises: ExpressionError where an expression of the node raises on a row.
         """
+        ...
+
+
+@runtime_checkable
+class MakesPieces(Protocol):
+    """An executor that can hand its output on a piece at a time, so that not all of it is held."""
+
+    def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
+        """As `apply`, in pieces. The state is written when the last one has been taken."""
+        ...
+
+
+@runtime_checkable
+class TakesPieces(Protocol):
+    """An executor of one input that can take it a piece at a time."""
+
+    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """As `apply` of the pieces put together."""
         ...
 
 

@@ -9,11 +9,28 @@ from jobs.executors.null_aware_anti import NullAwareAnti
 from jobs.executors.operator import OperatorNode
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
+from jobs.executors.row_join import RowJoin
+from jobs.executors.single_row import SingleRow
+from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
 from jobs.executors.top_n import TopN
 from jobs.executors.union_all import UnionAll
 
-Node = TableReplay | Project | Filter | HashJoin | NullAwareAnti | UnionAll | PartialAgg | HashAgg | TopN | Materialize
+Node = (
+    TableReplay
+    | Project
+    | Filter
+    | HashJoin
+    | NullAwareAnti
+    | RowJoin
+    | SingleRow
+    | Spread
+    | UnionAll
+    | PartialAgg
+    | HashAgg
+    | TopN
+    | Materialize
+)
 
 #: The same, as mypy checks each against the face that all have.
 OPERATORS: tuple[type[OperatorNode], ...] = (
@@ -22,6 +39,9 @@ OPERATORS: tuple[type[OperatorNode], ...] = (
     Filter,
     HashJoin,
     NullAwareAnti,
+    RowJoin,
+    SingleRow,
+    Spread,
     UnionAll,
     PartialAgg,
     HashAgg,

@@ -16,7 +16,7 @@ from jobs.executors.materialize import Materialize
 from jobs.plan.fragments import Fragment, Output
 from jobs.plan.streams.aggregate import plan_aggregate
 from jobs.plan.streams.builder import ANYWHERE, Builder, Stream, Upstream
-from jobs.plan.streams.join import plan_join
+from jobs.plan.streams.join import plan_join, plan_single_row
 from jobs.plan.streams.scan import plan_scan
 from jobs.plan.streams.top_n import plan_top_n
 from jobs.plan.streams.union import plan_union
@@ -68,6 +68,8 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
             return builder.project(builder.stream(input), exprs)
         case logical.Join():
             return plan_join(builder, plan)
+        case logical.SingleRow():
+            return plan_single_row(builder, plan)
         case logical.Union():
             return plan_union(builder, plan)
         case logical.Aggregate():

@@ -100,6 +100,8 @@ class ExpressionWalk:
         name = node.productPrefix()
         if name == "AttributeReference":
             return scope[node.exprId().id()]
+        if name == "ScalarSubquery" and node.exprId().id() in scope:
+            return scope[node.exprId().id()]
         if name == "Alias":
             return self.expression(node.child(), scope)
         if name == "Literal":

@@ -33,11 +33,13 @@ class JoinKind(StrEnum):
     SEMI = "semi"  # the left rows that have a partner
     ANTI = "anti"  # the left rows that have none
     NULL_AWARE_ANTI = "null_aware_anti"  # NOT IN: the left rows whose key is known to equal none of the right ones
+    EXISTENCE = "existence"  # every left row, and whether it has a partner
+    SINGLE = "single"  # as left; a second partner is an error: a correlated scalar subquery
 
     @property
     def emits_pairs(self) -> bool:
-        """Whether columns of both sides come out; else the left ones alone."""
-        return self in (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL)
+        """Whether columns of both sides come out; else the left ones alone, and of existence whether there is a partner."""
+        return self in (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.SINGLE)
 
     @property
     def judges_left(self) -> bool:
@@ -171,8 +173,9 @@ class Filter(msgspec.Struct, frozen=True, tag=True):
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
-    """Equi-join: left_keys[i] = right_keys[i] (`<=>` where null_safe[i]), both already of one type; `condition` over left columns
-    then right columns holds too. Output: left columns, then right columns; the left ones alone where the kind puts out no pairs."""
+    """Join: left_keys[i] = right_keys[i] (`<=>` where null_safe[i]), both already of one type; `condition` over left columns
+    then right columns holds too. Output: left columns, then right columns; the left ones alone where the kind puts out no pairs, of
+    existence followed by whether there is a partner. Without keys every row meets every row."""
 
     left: "Plan"
     right: "Plan"
@@ -193,7 +196,27 @@ class Join(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def fields(self) -> tuple[Field, ...]:
+        if self.kind is JoinKind.EXISTENCE:
+            return (*self.left.fields, Field("exists", "boolean"))
         return self.left.fields + self.right.fields if self.kind.emits_pairs else self.left.fields
+
+
+class SingleRow(msgspec.Struct, frozen=True, tag=True):
+    """A scalar subquery's row: the input's only one, NULLs where it has none; two are an error. One row, always."""
+
+    input: "Plan"
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.input.fields
 
 
 class Union(msgspec.Struct, frozen=True, tag=True):
@@ -246,4 +269,17 @@ class TopN(msgspec.Struct, frozen=True, tag=True):
         return self.input.fields
 
 
-Plan = Scan | Project | Filter | Join | Union | Aggregate | TopN
+Plan = Scan | Project | Filter | Join | SingleRow | Union | Aggregate | TopN
+
+
+def is_one_row(plan: Plan) -> bool:
+    """Whether a plan has one row whatever its relations hold."""
+    match plan:
+        case SingleRow() | Aggregate(keys=()):
+            return True
+        case Project(input):
+            return is_one_row(input)
+        case Join(left, right, JoinKind.INNER, (), condition=None):
+            return is_one_row(left) and is_one_row(right)
+        case _:
+            return False

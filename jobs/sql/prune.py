@@ -8,7 +8,23 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from jobs.sql.expression_tree import columns_of, renumbered
-from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Field, Filter, Join, Plan, Project, Scan, SortKey, TopN, Union
+from jobs.sql.logical import (
+    AggCall,
+    Aggregate,
+    Column,
+    Expr,
+    Field,
+    Filter,
+    Join,
+    JoinKind,
+    Plan,
+    Project,
+    Scan,
+    SingleRow,
+    SortKey,
+    TopN,
+    Union,
+)
 
 
 def prune(plan: Plan) -> Plan:
@@ -46,6 +62,9 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
             ), _same(len(plan.fields))
         case Join():
             return _narrow_join(plan, wanted)
+        case SingleRow():
+            below, to = _narrow(plan.input, wanted or (0,))  # rows without columns could not be told from none
+            return SingleRow(below), to
         case Union():
             return _narrow_union(plan, wanted)
         case _:
@@ -54,6 +73,8 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
 
 def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
     width = len(plan.left.fields)
+    if plan.kind is JoinKind.EXISTENCE:  # its last column is neither side's
+        wanted = tuple(i for i in wanted if i < width)
     both = _union(wanted, _used([] if plan.condition is None else [plan.condition]))
     left, to_left = _narrow(plan.left, _union(tuple(i for i in both if i < width), _used(plan.left_keys)))
     right, to_right = _narrow(plan.right, _union(tuple(i - width for i in both if i >= width), _used(plan.right_keys)))
@@ -69,6 +90,8 @@ def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
         None if plan.condition is None else renumbered(plan.condition, both_to),
         plan.place,
     )
+    if plan.kind is JoinKind.EXISTENCE:
+        return joined, to_left | {width: len(left.fields)}
     return joined, both_to if plan.kind.emits_pairs else to_left
 
 

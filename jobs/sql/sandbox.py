@@ -18,6 +18,7 @@ from jobs.sql.tokens import tokens_of
 from statestore.meta.catalog import ColumnSpec, Relation
 
 _EXCLUDED_RULES = (
+    "MergeSubplans",  # would make structs of scalar subqueries over one relation
     "DecimalAggregates",  # would turn decimal sums and averages into longs and doubles
     "PruneFilters",  # these four make relations without rows of filters and limits: the plan must keep its scans
     "PropagateEmptyRelation",

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from typing import assert_never
 
-from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Filter, Join, Literal, Plan, Project, Scan, TopN, Union
+from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Filter, Join, Literal, Plan, Project, Scan, SingleRow, TopN, Union
 
 
 def show_plan(plan: Plan) -> str:
@@ -51,6 +51,8 @@ def _lines(plan: Plan, depth: int) -> list[str]:
             keys = ", ".join(f"{show_expr(a, left)} {'<=>' if safe else '='} {show_expr(b, right)}" for a, b, safe in pairs)
             where = "" if plan.condition is None else f" where {show_expr(plan.condition, [*left, *right])}"
             return [f"{head}Join {plan.kind} on [{keys}]{where}", *_lines(plan.left, depth + 1), *_lines(plan.right, depth + 1)]
+        case SingleRow():
+            return [f"{head}SingleRow", *_lines(plan.input, depth + 1)]
         case Union():
             return [f"{head}Union all", *(line for below in plan.inputs for line in _lines(below, depth + 1))]
         case TopN():

@@ -32,6 +32,9 @@ VIEWS = {
     "words": "SELECT n.word, count(*) AS c, min(t.a) AS lo FROM notes n JOIN t ON n.g = t.g GROUP BY n.word",
     "unsold": "SELECT t.k, t.a, b.n FROM t LEFT JOIN by_group b ON t.g = b.g AND b.n > t.a",
     "unseen": "SELECT k FROM t WHERE a NOT IN (SELECT g FROM sales WHERE amount > 97)",
+    "unequal": "SELECT t.k, n.word FROM t LEFT JOIN notes n ON t.a > n.g + 99 OR t.k = n.g",
+    "above_mean": "SELECT k, a, (SELECT max(g) FROM notes) AS hi FROM t "
+    "WHERE a > (SELECT avg(amount) / 10 FROM sales) OR k IN (SELECT g FROM notes)",
     "all_ids": "SELECT id, amount FROM sales UNION ALL SELECT k, a FROM t",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
 }

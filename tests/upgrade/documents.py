@@ -14,6 +14,9 @@ from jobs.executors.null_aware_anti import NullAwareAnti
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
 from jobs.executors.registry import Node
+from jobs.executors.row_join import RowJoin
+from jobs.executors.single_row import SingleRow
+from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
 from jobs.executors.top_n import Order, TopN
 from jobs.executors.union_all import UnionAll
@@ -71,6 +74,8 @@ TOP_N = logical.TopN(AGGREGATE, (SortKey(_K, True, True),), 5, 2)
 
 UNION = logical.Union((SCAN, logical.Join(SCAN, SCAN, JoinKind.NULL_AWARE_ANTI, (_K,), (_K,), (False,))), _FIELDS)
 
+SUBQUERY = logical.Join(SCAN, logical.SingleRow(PROJECT), JoinKind.SEMI, (), (), (), _BIG)
+
 # --- statements ------------------------------------------------------------------------------------------------------------------
 
 _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
@@ -80,6 +85,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_table": _CREATE_TABLE,
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
     "create_view_project": CreateView("p", "SELECT k + 10 AS a", PROJECT),
+    "create_view_subquery": CreateView("s", "SELECT k, g …", SUBQUERY),
     "create_view_union": CreateView("u", "SELECT k, g …", UNION),
     "drop": Drop("view", "top", True, True),
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
@@ -98,6 +104,9 @@ NODES: dict[str, Node] = {
     "hash_join": HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
     "left_join": HashJoin(("int",), ("int",), (0,), (0,), (False,), (0,), (0,), None, ("int", "int"), JoinKind.LEFT),
     "null_aware_anti": NullAwareAnti(("int", "string"), ("int",), (0,), (0,), (1,), (0,), ("int", "string")),
+    "row_join": RowJoin(("int", "string"), ("int",), (1,), (0,), _BIG, True, ("int", "string", "int")),
+    "single_row": SingleRow(("int", "string")),
+    "spread": Spread((1,), 4, 1, 8, 2, ("int", "string", "int")),
     "union_all": UnionAll(("int", "int", "string")),
     "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
     "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),

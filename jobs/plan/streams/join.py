@@ -11,6 +11,9 @@ from jobs.executors.hash_join import HashJoin, joined_types
 from jobs.executors.null_aware_anti import NullAwareAnti
 from jobs.executors.partial_agg import PartialAgg, partial_types
 from jobs.executors.registry import Node
+from jobs.executors.row_join import RowJoin
+from jobs.executors.single_row import SingleRow
+from jobs.executors.spread import spread_of
 from jobs.plan.fragments import Dispatch, Input, input_ref
 from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
 from jobs.sql import logical
@@ -19,8 +22,18 @@ from jobs.sql.logical import AggFunction, JoinKind
 
 
 def plan_join(builder: Builder, plan: logical.Join) -> Stream:
+    if not plan.left_keys:
+        if (rows := _row_join(builder, plan)) is not None:
+            return rows
+        return _hash_join(builder, plan, *_spread(builder, plan))
     left, left_keys = builder.keyed(builder.stream(plan.left), plan.left_keys)
     right, right_keys = builder.keyed(builder.stream(plan.right), plan.right_keys)
+    return _hash_join(builder, plan, left, left_keys, right, right_keys)
+
+
+def _hash_join(
+    builder: Builder, plan: logical.Join, left: Stream, left_keys: tuple[int, ...], right: Stream, right_keys: tuple[int, ...]
+) -> Stream:
     visible = left.visible + tuple(len(left.types) + c for c in right.visible)
     condition = None if plan.condition is None else renumbered(plan.condition, visible)
     inputs = [builder.input(left, left_keys), builder.input(right, right_keys)]
@@ -30,13 +43,66 @@ def plan_join(builder: Builder, plan: logical.Join) -> Stream:
         draft = Draft([here], singleton=right.draft.singleton)
         inputs.append(_null_count(builder, replace(right, draft=draft, ref=input_ref(0)), right_keys))
     else:
-        types = joined_types(plan.kind, left.types, right.types, left_keys)
-        node = HashJoin(left.types, right.types, left_keys, right_keys, plan.null_safe, left.key, right.key, condition, types, plan.kind)
+        types, null_safe = joined_types(plan.kind, left.types, right.types, left_keys), plan.null_safe or (False,)
+        node = HashJoin(left.types, right.types, left_keys, right_keys, null_safe, left.key, right.key, condition, types, plan.kind)
     draft = Draft(inputs)
     ref = builder.operator(draft, node, tuple(map(input_ref, range(len(inputs)))))
     key, distribution = _joined_key(plan.kind, left, left_keys, right, right_keys)
     append_only = plan.kind in (JoinKind.INNER, JoinKind.SEMI) and left.append_only and right.append_only
-    return Stream(draft, ref, node.types, visible if plan.kind.emits_pairs else left.visible, key, distribution, append_only)
+    if not plan.kind.emits_pairs:
+        visible = (*left.visible, len(left.types)) if plan.kind is JoinKind.EXISTENCE else left.visible
+    return Stream(draft, ref, node.types, visible, key, distribution, append_only)
+
+
+def _spread(builder: Builder, plan: logical.Join) -> tuple[Stream, tuple[int, ...], Stream, tuple[int, ...]]:
+    """Both sides of a join without an equality, with the places where their rows meet as the join key.
+
+    Why the keys stay right: a pair meets at one place, which the keys of its two rows determine; a row that comes out by whether it has a
+    partner has one place alone.
+    """
+    sides: list[tuple[Stream, tuple[int, ...]]] = []
+    for below, is_left in ((plan.left, True), (plan.right, False)):
+        stream = builder.stream(below)
+        node = spread_of(plan.kind, stream.key, stream.types, is_left)
+        ref = builder.operator(stream.draft, node, (stream.ref,))
+        sides.append((replace(stream, ref=ref, types=node.types, distribution=ANYWHERE), (len(stream.types),)))
+    (left, left_keys), (right, right_keys) = sides
+    return left, left_keys, right, right_keys
+
+
+def _row_join(builder: Builder, plan: logical.Join) -> Stream | None:
+    """A join with a side that is one row, whatever happens: the row goes to where the other side's rows are. None: it is no such join."""
+    emits_row = plan.kind is not JoinKind.SEMI
+    row_is_right = logical.is_one_row(plan.right)
+    if row_is_right:
+        if plan.kind not in (JoinKind.INNER, JoinKind.SEMI) and (plan.kind, plan.condition) != (JoinKind.LEFT, None):
+            return None
+    elif plan.kind is not JoinKind.INNER or not logical.is_one_row(plan.left):
+        return None
+    one, many = builder.stream(plan.right if row_is_right else plan.left), builder.stream(plan.left if row_is_right else plan.right)
+    if many.distribution is ANYWHERE or any(i.dispatch is Dispatch.FORWARD for i in many.draft.inputs):
+        # a forward input is read on its producer's level, which may come before that of the row
+        many = builder.exchange(many, many.key if many.distribution is ANYWHERE else many.distribution)
+    assert many.distribution is not None
+    row = msgspec.structs.replace(builder.input(one, ()), dispatch=Dispatch.BROADCAST if many.distribution else Dispatch.SINGLETON)
+    of_row, of_many = tuple(len(many.types) + c for c in one.visible), many.visible
+    visible = (*of_many, *of_row) if row_is_right else (*of_row, *of_many)
+    condition = None if plan.condition is None else renumbered(plan.condition, visible)
+    types = (*many.types, *one.types) if emits_row else many.types
+    node = RowJoin(many.types, one.types, many.key, many.distribution, condition, emits_row, types)
+    many.draft.inputs.append(row)
+    ref = builder.operator(many.draft, node, (many.ref, input_ref(len(many.draft.inputs) - 1)))
+    return replace(many, ref=ref, types=types, visible=visible if emits_row else of_many, append_only=False)
+
+
+def plan_single_row(builder: Builder, plan: logical.SingleRow) -> Stream:
+    """A scalar subquery's row, at one actor: the only row needs no key."""
+    below, types = builder.stream(plan.input), tuple(f.type for f in plan.fields)
+    ref = builder.projection(below, [logical.Column(c, below.types[c]) for c in below.visible], types)
+    only = replace(below, ref=ref, types=types, visible=tuple(range(len(types))), key=(), distribution=ANYWHERE)
+    there = builder.exchange(only, ())
+    ref = builder.operator(there.draft, SingleRow(types), (there.ref,))
+    return replace(there, ref=ref, append_only=False)
 
 
 def _null_count(builder: Builder, stream: Stream, keys: tuple[int, ...]) -> Input:
@@ -65,12 +131,13 @@ def _joined_key(
     key column that is joined on equals its left partner, which stands for both; a left row comes out padded or in pairs, never both, so
     that the NULLs of the right key's columns can't be taken for another's. A right join is the mirror image: there the right columns stand
     for both, since the left ones may be NULL. In a full join either may be: the hidden columns of the join key stand for both, and which
-    sides there are is part of the key, because rows that lack a side may agree in all the rest. Semi and anti joins put out left rows.
+    sides there are is part of the key, because rows that lack a side may agree in all the rest. Semi, anti and existence joins put
+    out left rows.
     """
     width = len(left.types)
     from_right = tuple(width + c for c in right.key)
     match kind:
-        case JoinKind.INNER | JoinKind.LEFT:
+        case JoinKind.INNER | JoinKind.LEFT | JoinKind.SINGLE:
             partner = {width + r: left_keys[i] for i, r in reversed(list(enumerate(right_keys)))}
             return _distinct(*left_keys, *left.key, *(partner.get(c, c) for c in from_right)), left_keys
         case JoinKind.RIGHT:
@@ -84,7 +151,7 @@ def _joined_key(
             partner |= {c: distribution[i] for i, c in reversed(list(enumerate(left_keys)))}
             own = (partner.get(c, c) for c in (*left.key, *from_right))
             return _distinct(*distribution, *own, behind + len(left_keys)), distribution
-        case JoinKind.SEMI | JoinKind.ANTI | JoinKind.NULL_AWARE_ANTI:
+        case JoinKind.SEMI | JoinKind.ANTI | JoinKind.NULL_AWARE_ANTI | JoinKind.EXISTENCE:
             return _distinct(*left_keys, *left.key), left_keys
         case _:
             assert_never(kind)

@@ -1,21 +1,28 @@
 """Aggregate: keys, calls, and what the SELECT makes of both."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expression_tree import without_places
+from jobs.sql.expression_tree import renumbered, without_places
 from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Plan, Project
+from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Join, JoinKind, Plan, Project
+from jobs.sql.plan_nodes.subquery import subquery_row, with_scalars, with_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
+
+_ABOVE = 1 << 20  # while the calls are collected: the number of the first subquery's column, which comes after theirs
 
 
 @binds("Aggregate")
 def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
     """One Aggregate for keys and calls, each once, and a Project for what the SELECT makes of them."""
-    below = walk.bind(node.child())
-    scope = below.scope()
+    results = list(items(node.aggregateExpressions()))
+    calls = (call for named in with_scalars(walk, results) for call in _aggregates(named))
+    below = with_subqueries(walk, walk.bind(node.child()), [*items(node.groupingExpressions()), *calls])
+    row = subquery_row(walk, results, outside="AggregateExpression")
+    above = {} if row is None else row.scope(_ABOVE)
+    scope = {**above, **below.scope()}
     keys: dict[Expr, int] = {}  # without places -> output column
     key_ids: dict[int, int] = {}
     key_exprs: list[Expr] = []
@@ -26,9 +33,9 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
             key_exprs.append(expr)
         if grouping.productPrefix() == "AttributeReference":
             key_ids[grouping.exprId().id()] = column
-    result = _AggregateResult(walk.expressions, scope, keys, key_ids, key_exprs)
+    result = _AggregateResult(walk.expressions, scope, keys, key_ids, key_exprs, above)
     exprs, ids, fields = [], [], []
-    for named in items(node.aggregateExpressions()):
+    for named in results:
         expr = result.expression(named)
         exprs.append(expr)
         ids.append(named.exprId().id())
@@ -37,6 +44,11 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
     types = [e.type for e in key_exprs] + [c.type for c in result.calls]
     inner = tuple(walk.field(node, outputs.get(i, f"_{i}"), kind) for i, kind in enumerate(types))
     plan: Plan = Aggregate(below.plan, tuple(key_exprs), tuple(result.calls), inner)
+    if row is not None:
+        plan = Join(plan, row.plan, JoinKind.INNER, (), (), ())
+        inner = plan.fields
+        to = {i: i for i in range(len(inner))} | {_ABOVE + i: len(types) + i for i in range(len(row.ids))}
+        exprs = [renumbered(e, to) for e in exprs]
     if tuple(fields) != inner or any(not isinstance(e, Column) or e.index != i for i, e in enumerate(exprs)):
         plan = Project(plan, tuple(exprs), tuple(fields))
     return Bound(plan, tuple(ids))
@@ -46,10 +58,17 @@ class _AggregateResult:
     """Rewrites result expressions of an Aggregate over its keys and calls, and collects the calls."""
 
     def __init__(
-        self, walk: ExpressionWalk, scope: dict[int, Expr], keys: dict[Expr, int], key_ids: dict[int, int], key_exprs: Sequence[Expr]
+        self,
+        walk: ExpressionWalk,
+        scope: dict[int, Expr],
+        keys: dict[Expr, int],
+        key_ids: dict[int, int],
+        key_exprs: Sequence[Expr],
+        above: dict[int, Expr],
     ) -> None:
         self._walk, self._scope, self._keys, self._key_exprs = walk, scope, keys, key_exprs
-        self._key_scope: dict[int, Expr] = {i: Column(column, key_exprs[column].type) for i, column in key_ids.items()}
+        self._key_scope: dict[int, Expr] = {i: Column(column, key_exprs[column].type) for i, column in key_ids.items()} | above
+        self._plain_keys = len(key_ids)
         self._seen: dict[AggCall, int] = {}
         self.calls: list[AggCall] = []
 
@@ -60,11 +79,9 @@ class _AggregateResult:
         if name == "AggregateExpression":
             return self._call(self._walk.aggregate(node, self._scope))
         children = list(items(node.children()))
-        if name in ("AttributeReference", "Literal") or not children:
+        if name in ("AttributeReference", "Literal", "ScalarSubquery") or not children:
             return self._walk.expression(node, self._key_scope)
-        if len(self._keys) > len(self._key_scope) and not _has_aggregate(
-            node
-        ):  # some key is no plain column: it may be this very expression
+        if len(self._keys) > self._plain_keys and not _has_aggregate(node):  # some key is no plain column: it may be this very expression
             column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
             if column is not None:
                 return Column(column, self._key_exprs[column].type)
@@ -83,6 +100,14 @@ class _AggregateResult:
         if at == len(self.calls):
             self.calls.append(call)
         return Column(len(self._key_exprs) + at, call.type)
+
+
+def _aggregates(node: JavaObject) -> Iterator[JavaObject]:
+    if node.productPrefix() == "AggregateExpression":
+        yield node
+    else:
+        for child in items(node.children()):
+            yield from _aggregates(child)
 
 
 def _has_aggregate(node: JavaObject) -> bool:

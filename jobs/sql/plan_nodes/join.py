@@ -1,9 +1,12 @@
 """Join: its kind, the equalities between its sides, and the rest of its condition."""
 
+from collections.abc import Sequence
+
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.expression_tree import columns_of, conjunction, conjuncts, renumbered, without_places
-from jobs.sql.logical import Call, Expr, Join, JoinKind
+from jobs.sql.logical import Call, Column, Expr, Join, JoinKind, Place, Project
+from jobs.sql.plan_nodes.subquery import with_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 
 _JOINS = {
@@ -14,46 +17,42 @@ _JOINS = {
     "FullOuter": JoinKind.FULL,
     "LeftSemi": JoinKind.SEMI,
     "LeftAnti": JoinKind.ANTI,
+    "ExistenceJoin": JoinKind.EXISTENCE,
+    "LeftSingle": JoinKind.SINGLE,
 }
-_REFUSED_JOINS = {
-    "ExistenceJoin": (
-        "a subquery within OR, NOT, CASE or the SELECT list",
-        "it filters no rows but gives each a value; write the OR as a UNION, or the subquery as a LEFT JOIN",
-    ),
-    "LeftSingle": (
-        "a scalar subquery that may find several rows",
-        "that is an error which comes and goes with rows of another relation; aggregate in it, or write it as a LEFT JOIN",
-    ),
-}
-_NO_EQUALITY = ("a join without an equality between its sides", "every row would meet every row; join on a = b")
-_NOT_IN_COLUMNS = ("NOT IN over several columns", "one unknown column makes the whole row unknown; write it as NOT EXISTS")
 
 
 @binds("Join")
 def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
-    name = node.joinType().toString()
+    name = node.joinType().toString().split("(")[0]
     if name not in _JOINS:
-        raise walk.refuse(node, *_REFUSED_JOINS.get(name.split("(")[0], (f"a {name} join", "it has no executor")))
+        raise walk.refuse(node, f"a {name} join", "it has no executor")
     kind = _JOINS[name]
     left, right = walk.bind(node.left()), walk.bind(node.right())
+    own, conditions = left, list[Expr]()
+    if node.condition().isDefined():
+        left = with_subqueries(walk, left, [node.condition().get()])
+        scope = {**right.scope(len(left.plan.fields)), **left.scope()}
+        conditions = conjuncts(walk.expressions.expression(node.condition().get(), scope))
+    found = joined(left, right, kind, conditions, walk.expressions.place_of(node))
+    if kind is JoinKind.EXISTENCE:
+        found = Bound(found.plan, (*found.ids, node.joinType().exists().exprId().id()))
+    return found if own is left else _without(found, own, left)
+
+
+def joined(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr], place: Place | None) -> Bound:
+    """The join of two plans by all conditions (over left columns, then right ones); equalities between the sides are its keys."""
     width = len(left.plan.fields)
-    condition = node.condition()
     rest: list[Expr] = []
     pairs: list[tuple[Expr, Expr, bool]] = []
-    if condition.isDefined():
-        scope = {**right.scope(width), **left.scope()}
-        for conjunct in conjuncts(walk.expressions.expression(condition.get(), scope)):
-            pair = _key_pair(conjunct, width)
-            if pair is None:
-                rest.append(conjunct)
-            else:
-                pairs.append(pair)
-    if not pairs and kind is JoinKind.ANTI and (unknown := [_not_in_pair(conjunct, width) for conjunct in rest]) and all(unknown):
-        if len(unknown) > 1:
-            raise walk.refuse(node, *_NOT_IN_COLUMNS)
-        kind, rest, pairs = JoinKind.NULL_AWARE_ANTI, [], [pair for pair in unknown if pair is not None]
-    if not pairs:
-        raise walk.refuse(node, *_NO_EQUALITY)
+    for conjunct in conditions:
+        pair = _key_pair(conjunct, width)
+        if pair is None:
+            rest.append(conjunct)
+        else:
+            pairs.append(pair)
+    if kind is JoinKind.ANTI and not pairs and len(rest) == 1 and (unknown := _not_in_pair(rest[0], width)) is not None:
+        kind, rest, pairs = JoinKind.NULL_AWARE_ANTI, [], [unknown]
     to_right = {width + i: i for i in range(len(right.plan.fields))}
     plan = Join(
         left.plan,
@@ -63,9 +62,17 @@ def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
         tuple(renumbered(b, to_right) for _, b, _ in pairs),
         tuple(null_safe for _, _, null_safe in pairs),
         conjunction(rest) if rest else None,
-        walk.expressions.place_of(node),
+        place,
     )
     return Bound(plan, left.ids + right.ids if kind.emits_pairs else left.ids)
+
+
+def _without(found: Bound, own: Bound, left: Bound) -> Bound:
+    """A join's output without the columns that `left` has beyond `own`: the scalar subqueries of its condition."""
+    kept = [i for i in range(len(found.ids)) if not len(own.ids) <= i < len(left.ids)]
+    fields = tuple(found.plan.fields[i] for i in kept)
+    columns = tuple(Column(i, f.type) for i, f in zip(kept, fields, strict=True))
+    return Bound(Project(found.plan, columns, fields), tuple(found.ids[i] for i in kept))
 
 
 def _not_in_pair(conjunct: Expr, width: int) -> tuple[Expr, Expr, bool] | None:

@@ -2,7 +2,10 @@
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.logical import Column, Filter, Literal, Project
+from jobs.sql.expression_tree import columns_of, conjunction, conjuncts
+from jobs.sql.logical import Column, Expr, Filter, JoinKind, Literal, Project
+from jobs.sql.plan_nodes.join import joined
+from jobs.sql.plan_nodes.subquery import subquery_row, with_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
 
@@ -14,6 +17,7 @@ def bind_project(walk: PlanWalk, node: JavaObject) -> Bound:
 
 def projected(walk: PlanWalk, node: JavaObject, below: Bound) -> Bound:
     """The Project `node` over `below`."""
+    below = with_subqueries(walk, below, items(node.projectList()))
     scope = below.scope()
     ids, exprs, fields = [], [], []
     for named in items(node.projectList()):
@@ -29,7 +33,23 @@ def projected(walk: PlanWalk, node: JavaObject, below: Bound) -> Bound:
 @binds("Filter")
 def bind_filter(walk: PlanWalk, node: JavaObject) -> Bound:
     below = walk.bind(node.child())
+    row = subquery_row(walk, [node.condition()])
+    if row is not None:
+        return _filtered_by_row(walk, node, below, row)
     condition = walk.expressions.expression(node.condition(), below.scope())
-    if condition == Literal(True, "boolean"):
+    return _filtered(below, [condition])
+
+
+def _filtered_by_row(walk: PlanWalk, node: JavaObject, below: Bound, row: Bound) -> Bound:
+    """A filter that compares rows with scalar subqueries: those rows stay that have a partner in the subqueries' one row."""
+    width = len(below.plan.fields)
+    condition = walk.expressions.expression(node.condition(), {**row.scope(width), **below.scope()})
+    own = [c for c in conjuncts(condition) if all(i < width for i in columns_of(c))]
+    others = [c for c in conjuncts(condition) if c not in own]
+    return joined(_filtered(below, own), row, JoinKind.SEMI, others, walk.expressions.place_of(node))
+
+
+def _filtered(below: Bound, conditions: list[Expr]) -> Bound:
+    if not conditions or conditions == [Literal(True, "boolean")]:
         return below
-    return Bound(Filter(below.plan, condition), below.ids)
+    return Bound(Filter(below.plan, conjunction(conditions)), below.ids)

@@ -15,6 +15,7 @@ from jobs.executors import hash_join
 from jobs.executors.base import ChangeError
 from jobs.executors.hash_join import HashJoin, joined_types
 from jobs.executors.operator import ExpressionError
+from jobs.executors.single_row import TooManyRowsError
 from jobs.sql.logical import Call, Column, JoinKind, Literal
 from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
@@ -50,6 +51,8 @@ def _joined(node: HashJoin, left: Counter[Row], right: Counter[Row], keep: Calla
         return Counter(alone)
     if kind is JoinKind.SEMI:
         return Counter(left) - Counter(alone)
+    if kind is JoinKind.EXISTENCE:
+        return Counter((*one, one not in alone) for one in left)
     rows = Counter(one + two for one in left for two in right if match(one, two))
     if kind in (JoinKind.LEFT, JoinKind.FULL):
         rows += Counter(one + nothing for one in alone)
@@ -94,7 +97,7 @@ class _Side:
         pytest.param(_node((3, 3), (3, 3), (False, False)), id="the stream key is the join key"),
     ],
 )
-@pytest.mark.parametrize("kind", [k for k in JoinKind if k is not JoinKind.NULL_AWARE_ANTI], ids=str)
+@pytest.mark.parametrize("kind", [k for k in JoinKind if k not in (JoinKind.NULL_AWARE_ANTI, JoinKind.SINGLE)], ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_joined_rows_equal_the_nested_loop_at_every_epoch(
     node: HashJoin, kind: JoinKind, seed: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
@@ -111,11 +114,28 @@ def test_joined_rows_equal_the_nested_loop_at_every_epoch(
         emitted = bench.apply(*chunks)
         assert_netted(emitted, range(len(node.types)))
         content = integrate(content, emitted)
-        width = len(SIDE) * (2 if kind.emits_pairs else 1)
+        width = len(SIDE) * (2 if kind.emits_pairs else 1) + (kind is JoinKind.EXISTENCE)
         seen = Counter({row[:width]: n for row, n in content.items()})
         assert seen == _joined(node, held[0], held[1], lambda row: node.condition is None or row[3] < row[7])
         if kind is JoinKind.FULL:
             _check_hidden(node, content)
+
+
+def test_a_single_join_is_a_left_join_that_stops_at_a_second_partner(objects: ObjectStore) -> None:
+    types = ("int", "bigint")
+    bench = Bench(HashJoin(types, types, (0,), (0,), (False,), (1,), (1,), None, types + types, JoinKind.SINGLE), objects)
+
+    def apply(left: list[tuple[Row, int]], right: list[tuple[Row, int]]) -> Counter[Row]:
+        return Counter(dict(pairs_of(bench.apply(chunk_of(types, left), chunk_of(types, right)))))
+
+    assert apply([((1, 10), 1), ((2, 20), 1)], [((1, 5), 1)]) == {(1, 10, 1, 5): 1, (2, 20, None, None): 1}
+    assert apply([], [((1, 5), -1), ((1, 6), 1)]) == {(1, 10, 1, 5): -1, (1, 10, 1, 6): 1}  # two within the epoch, one at its end
+    with pytest.raises(TooManyRowsError, match=r"more than one row .* for the row \(1, 10\)"):
+        apply([], [((1, 7), 1)])  # of a row that stays
+    with pytest.raises(TooManyRowsError, match=r"\(2, 21\)"):
+        apply([((2, 20), -1), ((2, 21), 1)], [((2, 8), 1), ((2, 9), 1)])  # of a row that comes
+    assert apply([((1, 10), -1)], [((1, 7), 1)]) == {(1, 10, 1, 6): -1}  # no row asks
+    assert apply([((2, 20), -1)], [((2, 8), 1), ((2, 9), 1)]) == {(2, 20, None, None): -1}
 
 
 @pytest.mark.parametrize(("left", "right"), [((0, 0), (0, 1)), ((0, 1), (0, 0))])
@@ -171,7 +191,8 @@ def test_a_pair_that_exists_neither_before_nor_after_the_epoch_is_not_looked_at(
         out = bench.apply(chunk_of(SIDE, [((1, "l", 10.0, 1), 1)]), chunk_of(SIDE, [((1, "r", 0.0, 1), -1), ((1, "r", 2.0, 1), 1)]))
         pair = (1, "l", 10.0, 1, 1, "r", 2.0, 1)
         added = [row[: len(node.types)] for row, weight in pairs_of(out) if weight > 0]
-        assert [row[:8] for row in added] == {JoinKind.SEMI: [pair[:4]], JoinKind.ANTI: []}.get(kind, [pair])
+        left_alone = {JoinKind.SEMI: [pair[:4]], JoinKind.ANTI: [], JoinKind.EXISTENCE: [(*pair[:4], True)]}
+        assert [row[:8] for row in added] == left_alone.get(kind, [pair])
 
 
 def _rss_bytes() -> int:

@@ -11,7 +11,23 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Filter, Join, JoinKind, Literal, Plan, Project, Scan, TopN, Union
+from jobs.sql.logical import (
+    AggCall,
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Filter,
+    Join,
+    JoinKind,
+    Literal,
+    Plan,
+    Project,
+    Scan,
+    SingleRow,
+    TopN,
+    Union,
+)
 
 ORDERS = "id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE"
 SHOPS = "id INT, name STRING, city STRING"
@@ -107,8 +123,16 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
             on += [] if plan.condition is None else [_text(plan.condition)]
             if plan.kind is JoinKind.NULL_AWARE_ANTI:
                 on = [f"(({on[0]}) OR ({on[0]}) IS NULL)"]
-            how = "anti" if plan.kind is JoinKind.NULL_AWARE_ANTI else str(plan.kind)
-            return left.join(right, F.expr(" AND ".join(f"({c})" for c in on)), how)
+            where = F.expr(" AND ".join(f"({c})" for c in on) or "true")
+            if plan.kind is JoinKind.EXISTENCE:
+                parts = (left.join(right, where, how).withColumn(f"c{width}", F.lit(how == "semi")) for how in ("semi", "anti"))
+                return reduce(DataFrame.union, parts)
+            how = {JoinKind.NULL_AWARE_ANTI: "anti", JoinKind.SINGLE: "left"}.get(plan.kind, str(plan.kind))
+            return left.join(right, where, how)
+        case SingleRow():
+            below = _run(spark, plan.input)
+            assert below.count() <= 1
+            return spark.range(1).join(below, F.lit(True), "left").drop("id")
         case Union():
             return _named(reduce(DataFrame.union, (_run(spark, below) for below in plan.inputs)))
         case Aggregate():

@@ -1,0 +1,66 @@
+"""BroadcastRow: one row that every actor of a fragment knows, as it was after the epoch before.
+
+Its changes come to all actors (dispatch `broadcast`). It is kept once for each vnode, so that it is where a vnode's next actor finds it,
+however vnodes move. It is written when it changes.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.executors.base import Positions, state_table, take_rows, weights_of
+from jobs.executors.operator import Actor
+from jobs.flow.chunk import rows_of
+from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
+from statestore.vnode import vnodes_of
+
+
+def broadcast_row_table(name: str, types: Sequence[str]) -> TableSchema:
+    """The state table of a row of these types: a number that hashes to the vnode, then the row."""
+    return state_table(name, ("bigint", *types), [KeyColumn(0)], (0,))
+
+
+class BroadcastRow:
+    """The row in one actor's hands."""
+
+    def __init__(self, table: StateTable, actor: Actor) -> None:
+        self._table = table
+        self._places = _place_of_each_vnode(actor.vnode_count)[list(actor.vnodes)]
+
+    def read(self) -> pa.Table | None:
+        """(1, …) the row as it was; None before it first came. Cost: one batched read of the actor's vnodes."""
+        found = self._table.get_rows(pa.table([pa.array(self._places)], names=["c0"]))
+        there = np.flatnonzero(found.found.to_numpy(zero_copy_only=False))
+        return _renamed(found.rows.slice(int(there[0]), 1).remove_column(0)) if len(there) else None
+
+    def write(self, row: pa.Table) -> None:
+        """Keep (1, …) the row."""
+        copies = take_rows(row, np.zeros(len(self._places), np.int64))
+        columns = [pa.array(self._places), *copies.columns]
+        self._table.insert_rows(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]))
+
+
+def row_in(chunk: pa.Table) -> pa.Table | None:
+    """(1, …) the row that a chunk of its changes brings; None where it did not change."""
+    come = np.flatnonzero(weights_of(chunk) > 0)
+    return take_rows(_renamed(rows_of(chunk)), come[:1]) if len(come) else None
+
+
+def _renamed(row: pa.Table) -> pa.Table:
+    return row.rename_columns([f"c{i}" for i in range(row.num_columns)])
+
+
+@lru_cache(maxsize=4)
+def _place_of_each_vnode(vnode_count: int) -> Positions:
+    """(vnode_count,) for each vnode the least number that hashes to it: what a row has as its key to lie there."""
+    places, numbers = np.full(vnode_count, -1, np.int64), 0
+    while (places < 0).any():
+        more = np.arange(numbers, numbers + 16 * vnode_count)
+        vnodes = np.asarray(vnodes_of([pa.array(more)], vnode_count))[::-1]
+        found = np.full(vnode_count, -1, np.int64)
+        found[vnodes] = more[::-1]
+        places, numbers = np.where(places < 0, found, places), numbers + len(more)
+    return places

@@ -1,0 +1,166 @@
+"""RowJoin: every left row meets one and the same row, which every actor knows: a scalar subquery, or a global aggregate in FROM.
+
+The left rows stay where they are; the row comes to all actors (broadcast_row.py). State: the left rows, and the row as it was.
+
+    out  =  left rows x the row, where the condition is true      (a semi join puts out the left columns alone)
+
+Let r be the row before the epoch and r' after it, X⁻ the left rows that go, X⁺ those that come, Xs those that stay:
+
+    Δout  =  X⁺ x r'  −  X⁻ x r  +  (Xs x r'  −  Xs x r)
+
+Where r' is r the last term is nothing, and the epoch costs what the left side's changes cost. Where it is not, the rows that stay are read,
+a batch at a time, and those come out whose answer changed: `WHERE x > (SELECT avg(x) …)` reads all rows and puts out those between the old
+and the new average.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.base import halves, same_rows, state_table, take_rows
+from jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
+from jobs.executors.operator import Actor, Executor, Origin, Passed, expression_error
+from jobs.flow.chunk import empty_chunk, make_chunk, some_rows
+from jobs.kernels.errors import RowError
+from jobs.sql.expression_text import expression_text
+from jobs.sql.expression_tree import columns_of
+from jobs.sql.logical import Expr
+from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RowJoin(msgspec.Struct, frozen=True, tag=True):
+    """Inputs: left rows, and the changes of the row. Output: the left columns, and the row's columns where `emits_row`."""
+
+    left_types: tuple[str, ...]
+    row_types: tuple[str, ...]
+    left_stream_key: tuple[int, ...]
+    left_distribution: tuple[int, ...]
+    condition: Expr | None
+    emits_row: bool
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The left rows, and the row by vnode."""
+        left = state_table("row_join_left", self.left_types, [KeyColumn(k) for k in self.table_key], self.left_distribution)
+        return (left, broadcast_row_table("row_join_row", self.row_types))
+
+    @property
+    def table_key(self) -> tuple[int, ...]:
+        """The key of the left rows' table."""
+        return tuple(dict.fromkeys((*self.left_distribution, *self.left_stream_key)))
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(i) for i in range(len(self.types)))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return () if self.condition is None else (self.condition,)
+
+    def text(self) -> str:
+        where = "" if self.condition is None else f" where {expression_text(self.condition)}"
+        return f"RowJoin{'' if self.emits_row else ' semi'}{where}"
+
+    def cost(self) -> str:
+        return "changed left rows, all left rows where the row changed"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return RowJoinExecutor(self, tables, actor)
+
+
+class RowJoinExecutor:
+    """Invariant: the sum of all output chunks is the sum of the left chunks joined with the row as it last came."""
+
+    def __init__(self, node: RowJoin, tables: Sequence[StateTable], actor: Actor) -> None:
+        """`tables`: as `node.state_tables()` lays them out."""
+        self._node, self._actor = node, actor
+        self._left, row = tables
+        self._row = BroadcastRow(row, actor)
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Left chunk, the changes of the row. Raises as `pieces`."""
+        return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
+
+    def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
+        """The output, a piece at a time. The state is written when the last one has been taken.
+
+        Raises:
+            ChangeError: a left row came or went twice.
+            ExpressionError: the condition raised on a left row.
+
+        Cost: one kernel query over the left changes; where the row changed, two over all left rows of the actor.
+        """
+        left, row = chunks
+        before = self._row.read()
+        after = row_in(row)
+        if after is None or (before is not None and same_rows(before, after).all()):
+            after = before
+        parts = halves(left, self._left.name, self._node.table_key)
+        if parts.gone.num_rows:
+            self._left.delete_rows(parts.gone)
+            yield from self._met(parts.gone, before, -1)
+        if after is not before:
+            for rows in self._left.scan(self._actor.vnodes):
+                yield from self._turned(rows.rename_columns([f"c{i}" for i in range(rows.num_columns)]), before, after)
+            assert after is not None
+            self._row.write(after)
+        if parts.come.num_rows:
+            self._left.insert_rows(parts.come)
+            yield from self._met(parts.come, after, 1)
+
+    def _met(self, rows: pa.Table, row: pa.Table | None, weight: int) -> Iterator[pa.Table]:
+        """The changes of left rows that meet one row. None: it has not come yet, so nothing is out."""
+        if row is not None and (chosen := self._passes(rows, row)).any():
+            yield self._out(rows, chosen, row, weight)
+
+    def _turned(self, rows: pa.Table, before: pa.Table | None, after: pa.Table | None) -> Iterator[pa.Table]:
+        """Left rows that stay, and whose answer the row's change changed."""
+        nothing = np.zeros(rows.num_rows, np.bool_)
+        was = nothing if before is None else self._passes(rows, before)
+        now = nothing if after is None else self._passes(rows, after)
+        if not self._node.emits_row:
+            was, now = was & ~now, now & ~was
+        if before is not None and was.any():
+            yield self._out(rows, was, before, -1)
+        if after is not None and now.any():
+            yield self._out(rows, now, after, 1)
+
+    def _out(self, rows: pa.Table, chosen: Mask, row: pa.Table, weight: int) -> pa.Table:
+        rows = some_rows(rows, chosen)
+        columns = [*rows.columns, *(_repeated(row, rows.num_rows).columns if self._node.emits_row else ())]
+        return make_chunk(columns, pa.array(np.full(rows.num_rows, weight)))
+
+    def _passes(self, rows: pa.Table, row: pa.Table) -> Mask:
+        """(rows,) whether the condition is true of a left row with the row."""
+        condition, width = self._node.condition, len(self._node.left_types)
+        if condition is None:
+            return np.ones(rows.num_rows, np.bool_)
+        read = sorted(columns_of(condition))
+        repeated = _repeated(row.select([c - width for c in read if c >= width]), rows.num_rows)
+        columns = [*(rows.column(c) for c in read if c < width), *repeated.columns]
+        given = pa.table(columns or [pa.nulls(rows.num_rows)], names=[f"c{c}" for c in read] or ["c0"])
+        try:
+            answer = self._actor.kernel.project(given, (condition,), ("boolean",))["c0"]
+        except RowError as err:
+            whole = [*rows.slice(err.row, 1).columns, *row.columns]
+            shown = pa.table(whole, names=[f"c{i}" for i in range(len(whole))])
+            raise expression_error(RowError(err.text, err.reason, 0), 0, condition, shown) from err
+        mask: Mask = pc.fill_null(answer, False).to_numpy(zero_copy_only=False)
+        return mask
+
+
+def _repeated(row: pa.Table, times: int) -> pa.Table:
+    return take_rows(row, np.zeros(times, np.int64))

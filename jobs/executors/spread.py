@@ -1,0 +1,99 @@
+"""Spread: gives the rows of one side of a join without an equality the places where they meet the other side's rows.
+
+Without an equality every row meets every row. So that more than one actor works on it, the pairs are laid out as a grid: a left row has a
+line and a right row a column, by hash of their stream keys, and a copy of each goes to every place of its line or column. Each pair meets
+at exactly one place, and from there on the place is a join key like any other (hash_join.py).
+
+    inner     4 lines x 4 columns     each side is kept 4 times: nobody knows beforehand which is the larger one
+    left, semi, anti, existence       8 lines x 1 column: whether a left row has a partner is known at one place alone, so the
+                                      left side is kept once and the right one, which such queries ask of, 8 times
+    right                             the mirror image
+    full                              one place
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from jobs.executors.base import Positions, take_rows
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list
+from jobs.flow.chunk import WEIGHT, make_chunk, rows_of
+from jobs.sql.logical import Expr, JoinKind
+from statestore.meta.catalog import TableSchema
+from statestore.table.state_table import StateTable
+from statestore.vnode import one_array, vnodes_of
+
+PLACE = "int"
+
+
+class Spread(msgspec.Struct, frozen=True, tag=True):
+    """Output: the row, then its place, for each of its places: `lines` by hash of the stream key, `line_step` apart, and on its line
+    `copies`, `copy_step` apart."""
+
+    key: tuple[int, ...]  # the stream key
+    lines: int  # a power of two
+    line_step: int
+    copies: int
+    copy_step: int
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return (*(Passed(i) for i in range(len(self.types) - 1)), Computed("place"))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        return f"Spread {self.lines} by [{column_list(self.key)}], {self.copies} copies"
+
+    def cost(self) -> str:
+        return "changed rows" if self.copies == 1 else f"changed rows x {self.copies}"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return SpreadExecutor(self)
+
+
+def spread_of(kind: JoinKind, key: Sequence[int], types: Sequence[str], is_left: bool) -> Spread:
+    """How a side of a join of this kind is spread."""
+    match kind:
+        case JoinKind.INNER:
+            lines, columns = 4, 4
+        case JoinKind.FULL:
+            lines, columns = 1, 1
+        case JoinKind.RIGHT:
+            lines, columns = 1, 8
+        case _:
+            lines, columns = 8, 1
+    steps = (lines, columns, columns, 1) if is_left else (columns, 1, lines, columns)
+    return Spread(tuple(key), *steps, (*types, PLACE))
+
+
+class SpreadExecutor:
+    """No state: a row's places depend on its stream key alone."""
+
+    def __init__(self, node: Spread) -> None:
+        self._node = node
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Cost: a hash, and a copy of the rows for each copy they get."""
+        (chunk,) = chunks
+        node, rows = self._node, chunk.num_rows
+        lines: Positions = np.zeros(rows, np.int64)
+        if node.lines > 1 and node.key and rows:
+            lines = np.asarray(vnodes_of([one_array(chunk.column(k)) for k in node.key], node.lines)).astype(np.int64)
+        places = lines[None, :] * node.line_step + np.arange(node.copies)[:, None] * node.copy_step
+        copied = chunk if node.copies == 1 else take_rows(chunk, np.tile(np.arange(rows), node.copies))
+        return make_chunk([*rows_of(copied).columns, pa.array(places.ravel().astype(np.int32))], copied[WEIGHT])

@@ -1,0 +1,93 @@
+"""Scalar subqueries that read no row of the query around them: each is a column of the plan below the node whose expressions hold it.
+
+The optimizer leaves them where they stand, as expressions. Here the node's input is joined with their one row: NULLs where a subquery finds
+none, an error where it finds two (jobs.sql.logical.SingleRow). Those that do read the rows around them are joins in the optimized plan.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.logical import (
+    AggCall,
+    AggFunction,
+    Aggregate,
+    Call,
+    Column,
+    Field,
+    Join,
+    JoinKind,
+    Literal,
+    Plan,
+    Project,
+    SingleRow,
+    is_one_row,
+)
+from jobs.sql.plan_nodes.walk import Bound, PlanWalk
+from jobs.sql.sandbox import items
+
+
+def with_subqueries(walk: PlanWalk, below: Bound, expressions: Iterable[JavaObject]) -> Bound:
+    """`below` with a column for each scalar subquery in the expressions (Catalyst's), after its own; `below` itself where there is none."""
+    if (row := subquery_row(walk, expressions)) is None:
+        return below
+    return Bound(Join(below.plan, row.plan, JoinKind.INNER, (), (), ()), below.ids + row.ids)
+
+
+def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str = "") -> Bound | None:
+    """One row with the value of each scalar subquery in the expressions, under the subqueries' ids; None where there is none. Nodes of
+    class `outside` are passed over with all they hold."""
+    found: dict[int, JavaObject] = {}
+    for expression in with_scalars(walk, expressions):
+        found |= {node.exprId().id(): node for node in _subqueries(expression, outside)}
+    row: Bound | None = None
+    for number, node in found.items():
+        one = Bound(_one_row(walk, node.plan()), (number,))
+        row = one if row is None else Bound(Join(row.plan, one.plan, JoinKind.INNER, (), (), ()), row.ids + one.ids)
+    return row
+
+
+def with_scalars(walk: PlanWalk, expressions: Iterable[JavaObject]) -> list[JavaObject]:
+    """The expressions that hold a scalar subquery. Cost: a round trip each."""
+    pattern = walk.expressions.sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("SCALAR_SUBQUERY")
+    return [expression for expression in expressions if expression.containsPattern(pattern)]
+
+
+def _subqueries(node: JavaObject, outside: str) -> Iterator[JavaObject]:
+    """The scalar subqueries of an expression, not those within them."""
+    name = node.productPrefix()
+    if name == "ScalarSubquery":
+        yield node
+    elif name != outside:
+        for child in items(node.children()):
+            yield from _subqueries(child, outside)
+
+
+def _one_row(walk: PlanWalk, node: JavaObject) -> Plan:
+    if (any_row := _constant_of_any_row(walk, node)) is not None:
+        return any_row
+    plan = walk.bind(node).plan
+    return plan if is_one_row(plan) else SingleRow(plan)
+
+
+def _constant_of_any_row(walk: PlanWalk, node: JavaObject) -> Plan | None:
+    """`SELECT 1 … LIMIT 1`, which is how the optimizer asks whether a subquery finds anything: whether it counts a row. None: it is not
+    that."""
+    if node.productPrefix() != "GlobalLimit":
+        return None
+    project = node.child()
+    while project.productPrefix() == "LocalLimit":
+        project = project.child()
+    if project.productPrefix() != "Project" or project.projectList().size() != 1:
+        return None
+    value = project.projectList().apply(0)
+    if value.productPrefix() != "Alias" or value.child().productPrefix() != "Literal":
+        return None
+    limits = [walk.expressions.expression(limit, {}) for limit in (node.limitExpr(), node.child().limitExpr())]
+    constant = walk.expressions.expression(value, {})
+    if any(limit != Literal(1, "int") for limit in limits) or not isinstance(constant, Literal):
+        return None
+    counted = Aggregate(walk.bind(project.child()).plan, (), (AggCall(AggFunction.COUNT, "bigint", ()),), (Field("n", "bigint"),))
+    some = Call("GreaterThan", "boolean", (Column(0, "bigint"), Literal(0, "bigint")))
+    only = Call("If", constant.type, (some, constant, Literal(None, constant.type)))
+    return Project(counted, (only,), (Field(value.name(), constant.type),))
