@@ -1,6 +1,6 @@
 """Filter: keeps the changes of rows whose condition is true."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -53,6 +53,10 @@ class FilterExecutor:
 
     def __init__(self, node: Filter, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
+
+    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Piece by piece. Raises as `apply`."""
+        return (self.apply(piece) for piece in pieces)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ExpressionError where the condition raises on a row. Cost: one kernel query."""

@@ -3,7 +3,7 @@
 State: `agg_values`, group key -> (row count, slots of the calls; see value_state); and where rows may go, an extreme state per min and max.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from jobs.executors.agg_result import AggregateOverflowError, result_of
 from jobs.executors.base import NO_ROW, change_error, no_columns, same_rows, state_table
 from jobs.executors.extreme import ExtremeState, extreme_table
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list, show_row
-from jobs.executors.partial_agg import group_partials, group_rows
+from jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
 from jobs.executors.value_state import Extreme, State, slots_of, value_layout
 from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
@@ -103,7 +103,20 @@ class HashAggExecutor:
         node = self._node
         if chunk.num_rows == 0 and node.keys:
             return empty_chunk(node.types)
-        keys, change = group_partials(self._layout, chunk, len(node.keys)) if node.partial else group_rows(self._layout, chunk, node.keys)
+        grouped = group_partials(self._layout, chunk, len(node.keys)) if node.partial else group_rows(self._layout, chunk, node.keys)
+        return self._advanced(chunk, *grouped)
+
+    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """The change by all pieces: each is summed up by itself, but for extremes, which want all rows. Raises as `apply`."""
+        if self._node.partial or self._extremes:
+            yield self.apply(pa.concat_tables([empty_chunk(self._node.input_types), *pieces]))
+        elif (summed := sum_pieces(self._layout, pieces, self._node.keys)) is None:
+            yield self.apply(empty_chunk(self._node.input_types))
+        else:
+            yield self._advanced(summed, *group_partials(self._layout, summed, len(self._node.keys)))
+
+    def _advanced(self, chunk: pa.Table, keys: Sequence[pa.Array], change: Sequence[State]) -> pa.Table:
+        """What changes by the groups' change, which `chunk` was grouped to."""
         located = self._values.locate(_groups(keys))  # from here on all is in the state's order, and so is the view's change
         keys = [located.take(key) for key in keys]
         moved = {id(column): located.take(column) for state in change for column in state}  # some slots share a column

@@ -3,7 +3,7 @@
 Output: the group key (normalised), then the state columns of the group's change (see value_state), weight 1 each. HashAgg adds them up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -18,6 +18,8 @@ from jobs.sql.logical import Expr
 from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 from statestore.vnode import normalise
+
+MERGED_ROWS = 1 << 16  # partials of pieces are merged from this many on
 
 
 class PartialAgg(msgspec.Struct, frozen=True, tag=True):
@@ -71,13 +73,34 @@ class PartialAggExecutor:
         if any(isinstance(slot, Extreme) and slot.retractable for slot in self._layout.slots):
             raise ValueError("min and max over rows that may go need an extreme state, so they can't be summed up by the sender")
 
+    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """One chunk of partials for all pieces."""
+        summed = sum_pieces(self._layout, pieces, self._node.keys)
+        yield empty_chunk(partial_types(self._node)) if summed is None else summed
+
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        (chunk,) = chunks
-        if chunk.num_rows == 0:
-            return empty_chunk(partial_types(self._node))
-        keys, states = group_rows(self._layout, chunk, self._node.keys)
-        columns = [*keys, *(column for state in states for column in state)]
-        return make_chunk(columns, pa.array(np.ones(len(states[0][0]), np.int64)))
+        return next(self.over(iter(chunks)))
+
+
+def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[int]) -> pa.Table | None:
+    """The partials of all pieces in one chunk: keys, then states; None where there is no row. Holds the partials of as many pieces as have
+    together twice the groups that were found before."""
+    held: list[pa.Table] = []
+    most = MERGED_ROWS
+    for piece in pieces:
+        if piece.num_rows:
+            held.append(_chunk_of(*group_rows(layout, piece, keys)))
+        if len(held) > 1 and sum(partials.num_rows for partials in held) > most:
+            held = [_chunk_of(*group_partials(layout, pa.concat_tables(held), len(keys)))]
+            most = max(MERGED_ROWS, 2 * held[0].num_rows)
+    if len(held) > 1:
+        held = [_chunk_of(*group_partials(layout, pa.concat_tables(held), len(keys)))]
+    return held[0] if held else None
+
+
+def _chunk_of(keys: Sequence[pa.Array], states: Sequence[State]) -> pa.Table:
+    columns = [*keys, *(column for state in states for column in state)]
+    return make_chunk(columns, pa.array(np.ones(len(states[0][0]), np.int64)))
 
 
 def group_rows(layout: ValueLayout, chunk: pa.Table, keys: Sequence[int]) -> tuple[list[pa.Array], list[State]]:

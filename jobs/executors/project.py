@@ -1,6 +1,6 @@
 """Project: computes columns; weights stay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -54,6 +54,10 @@ class ProjectExecutor:
 
     def __init__(self, node: Project, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
+
+    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Piece by piece. Raises as `apply`."""
+        return (self.apply(piece) for piece in pieces)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ExpressionError where an expression raises on a row. Cost: one kernel query, none for plain columns."""

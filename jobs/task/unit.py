@@ -14,20 +14,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.operator import Actor, Entry, ExpressionError
-from jobs.executors.table_replay import StatementRowError
+from jobs.executors.operator import Actor, Entry
 from jobs.flow.chunk import decode, empty_chunk, encode, make_chunk
-from jobs.flow.failure import ActorError, carried_by_spark, encode_failure
+from jobs.flow.failure import carried_by_spark, encode_failure
 from jobs.kernels.kernel import process_kernel
-from jobs.plan.fragments import Dispatch, input_number, is_input
+from jobs.plan.fragments import Dispatch
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.registry import reader_of
+from jobs.task.chain import run_operators
 from jobs.task.opened import decoded_version, opened_objects
 from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
 from jobs.wire.epoch_task import EpochTask, FragmentReport
-from jobs.wire.failed_row import failed_row
 from jobs.wire.flush_policy import Expected, Flush
-from statestore.errors import InputError, RetryableError, TussockError
+from statestore.errors import RetryableError, TussockError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
@@ -132,19 +131,7 @@ class Unit:
             return None
         decoded = [e for chunk in entries for e in _entries.decode(chunk)]
         actor = Actor(process_kernel(), self.vnodes, len(self.task.units), decoded, self._payload)
-        results: list[pa.Table] = []
-        for number, operator in enumerate(fragment.operators):
-            states = [tables[t] for t in operator.tables]
-            chunks = [inputs[input_number(r)] if is_input(r) else results[r] for r in operator.inputs]
-            try:
-                results.append(operator.node.executor(states, actor).apply(*chunks))
-            except ExpressionError as err:
-                raise failed_row(scheduled.relation, scheduled.id, number, err) from err
-            except StatementRowError:
-                raise  # it names its table by itself
-            except InputError as err:
-                raise ActorError(f"view {scheduled.relation!r}", str(err)) from err
-        delta = results[-1] if results else inputs[0]
+        delta = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id)
         full = None
         if scheduled.snapshot_table is not None:
             full = pa.concat_tables([*self._snapshot(scheduled.snapshot_table), delta])
