@@ -1,10 +1,15 @@
 """The types of columns: Spark's names in plans and catalogs, Arrow's types in memory, one to one.
 
-A plan, a catalog and a storage footer name a type by Spark's `catalogString` (`bigint`, `decimal(10,2)`, `timestamp`), which
-is short, printable and stable; Arrow tables carry the type itself.
+A plan, a catalog and a storage footer name a type by Spark's `catalogString` (`bigint`, `decimal(10,2)`, `array<struct<a:int,b:string>>`),
+which is short, printable and stable; Arrow tables carry the type itself. In one thing the names differ from Spark's: a field of a struct
+whose name is no plain word is quoted (``struct<`a b`:int>``), so that every name can be read back, by us and as Spark's DDL.
+
+Of a nested type one Arrow type stands for all: its elements, fields and values may be NULL, and the element of a list is called `item`.
 """
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -25,7 +30,11 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _NAMES = {arrow: name for name, arrow in _SIMPLE.items()}
+_SHOWN = f"{', '.join(_SIMPLE)}, decimal(p,s), and array<…>, map<…> and struct<…> of them"
+_WORD = re.compile(r"[a-z_][a-z0-9_ ]*(?:\([^)]*\))?")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
 class UnsupportedTypeError(InputError):
@@ -36,16 +45,16 @@ class UnsupportedTypeError(InputError):
         self.found = found
 
     def __str__(self) -> str:
-        return f"type {self.found} is not supported; supported are {', '.join(_SIMPLE)} and decimal(p,s). Cast the column to one of them."
+        return f"type {self.found} is not supported; supported are {_SHOWN}. Cast the column to one of them."
 
 
+@lru_cache(maxsize=4096)
 def arrow_type(name: str) -> pa.DataType:
     """The Arrow type of a type name, e.g. `bigint` -> int64. Raises UnsupportedTypeError."""
-    if (simple := _SIMPLE.get(name)) is not None:
-        return simple
-    if (match := _DECIMAL.fullmatch(name)) is not None:
-        return pa.decimal128(int(match[1]), int(match[2]))
-    raise UnsupportedTypeError(name)
+    parser = _Parser(name)
+    kind = parser.type()
+    parser.end()
+    return kind
 
 
 def type_name(arrow: pa.DataType) -> str:
@@ -54,4 +63,89 @@ def type_name(arrow: pa.DataType) -> str:
         return name
     if pa.types.is_decimal128(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
+    if pa.types.is_list(arrow):
+        return array_name(type_name(arrow.value_type))
+    if pa.types.is_map(arrow):
+        return map_name(type_name(arrow.key_type), type_name(arrow.item_type))
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        return struct_name([(field.name, type_name(field.type)) for field in arrow])
     raise UnsupportedTypeError(str(arrow))
+
+
+def array_name(element: str) -> str:
+    """The name of a type of arrays."""
+    return f"array<{element}>"
+
+
+def map_name(key: str, value: str) -> str:
+    """The name of a type of maps."""
+    return f"map<{key},{value}>"
+
+
+def struct_name(fields: Sequence[tuple[str, str]]) -> str:
+    """The name of a type of structs, from the names and types of its fields."""
+    return f"struct<{','.join(f'{_quoted(name)}:{kind}' for name, kind in fields)}>"
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
+
+
+class _Parser:
+    """Reads one type name from its start."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+
+    def type(self) -> pa.DataType:
+        if self._accept("array<"):
+            element = self.type()
+            self._expect(">")
+            return pa.list_(element)
+        if self._accept("map<"):
+            key = self.type()
+            self._expect(",")
+            value = self.type()
+            self._expect(">")
+            return pa.map_(key, value)
+        if self._accept("struct<"):
+            fields = [self._field()]
+            while self._accept(","):
+                fields.append(self._field())
+            self._expect(">")
+            return pa.struct(fields)
+        return self._simple()
+
+    def end(self) -> None:
+        if self._at < len(self._text):
+            raise UnsupportedTypeError(self._text)
+
+    def _field(self) -> pa.Field:
+        if (quoted := _QUOTED.match(self._text, self._at)) is not None:
+            self._at, name = quoted.end(), quoted[1].replace("``", "`")
+        elif (plain := _PLAIN.match(self._text, self._at)) is not None:
+            self._at, name = plain.end(), plain[0]
+        else:
+            raise UnsupportedTypeError(self._text)
+        self._expect(":")
+        return pa.field(name, self.type())
+
+    def _simple(self) -> pa.DataType:
+        match = _WORD.match(self._text, self._at)
+        word = "" if match is None else match[0]
+        self._at += len(word)
+        if (simple := _SIMPLE.get(word)) is not None:
+            return simple
+        if (decimal := _DECIMAL.fullmatch(word)) is not None:
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        raise UnsupportedTypeError(self._text)
+
+    def _accept(self, text: str) -> bool:
+        if self._text.startswith(text, self._at):
+            self._at += len(text)
+            return True
+        return False
+
+    def _expect(self, text: str) -> None:
+        if not self._accept(text):
+            raise UnsupportedTypeError(self._text)

@@ -11,6 +11,7 @@ are hashed with the hash so far as seed, the first with 42; NULL leaves the hash
     decimal(p<=18)                                      8 bytes: the unscaled value
     decimal(p>18)                                       the unscaled value's shortest two's complement, big-endian
     string, binary                                      its bytes
+    array, struct, map                                  element by element, field by field, key and value by key and value, as columns
 
 xxHash64 (specification: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md) runs here as NumPy passes over whole columns: it
 needs no session and no threads, so it survives a fork, and a batch of ten rows costs microseconds. Strings of LONG_BYTES and more
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from statestore.errors import InputError
+from statestore.nested import as_list, holds_floats, is_nested, rebuilt
 from statestore.types import UnsupportedTypeError
 
 MAX_VNODE_COUNT = 32768
@@ -86,16 +88,19 @@ def xxhash64(columns: Sequence[pa.Array]) -> U64:
     """
     hashes = np.full(len(columns[0]), SPARK_SEED, np.uint64)
     for column in columns:
-        array = one_array(column)
-        hashed = _hash_column(array, hashes)
-        hashes = np.where(null_mask(array), hashes, hashed) if array.null_count else hashed
+        hashes = _hash_onto(one_array(column), hashes)
     return hashes
 
 
-def normalise(column: pa.Array) -> pa.Array:
-    """The column as keys see it: -0.0 becomes 0.0 and every NaN the same NaN; other types come back as they are."""
+def normalise(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column as keys see it: -0.0 becomes 0.0 and every NaN the same NaN, within arrays and structs too; other types come back as they
+    are."""
     array = one_array(column)
-    if not pa.types.is_floating(array.type):
+    return rebuilt(array, array.type, _normalised_leaf) if holds_floats(array.type) else array
+
+
+def _normalised_leaf(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_floating(kind):
         return array
     values = normalised_floats(array)
     nulls = pa.py_buffer(np.packbits(~null_mask(array), bitorder="little")) if array.null_count else None
@@ -151,6 +156,31 @@ def byte_spans(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     # Only the bytes of this slice: what is done to them must not cost what the whole buffer costs.
     data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)[ends[0] : ends[-1]]
     return data, ends[:-1] - ends[0], lengths
+
+
+def _hash_onto(array: pa.Array, seeds: U64) -> U64:
+    """The seeds with a column hashed onto them, but where it is NULL."""
+    hashed = _hash_nested(array, seeds) if is_nested(array.type) else _hash_column(array, seeds)
+    return np.where(null_mask(array), seeds, hashed) if array.null_count else hashed
+
+
+def _hash_nested(array: pa.Array, seeds: U64) -> U64:
+    """Fields one after the other; elements likewise, in one pass per place of the longest array, each over the arrays that reach so far."""
+    if pa.types.is_struct(array.type):
+        for field in array.flatten():  # NULL where the struct is
+            seeds = _hash_onto(field, seeds)
+        return seeds
+    lists = as_list(array)
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    elements, starts = lists.flatten(), np.cumsum(counts) - counts
+    order = np.argsort(-counts, kind="stable")  # longest first: those still running are always the first ones
+    running = np.searchsorted(-counts[order], -np.arange(counts.max(initial=0)), side="left")
+    hashes = seeds[order]
+    for place, count in enumerate(running):
+        hashes[:count] = _hash_onto(elements.take(pa.array(starts[order[:count]] + place)), hashes[:count])
+    unsorted = np.empty_like(hashes)
+    unsorted[order] = hashes
+    return unsorted
 
 
 def _hash_column(array: pa.Array, seeds: U64) -> U64:

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 from jobs.executors.operator import show_row
 from jobs.flow.chunk import WEIGHT
 from statestore.errors import DamagedError
-from statestore.hummock.key import encode_keys
+from statestore.hummock.key import encode_keys, identities
+from statestore.hummock.same_rows import same_rows as same_rows
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from statestore.nested import bits_of, is_nested
 from statestore.table.state_table import StateTable
 from statestore.vnode import normalise, one_array
 
@@ -71,10 +73,23 @@ def net(chunk: pa.Table) -> pa.Table:
     weights = weights_of(chunk)
     if weights.min() > 0 or weights.max() < 0:
         return chunk
+    if any(is_nested(kind) for kind in chunk.schema.types):
+        return _net_nested(chunk, weights)
     names = chunk.column_names[:-1]
     grouped = chunk.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum")])
     grouped = grouped.select([*names, f"{WEIGHT}_sum"]).rename_columns([*names, WEIGHT])
     return grouped.filter(pc.not_equal(grouped[WEIGHT], 0))
+
+
+def _net_nested(chunk: pa.Table, weights: npt.NDArray[np.int64]) -> pa.Table:
+    """`net` of rows that hold arrays, maps or structs, which Arrow does not group by: they are told apart by their bytes."""
+    columns = [identities(c) if is_nested(c.type) else bits_of(one_array(c)) for c in chunk.columns[:-1]]
+    ids, first = key_ids(columns, chunk.num_rows)
+    sums = np.zeros(len(first), np.int64)
+    np.add.at(sums, ids, weights)
+    kept = sums != 0
+    rows = chunk.drop_columns([WEIGHT]).take(pa.array(first[kept]))
+    return rows.append_column(WEIGHT, pa.array(sums[kept]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +197,7 @@ def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[P
         return np.empty(0, np.int64), np.empty(0, np.int64)
     if not columns:
         return np.zeros(rows, np.int64), np.zeros(1, np.int64)
-    if len(columns) == 1:
+    if len(columns) == 1 and not is_nested(columns[0].type):
         single = normalise(columns[0])
     else:
         single = encode_keys(0, np.zeros(rows, np.uint16), [one_array(c) for c in columns], [KeyColumn(i) for i in range(len(columns))])
@@ -190,21 +205,6 @@ def key_ids(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> tuple[P
     first = np.empty(int(ids.max()) + 1, np.int64)
     first[ids[::-1]] = np.arange(rows - 1, -1, -1)  # of several writes to one place the last one stays
     return ids, first
-
-
-def same_rows(left: pa.Table, right: pa.Table) -> npt.NDArray[np.bool_]:
-    """(n,) True where two tables of the same columns have equal rows: NULL equals NULL, floats are compared by their bits."""
-    same = np.ones(left.num_rows, np.bool_)
-    for a, b in zip(left.columns, right.columns, strict=True):
-        x, y = one_array(a), one_array(b)
-        if pa.types.is_floating(x.type):
-            bits = pa.int32() if x.type.bit_width == 32 else pa.int64()
-            x, y = x.view(bits), y.view(bits)
-        equal = pc.fill_null(pc.equal(x, y), False)
-        if x.null_count and y.null_count:
-            equal = pc.or_(equal, pc.and_(pc.is_null(x), pc.is_null(y)))
-        same &= equal.to_numpy(zero_copy_only=False)
-    return same
 
 
 def take_rows(rows: pa.Table, places: Positions) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.agg_result import AggregateOverflowError, result_of
-from jobs.executors.base import NO_ROW, change_error, no_columns, same_rows, state_table
+from jobs.executors.base import NO_ROW, change_error, no_columns, state_table
 from jobs.executors.extreme import ExtremeState, extreme_table
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list, show_row
 from jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
@@ -19,6 +19,7 @@ from jobs.executors.value_state import Extreme, State, slots_of, value_layout
 from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
 from jobs.sql.logical import Expr
+from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 

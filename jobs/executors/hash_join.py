@@ -39,7 +39,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import Positions, halves, key_ids, same_rows, state_table, take_rows
+from jobs.executors.base import Positions, halves, key_ids, state_table, take_rows
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error, show_row
 from jobs.executors.single_row import TooManyRowsError
 from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk, some_rows
@@ -48,6 +48,7 @@ from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of
 from jobs.sql.logical import Expr, JoinKind
+from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type

@@ -21,7 +21,6 @@ from jobs.executors.base import (
     change_error,
     halves,
     no_columns,
-    same_rows,
     state_table,
     take_rows,
     weights_of,
@@ -29,6 +28,7 @@ from jobs.executors.base import (
 from jobs.executors.operator import Actor, Executor, Origin, Own, column_list
 from jobs.flow.chunk import WEIGHT, difference, empty_chunk, some_rows
 from jobs.sql.logical import Expr
+from statestore.hummock.same_rows import same_rows
 from statestore.hummock.sorted_keys import Probes, SortedKeys
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import Located, StateTable

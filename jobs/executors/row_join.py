@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import halves, same_rows, state_table, take_rows
+from jobs.executors.base import halves, state_table, take_rows
 from jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from jobs.executors.operator import Actor, Executor, Origin, Passed, expression_error
 from jobs.flow.chunk import empty_chunk, make_chunk, some_rows
@@ -29,6 +29,7 @@ from jobs.kernels.errors import RowError
 from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of
 from jobs.sql.logical import Expr
+from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 

@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import NO_ROW, change_error, net, no_columns, same_rows, state_table, take_rows, weights_of
+from jobs.executors.base import NO_ROW, change_error, net, no_columns, state_table, take_rows, weights_of
 from jobs.executors.operator import Actor, Executor, Origin, Passed
 from jobs.flow.chunk import difference, empty_chunk, inserts, rows_of
 from jobs.sql.logical import Expr
 from statestore.errors import InputError
+from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type

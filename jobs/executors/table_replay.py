@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import same_rows, state_table
+from jobs.executors.base import state_table
 from jobs.executors.operator import Actor, Executor, Origin, Own, column_list
 from jobs.flow.chunk import difference, empty_chunk
 from jobs.kernels.errors import RowError
@@ -21,6 +21,7 @@ from jobs.sql.logical import Call, Column, Expr, Literal
 from jobs.sql.statements import Delete, Insert, Update
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
+from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type

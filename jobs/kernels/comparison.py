@@ -3,10 +3,11 @@ with Spark on each, and so do its -inf..NaN order of doubles and FALSE < TRUE.""
 
 from collections.abc import Sequence
 
-from jobs.kernels.registry import FLOATS, TYPES, may_raise, renders
+from jobs.kernels.nested import ORDERED, as_bytes
+from jobs.kernels.registry import ANY, FLOATS, TYPES, may_raise, renders
 from jobs.sql.logical import Call
 
-_PAIRS = [((t, t), "boolean") for t in TYPES]
+_PAIRS = [((t, t), "boolean") for t in (*TYPES, *ORDERED)]
 _OPERATORS = {
     "EqualTo": "=",
     "LessThan": "<",
@@ -20,19 +21,20 @@ _OPERATORS = {
 def _register_operator(node: str, operator: str) -> None:
     @renders(node, _PAIRS, strict=node != "EqualNullSafe")
     def compare(call: Call, args: Sequence[str]) -> str:
-        return f"{args[0]} {operator} {args[1]}"
+        left, right = (as_bytes(text, arg.type) for text, arg in zip(args, call.args, strict=True))
+        return f"{left} {operator} {right}"
 
 
 for _node, _operator in _OPERATORS.items():
     _register_operator(_node, _operator)
 
 
-@renders("IsNull", [((t,), "boolean") for t in TYPES], strict=False)
+@renders("IsNull", [((t,), "boolean") for t in ANY], strict=False)
 def is_null(call: Call, args: Sequence[str]) -> str:
     return f"{args[0]} IS NULL"
 
 
-@renders("IsNotNull", [((t,), "boolean") for t in TYPES], strict=False)
+@renders("IsNotNull", [((t,), "boolean") for t in ANY], strict=False)
 def is_not_null(call: Call, args: Sequence[str]) -> str:
     return f"{args[0]} IS NOT NULL"
 
@@ -50,7 +52,8 @@ def _refuse_in(call: Call) -> str | None:
 def _in(call: Call, args: Sequence[str]) -> str:
     if len(args) == 1:
         return f"CASE WHEN {args[0]} IS NULL THEN NULL ELSE FALSE END"
-    return f"{args[0]} IN ({', '.join(args[1:])})"
+    value, *items = (as_bytes(text, arg.type) for text, arg in zip(args, call.args, strict=True))
+    return f"{value} IN ({', '.join(items)})"
 
 
-renders("In", [((t,), "boolean") for t in TYPES], refuse=_refuse_in, strict=False)(_in)
+renders("In", [((t,), "boolean") for t in (*TYPES, *ORDERED)], refuse=_refuse_in, strict=False)(_in)

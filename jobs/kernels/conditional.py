@@ -6,7 +6,7 @@ a right side that may raise is put into a CASE.
 
 from collections.abc import Sequence
 
-from jobs.kernels.registry import FLOATS, TYPES, may_raise, renders
+from jobs.kernels.registry import ANY, FLOATS, TYPES, may_raise, renders
 from jobs.sql.logical import Call
 
 _BOTH = [(("boolean", "boolean"), "boolean")]
@@ -33,12 +33,12 @@ def not_(call: Call, args: Sequence[str]) -> str:
     return f"NOT {args[0]}"
 
 
-@renders("If", [(("boolean", t, t), t) for t in TYPES], strict=False)
+@renders("If", [(("boolean", t, t), t) for t in ANY], strict=False)
 def if_(call: Call, args: Sequence[str]) -> str:
     return f"CASE WHEN {args[0]} THEN {args[1]} ELSE {args[2]} END"
 
 
-@renders("CaseWhen", [(("boolean", t), t) if t != "boolean" else (("boolean",), "boolean") for t in TYPES], strict=False)
+@renders("CaseWhen", [(("boolean", t), t) if t != "boolean" else (("boolean",), "boolean") for t in ANY], strict=False)
 def case_when(call: Call, args: Sequence[str]) -> str:
     """Arguments: condition, value, condition, value, …, and the ELSE value if their number is odd."""
     branches = [f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2)]
@@ -46,7 +46,7 @@ def case_when(call: Call, args: Sequence[str]) -> str:
     return f"CASE {' '.join(branches)} {otherwise} END"
 
 
-@renders("Coalesce", [((t,), t) for t in TYPES], strict=False)
+@renders("Coalesce", [((t,), t) for t in ANY], strict=False)
 def coalesce(call: Call, args: Sequence[str]) -> str:
     return f"coalesce({', '.join(args)})"
 

@@ -1,10 +1,14 @@
 """Small pieces of DuckDB text that the rules share: types, constants, raising."""
 
 import re
+from collections.abc import Sequence
+
+import pyarrow as pa
 
 from jobs.kernels.registry import INTEGER_BITS
 from jobs.sql.logical import Call, Literal
-from statestore.types import UnsupportedTypeError
+from statestore.types import UnsupportedTypeError, arrow_type
+from statestore.types import type_name as type_name_of
 
 _DUCK = {
     "boolean": "BOOLEAN",
@@ -27,8 +31,29 @@ def duck_type(type_name: str) -> str:
     """DuckDB's name of a type. Raises UnsupportedTypeError."""
     if (simple := _DUCK.get(type_name)) is not None:
         return simple
-    precision, scale = decimal_of(type_name)
-    return f"DECIMAL({precision},{scale})"
+    if (match := _DECIMAL.fullmatch(type_name)) is not None:
+        return f"DECIMAL({match[1]},{match[2]})"
+    return _nested(arrow_type(type_name))
+
+
+def _nested(kind: pa.DataType) -> str:
+    """The fields of a struct go by their place: DuckDB would take two names that differ in the case of their letters for one."""
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'f{i} {_nested(field.type)}' for i, field in enumerate(kind))})"
+    if pa.types.is_map(kind):
+        return f"MAP({_nested(kind.key_type)}, {_nested(kind.item_type)})"
+    if pa.types.is_list(kind):
+        return f"{_nested(kind.value_type)}[]"
+    return duck_type(type_name_of(kind))
+
+
+def placed(kind: pa.DataType) -> pa.DataType:
+    """The type as it is called within DuckDB: the fields of every struct in it by their place."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f"f{i}", placed(field.type)) for i, field in enumerate(kind)])
+    if pa.types.is_map(kind):
+        return pa.map_(placed(kind.key_type), placed(kind.item_type))
+    return pa.list_(placed(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def decimal_of(type_name: str) -> tuple[int, int]:
@@ -46,6 +71,16 @@ def cast(sql: str, type_name: str) -> str:
 def try_cast(sql: str, type_name: str) -> str:
     """DuckDB's own cast; NULL for a value that does not fit. What `sql` itself raises still raises."""
     return f"TRY_CAST({sql} AS {duck_type(type_name)})"
+
+
+def array_of(elements: Sequence[str], type_name: str) -> str:
+    """A list of values that have their types already."""
+    return f"[{', '.join(elements)}]" if elements else cast("[]", type_name)
+
+
+def struct_of(fields: Sequence[str]) -> str:
+    """A struct of values that have their types already, under the names that it has within DuckDB."""
+    return f"struct_pack({', '.join(f'f{i} := {text}' for i, text in enumerate(fields))})"
 
 
 def quote(text: str) -> str:

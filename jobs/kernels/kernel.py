@@ -16,13 +16,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from jobs.kernels.duck import duck_type
+from jobs.kernels.duck import duck_type, placed
 from jobs.kernels.errors import KernelError, RowError
 from jobs.kernels.functions import declared
 from jobs.kernels.render import render
 from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of
 from jobs.sql.logical import Column, Expr
+from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type
 
 DEFAULT_MEMORY = "512MB"
@@ -89,6 +90,8 @@ class Kernel:
             else:
                 assert answer is not None
                 column, taken = answer.column(taken), taken + 1
+                if is_nested(column.type):
+                    column = _named(column, arrow_type(type_name), expr)
             if column.type != arrow_type(type_name):
                 raise KernelError(expression_text(expr), f"it gives {column.type} where {arrow_type(type_name)} ({type_name}) was bound")
             columns.append(column)
@@ -122,7 +125,7 @@ class Kernel:
         sql = _select_text(exprs)
         self._register_functions()
         try:
-            return self._run(sql, {"rows": rows})
+            return self._run(sql, {"rows": _placed(rows)})
         except _NOT_A_ROWS_FAULT as err:
             raise KernelError(sql, _reason_of(err)) from err
         except duckdb.Error as err:
@@ -179,7 +182,7 @@ class Kernel:
 
     def _failure(self, rows: pa.Table, expr: Expr) -> str | None:
         try:
-            self._run(_select_text((expr,)), {"rows": rows})
+            self._run(_select_text((expr,)), {"rows": _placed(rows)})
         except duckdb.Error as err:
             return _reason_of(err)
         return None
@@ -188,6 +191,21 @@ class Kernel:
 @lru_cache(maxsize=1024)
 def _select_text(exprs: tuple[Expr, ...]) -> str:
     return f"SELECT {', '.join(f'{render(e)} AS c{i}' for i, e in enumerate(exprs))} FROM rows"
+
+
+def _placed(rows: pa.Table) -> pa.Table:
+    """The rows as DuckDB reads them: nested columns under its names."""
+    for i, field in enumerate(rows.schema):
+        if is_nested(field.type) and (kind := placed(field.type)) != field.type:
+            rows = rows.set_column(i, field.name, relabelled(rows.column(i), kind))
+    return rows
+
+
+def _named(column: pa.ChunkedArray, wanted: pa.DataType, expr: Expr) -> pa.ChunkedArray:
+    """A nested column from DuckDB in exactly the type that was bound."""
+    if column.type != placed(wanted):
+        raise KernelError(expression_text(expr), f"it gives {column.type} where {wanted} was bound")
+    return relabelled(column, wanted)
 
 
 def _reason_of(err: duckdb.Error) -> str:

@@ -2,7 +2,8 @@
 
 A node's *shape* is its Catalyst class name, its eval mode where that changes the answer, and the families of its argument and
 result types: `Add(int,int)->int`, `Cast[TRY](string)->date`. A family is the type's name; all decimals are one. For nodes
-that take any number of arguments the shape holds each family once, in order of appearance: `Coalesce(string)->string`.
+that take any number of arguments the shape holds each family once, in order of appearance: `Coalesce(string)->string`. Of nodes that
+put values together or take them out it holds what they are put into or taken from: `CreateArray()->array`, `GetArrayItem(array)->any`.
 
 A shape renders iff a rule lists it, and a rule lists it only because tests/jobs/kernels compares it with Spark over edge values: the
 list here and the list there are checked to be equal. Everything else is refused by `check`, never approximated.
@@ -20,9 +21,14 @@ FLOATS = ("float", "double")
 NUMBERS = (*INTEGERS, *FLOATS, "decimal")
 TIMES = ("date", "timestamp", "timestamp_ntz")
 TYPES = ("boolean", *NUMBERS, "string", "binary", *TIMES)
+NESTED = ("array", "map", "struct")
+ANY = (*TYPES, *NESTED)
 INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 VARIADIC = frozenset({"Coalesce", "CaseWhen", "Concat", "ConcatWs", "Greatest", "In", "Least", "XxHash64"})
+#: Nodes that move values without looking at them: what they put together, and what they take out, may be of any type.
+MAKERS = frozenset({"CreateArray", "CreateMap", "CreateNamedStruct"})
+TAKERS = frozenset({"ElementAt", "GetArrayItem", "GetArrayStructFields", "GetMapValue", "GetStructField"})
 
 _SWITCHES = ("failOnError", "ansiEnabled")
 _KNOWN_PARAMS = frozenset({*_SWITCHES, "timeZoneId"})
@@ -58,7 +64,10 @@ def _takes_all(call: Call) -> str | None:
 
 
 def family_of(type_name: str) -> str:
-    """The type's name without its parameters: all decimals are one family, and so are the intervals of either kind."""
+    """The type's name without its parameters: all decimals are one family, all arrays, all maps, all structs, and so are the intervals of
+    either kind."""
+    if "<" in type_name:
+        return type_name[: type_name.index("<")]
     if type_name.startswith("interval "):
         return "interval months" if type_name in ("interval year", "interval month", "interval year to month") else "interval micros"
     return "decimal" if type_name.startswith("decimal(") else type_name
@@ -67,6 +76,10 @@ def family_of(type_name: str) -> str:
 def shape_of(call: Call) -> str:
     """The node as the tested list names it."""
     families = [family_of(a.type) for a in call.args]
+    if call.node in MAKERS:
+        return shape(call.node, (), family_of(call.type), mode_of(call))
+    if call.node in TAKERS:
+        return shape(call.node, families[:1], "any", mode_of(call))
     if call.node in VARIADIC:
         families = list(dict.fromkeys(families))
     return shape(call.node, families, family_of(call.type), mode_of(call))

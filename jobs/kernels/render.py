@@ -5,6 +5,10 @@ The text comes from the plan alone, never from the user: a node renders by the r
 
 import base64
 import hashlib
+import json
+from typing import Any
+
+import pyarrow as pa
 
 import jobs.kernels.arithmetic
 import jobs.kernels.cast
@@ -12,13 +16,16 @@ import jobs.kernels.comparison
 import jobs.kernels.conditional
 import jobs.kernels.datetime
 import jobs.kernels.math
+import jobs.kernels.nested
 import jobs.kernels.strings  # noqa: F401 - importing a rule file puts its nodes on the list
-from jobs.kernels.duck import duck_type, quote
+from jobs.kernels.duck import array_of, duck_type, quote, struct_of
 from jobs.kernels.errors import UnsupportedExpressionError
-from jobs.kernels.registry import Rule, family_of, may_raise, rule_of
+from jobs.kernels.registry import NESTED, Rule, family_of, may_raise, rule_of
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
+from statestore.nested import is_nested
 from statestore.types import UnsupportedTypeError, arrow_type
+from statestore.types import type_name as type_name_of
 
 _SHORT = 40  # characters; shorter pieces are repeated rather than named
 _DIVISOR_FIRST = frozenset({"Divide", "IntegralDivide", "Remainder", "Pmod"})
@@ -95,6 +102,12 @@ def _literal(literal: Literal) -> str:
     value, type_name = literal.value, literal.type
     if type_name.startswith("interval "):
         type_name = "int" if family_of(type_name) == "interval months" else "bigint"
+    if value is not None and family_of(type_name) in NESTED:
+        return _nested_constant(json.loads(str(value)), arrow_type(type_name))
+    return _constant(value, type_name)
+
+
+def _constant(value: bool | int | str | None, type_name: str) -> str:
     if value is None:
         return f"CAST(NULL AS {duck_type(type_name)})"
     match type_name:
@@ -112,3 +125,15 @@ def _literal(literal: Literal) -> str:
             return f"make_timestamp(CAST({value} AS BIGINT))"
         case _:
             return f"CAST('{value}' AS {duck_type(type_name)})"
+
+
+def _nested_constant(value: Any, kind: pa.DataType) -> str:
+    """A constant, nested or not, from the parsed JSON of its physical form."""
+    if value is None or not is_nested(kind):
+        return _constant(value, type_name_of(kind))
+    if pa.types.is_struct(kind):
+        return struct_of([_nested_constant(part, field.type) for part, field in zip(value, kind, strict=True)])
+    if pa.types.is_map(kind):
+        keys, values = ([pair[side] for pair in value] for side in (0, 1))
+        return f"map({_nested_constant(keys, pa.list_(kind.key_type))}, {_nested_constant(values, pa.list_(kind.item_type))})"
+    return array_of([_nested_constant(part, kind.value_type) for part in value], type_name_of(kind))

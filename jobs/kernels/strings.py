@@ -162,28 +162,9 @@ def _literal_text_at(*places: int) -> Callable[[Call], str | None]:
     return refuse
 
 
-@renders("StringSplitSQL", [(("string", "string"), "array<string>")], refuse=_literal_text_at(1))
+@renders("StringSplitSQL", [(("string", "string"), "array")], refuse=_literal_text_at(1))
 def split(call: Call, args: Sequence[str]) -> str:
     return f"string_split({args[0]}, {args[1]})"
-
-
-def _refuse_element(call: Call) -> str | None:
-    """split_part alone: it gives '' beyond the ends, and raises on part 0."""
-    if dict(call.params).get("defaultValueOutOfBound") != "":
-        return "renders only as split_part"
-    number = call.args[1]
-    return None if isinstance(number, Literal) and number.value else "renders only with a constant part number other than 0"
-
-
-@renders(
-    "ElementAt",
-    [(("array<string>", "int"), "string")],
-    mode="LEGACY",  # its switch is off because the default replaces the error
-    refuse=_refuse_element,
-    params=("defaultValueOutOfBound",),
-)
-def split_part(call: Call, args: Sequence[str]) -> str:
-    return f"CASE WHEN {args[0]} IS NOT NULL THEN coalesce({args[0]}[{args[1]}], '') END"
 
 
 def _refuse_substring_index(call: Call) -> str | None:

@@ -14,6 +14,7 @@ from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import Bound, CreateSource, CreateTable, CreateView, Explain, Query
 from jobs.sql.tokens import tokens_of
+from jobs.sql.type_names import name_of_type
 from statestore.meta.catalog import Relation
 from statestore.types import UnsupportedTypeError, arrow_type
 
@@ -114,7 +115,7 @@ class Binder:
 
     def _query(self, source: SourceText) -> Query:
         analyzed = self._sandbox.analyze(source, self._sandbox.parse_query(source)).queryExecution().analyzed()
-        fields = tuple(Field(a.name(), a.dataType().catalogString()) for a in items(analyzed.output()))
+        fields = tuple(Field(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output()))
         return Query(source.text, tuple(r.name for r in self._sandbox.mentioned(source)), fields)
 
     def _source(self, source: SourceText, cursor: Cursor) -> CreateSource:
@@ -167,7 +168,7 @@ def _fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaOb
     """Declared columns: names unique, types that can be stored."""
     fields: list[Field] = []
     for name, kind in columns:
-        type_name = kind.catalogString()
+        type_name = name_of_type(kind)
         at = _offset_of(source, offset, name)
         try:
             arrow_type(type_name)

@@ -31,6 +31,7 @@ from jobs.sql.prune import prune
 from jobs.sql.refusals import refuse_unstable
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
+from jobs.sql.type_names import name_of_type
 from statestore.meta.catalog import ColumnSpec, Relation
 from statestore.types import UnsupportedTypeError, arrow_type
 
@@ -108,7 +109,7 @@ def relation_of_ddl(id: int, text: str) -> Relation:
 def _projected_scope(walk: ExpressionWalk, node: JavaObject) -> dict[int, Expr]:
     name = node.productPrefix()
     if name == "LogicalRDD":
-        return {a.exprId().id(): Column(i, a.dataType().catalogString()) for i, a in enumerate(items(node.output()))}
+        return {a.exprId().id(): Column(i, name_of_type(a.dataType())) for i, a in enumerate(items(node.output()))}
     if name == "Project":
         below = _projected_scope(walk, node.child())
         return {e.exprId().id(): walk.expression(e, below) for e in items(node.projectList())}
@@ -123,7 +124,7 @@ def _view_fields(walk: ExpressionWalk, execution: JavaObject) -> tuple[Field, ..
     seen: dict[str, int] = {}
     outputs = list(items(execution.analyzed().output()))
     for i, output in enumerate(outputs):
-        name, kind = output.name(), output.dataType().catalogString()
+        name, kind = output.name(), name_of_type(output.dataType())
         begin = partial(_begin_of_output, walk, execution.logical(), i, len(outputs), select)
         if (first := seen.setdefault(name.lower(), i)) != i:
             reason = f"columns {first + 1} and {i + 1} of the SELECT are both named {name!r}; give one of them another name with AS"

@@ -15,6 +15,7 @@ from jobs.sql.logical import Expr, Field, Literal
 from jobs.sql.sandbox import Sandbox, items, key_of_table
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import BoundInsert, BoundInsertSelect, Delete, Update
+from jobs.sql.type_names import name_of_type
 from statestore.meta.catalog import Relation
 from statestore.types import arrow_type
 
@@ -202,7 +203,7 @@ def _check_assignable(sandbox: Sandbox, source: SourceText, offset: int, found: 
     spec = table.columns[column]
     wanted = sandbox.jvm.org.apache.spark.sql.types.DataType.fromDDL(spec.type)
     if not sandbox.jvm.org.apache.spark.sql.catalyst.expressions.Cast.canANSIStoreAssign(found, wanted):
-        given = found.catalogString()
+        given = name_of_type(found)
         raise sql_error(
             source, offset, f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not take {given}; cast it explicitly"
         )

@@ -23,8 +23,10 @@ Cost: about ten round trips to the JVM a node (0.03-0.1 ms each).
 """
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from py4j.java_gateway import JavaObject
 
@@ -33,6 +35,7 @@ from jobs.sql.expression_tree import conjunction
 from jobs.sql.logical import AggCall, AggFunction, Call, Expr, Literal, Place
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
+from jobs.sql.type_names import name_of_type
 
 #: Expression ids of a plan node's input, and what each stands for.
 Scope = Mapping[int, Expr]
@@ -120,7 +123,9 @@ class ExpressionWalk:
         if name in _USER_CODE:
             raise self.refuse(node, None, "user-defined functions are opaque; write it in SQL functions")
         mode, params = self._mode_and_params(name, node)
-        kind = "boolean" if name in _BOOLEAN else node.dataType().catalogString()
+        kind = "boolean" if name in _BOOLEAN else name_of_type(node.dataType())
+        if name == "Cast" and kind == args[0].type:  # between nested types that differ in what may be NULL alone
+            return args[0]
         if name == "Cast":
             params = _cast_params(params, args[0].type, kind)
         return Call(name, kind, args, mode, params, self.place_of(node))
@@ -142,22 +147,13 @@ class ExpressionWalk:
             if len(args) > 1:  # count(a, b) counts rows where none is NULL
                 present = [Call("IsNotNull", "boolean", (a,)) for a in args] + ([] if where is None else [where])
                 args, where = (), conjunction(present)
-        return AggCall(AggFunction(name), function.dataType().catalogString(), args, mode, filter=where, place=self.place_of(node))
+        return AggCall(AggFunction(name), name_of_type(function.dataType()), args, mode, filter=where, place=self.place_of(node))
 
     def _literal(self, node: JavaObject) -> Literal:
-        kind = node.dataType().catalogString()
-        value = node.value()
-        if value is None or isinstance(value, bool | int | str):
-            return Literal(value, kind)
-        if isinstance(value, float):
-            return Literal(repr(value), kind)
-        if isinstance(value, bytes | bytearray):
-            return Literal(base64.b64encode(bytes(value)).decode(), kind)
-        if kind.startswith("decimal"):
-            return Literal(format(value.toJavaBigDecimal(), "f"), kind)  # py4j makes it a Python Decimal
-        if kind == "string" or kind.startswith("string collate"):
-            return Literal(value.toString(), kind)
-        raise self.refuse(node, None, f"a constant of type {kind}")
+        kind = name_of_type(node.dataType())
+        if isinstance(value := _physical(node.value(), node.dataType(), kind), _Unknown):
+            raise self.refuse(node, None, f"a constant of type {kind}")
+        return Literal(json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, list) else value, kind)
 
     def _mode_and_params(self, name: str, node: JavaObject) -> tuple[str | None, tuple[tuple[str, str], ...]]:
         known = self._params.get(name)
@@ -204,3 +200,42 @@ def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) 
     if source != target and "timestamp" in (source, target) and {source, target} <= _ZONED_CAST:
         return params
     return tuple(p for p in params if p[0] != "timeZoneId")
+
+
+class _Unknown:
+    """No constant that has a physical form."""
+
+
+def _physical(value: Any, data_type: JavaObject, kind: str) -> Any:
+    """A constant's physical form (see logical.Literal), of nested ones as lists of those of their parts."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(bytes(value)).decode()
+    if kind.startswith("decimal"):
+        return format(value.toJavaBigDecimal(), "f")  # py4j makes it a Python Decimal
+    if kind == "string" or kind.startswith("string collate"):
+        return value.toString()
+    if kind.startswith("array<"):
+        return _physical_elements(value, data_type.elementType())
+    if kind.startswith("map<"):
+        sides = (value.keyArray(), data_type.keyType()), (value.valueArray(), data_type.valueType())
+        keys, values = (_physical_elements(*side) for side in sides)
+        if isinstance(keys, _Unknown) or isinstance(values, _Unknown):
+            return _Unknown()
+        return [list(pair) for pair in zip(keys, values, strict=True)]
+    if kind.startswith("struct<"):
+        types = [field.dataType() for field in data_type.fields()]
+        return _all_known([_physical(value.get(i, t), t, name_of_type(t)) for i, t in enumerate(types)])
+    return _Unknown()
+
+
+def _physical_elements(values: JavaObject, element: JavaObject) -> Any:
+    kind = name_of_type(element)
+    return _all_known([_physical(values.get(i, element), element, kind) for i in range(values.numElements())])
+
+
+def _all_known(parts: list[Any]) -> Any:
+    return _Unknown() if any(isinstance(part, _Unknown) for part in parts) else parts

@@ -80,7 +80,9 @@ class Column(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
 
 class Literal(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
     """A constant in physical form: NULL is None; booleans and integers as they are; dates as days and timestamps as microseconds
-    since 1970 (int); float and double as repr text (`nan`, `inf`, `0.1`); decimals as plain text; strings as they are; binary as base64."""
+    since 1970 (int); float and double as repr text (`nan`, `inf`, `0.1`); decimals as plain text; strings as they are; binary as base64;
+    arrays, structs and maps as the JSON text of a list: of their elements, of their fields' values, of pairs of key and value, each in
+    this form."""
 
     value: bool | int | str | None
     type: str

@@ -12,7 +12,11 @@
     decimal(p<=18), decimal(p<=38)   8, 16 bytes: the unscaled value, big-endian, sign bit flipped
     float, double                    4, 8 bytes, big-endian, normalised: sign bit flipped if clear, all bits if set; NaN is the largest
     string, binary                   the bytes with 00 -> 01 01 and 01 -> 01 02, then the terminator 00
+    array                            per element 01 and the element as a column, then the terminator 00
+    map                              as an array of structs of key and value, in the map's order
+    struct                           its fields as columns; of a NULL struct all of them are NULL
 
+NULLs within a value sort first, and last where the column descends: all of its bytes but the markers are inverted then.
 Every column says by itself where it ends. So no key of a table is a prefix of another, a key of the first k columns is a prefix of just the
 keys that start with these values, and one key can't be read as another. The escapes keep the order: 00 (end) < 01 01 < 01 02 < 02 < ...
 A key column's type never changes, so widths and markers mean the same in every key of a table.
@@ -27,6 +31,7 @@ import pyarrow.compute as pc
 
 from statestore.errors import InputError
 from statestore.meta.catalog import KeyColumn
+from statestore.nested import as_list, bits_of, is_nested
 from statestore.types import UnsupportedTypeError
 from statestore.vnode import byte_spans, fixed_values, normalised_floats, null_mask, one_array, unscaled_decimals
 
@@ -34,6 +39,7 @@ HEADER_BYTES = 6  # table_id and vnode
 MAX_TABLE_ID = 2**32 - 2  # one less than fits, so that every table has a key after its last
 _NULL_FIRST, _VALUE, _NULL_LAST = 0, 1, 2
 _TERMINATOR, _ESCAPE = 0, 1
+_ELEMENT = 1  # one more follows
 
 _Field = tuple[str, npt.NDArray[np.generic] | int]  # big-endian NumPy type, the rows' values
 
@@ -64,19 +70,10 @@ def encode_keys(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence
     """
     if not 0 <= table_id <= MAX_TABLE_ID:
         raise KeyRangeError("table id", table_id, MAX_TABLE_ID)
-    # Fixed-width columns next to each other become one NumPy record per row. Strings split the key into pieces that Arrow joins.
-    pieces: list[pa.Array] = []
-    fields: list[_Field] = [(">u4", table_id), (">u2", vnodes)]
+    encoding = _Encoding(len(vnodes), [(">u4", table_id), (">u2", vnodes)])
     for column, order in zip(columns, key, strict=True):
-        array = one_array(column)
-        fields.append(("u1", _markers(array, order)))
-        if _is_varying(array.type):
-            pieces += [_join_fields(len(vnodes), fields), _escaped(array, order.descending)]
-            fields = [("u1", 0xFF - _TERMINATOR if order.descending else _TERMINATOR)]
-        else:
-            fields += _payload(array, order.descending)
-    pieces.append(_join_fields(len(vnodes), fields))
-    return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+        encoding.add(one_array(column), order)
+    return encoding.joined()
 
 
 def encode_prefixes(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence[pa.Array], key: Sequence[KeyColumn]) -> pa.BinaryArray:
@@ -85,6 +82,20 @@ def encode_prefixes(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequ
     As `encode_keys`, but `key` may be longer than `columns`.
     """
     return encode_keys(table_id, vnodes, columns, key[: len(columns)])
+
+
+def encode_values(column: pa.Array | pa.ChunkedArray, descending: bool = False) -> pa.BinaryArray:
+    """The values of one column as byte strings that compare as they do, NULLs first (last if `descending`). Raises and costs as
+    `encode_keys`."""
+    array = one_array(column)
+    encoding = _Encoding(len(array), [])
+    encoding.add(array, KeyColumn(0, descending, descending))
+    return encoding.joined()
+
+
+def identities(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
+    """The values of one column as byte strings that are equal just where the values are the same to the bit: -0.0 is not 0.0."""
+    return encode_values(bits_of(one_array(column)))
 
 
 def prefix_ends(prefixes: pa.BinaryArray) -> pa.BinaryArray:
@@ -107,6 +118,57 @@ def vnode_range(table_id: int, vnode: int, end: int | None = None) -> tuple[byte
     if not 0 <= vnode < after <= 0xFFFF:
         raise KeyRangeError("vnode", vnode if vnode < 0 or vnode > 0xFFFE else after - 1, 0xFFFE)
     return head + vnode.to_bytes(2, "big"), head + after.to_bytes(2, "big")
+
+
+class _Encoding:
+    """Keys in the making. Fixed-width columns next to each other become one NumPy record per row; strings and arrays split the key into
+    pieces that Arrow joins."""
+
+    def __init__(self, rows: int, head: Sequence[_Field]) -> None:
+        self._rows = rows
+        self._pieces: list[pa.Array] = []
+        self._fields = list(head)
+
+    def add(self, array: pa.Array, order: KeyColumn) -> None:
+        """Append a column."""
+        self._fields.append(("u1", _markers(array, order)))
+        if _is_varying(array.type):
+            self._add_varying(_escaped(array, order.descending), order.descending)
+        elif not is_nested(array.type):
+            self._fields += _payload(array, order.descending)
+        elif pa.types.is_struct(array.type):
+            for field in array.flatten():  # NULL where the struct is
+                self.add(field, KeyColumn(0, order.descending, order.descending))
+        else:
+            self._add_varying(_elements(as_list(array), order.descending), order.descending)
+
+    def joined(self) -> pa.BinaryArray:
+        """(rows,) the keys."""
+        last = _join_fields(self._rows, self._fields)
+        return pc.binary_join_element_wise(*self._pieces, last, pa.scalar(b"", pa.binary())) if self._pieces else last
+
+    def _add_varying(self, piece: pa.BinaryArray, descending: bool) -> None:
+        if self._fields:
+            self._pieces.append(_join_fields(self._rows, self._fields))
+        self._pieces.append(piece)
+        self._fields = [("u1", _directed(_TERMINATOR, descending))]
+
+
+def _directed(byte: int, descending: bool) -> int:
+    return 0xFF - byte if descending else byte
+
+
+def _elements(array: pa.Array, descending: bool) -> pa.BinaryArray:
+    """A column of lists as the bytes of its elements without terminator; NULL as no bytes."""
+    counts = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
+    elements = array.flatten()  # without those that a NULL list may hold
+    encoding = _Encoding(len(elements), [("u1", _directed(_ELEMENT, descending))])
+    encoding.add(elements, KeyColumn(0, descending, descending))
+    encoded = encoding.joined()
+    # The elements of a list lie next to each other: the same bytes, cut elsewhere.
+    data, starts, _ = byte_spans(encoded)
+    ends = np.append(starts, len(data))[np.append(0, np.cumsum(counts))]
+    return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)])
 
 
 def _markers(array: pa.Array, order: KeyColumn) -> npt.NDArray[np.uint8] | int:

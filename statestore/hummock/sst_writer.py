@@ -34,6 +34,7 @@ from statestore.hummock.sst_format import (
     object_name,
 )
 from statestore.meta.version import SectionInfo, SstInfo
+from statestore.nested import as_list, is_nested
 
 _BLOCK_BYTES = 256 << 10  # wide rows: fewer of them per block, so that one row does not cost megabytes to read
 _MIN_ROWS = 16
@@ -225,7 +226,7 @@ def canonical_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     everything = None
     for column, field in zip(rows.columns, schema, strict=True):
         array = column if isinstance(column, pa.Array) else _one_array(column, field.type)
-        if array.null_count:
+        if array.null_count or is_nested(array.type):
             if everything is None:
                 everything = pa.array(np.arange(rows.num_rows))
             array = array.take(everything)  # a gather writes zeros for nulls
@@ -250,14 +251,21 @@ def _ends_its_buffer(array: pa.Array) -> bool:
 
 def rows_per_block_of(batch: pa.RecordBatch) -> int:
     """Rows per block such that a block of wide rows stays near 256 KB. Depends on the values alone, not on how buffers are cut."""
-    width = 0.0
-    for column in batch.columns:
-        try:
-            width += column.type.bit_width / 8
-        except ValueError:
-            width += (pc.sum(pc.binary_length(column)).as_py() or 0) / batch.num_rows if _is_binary(column.type) else 64
+    width = sum(_bytes_a_row(column, batch.num_rows) for column in batch.columns)
     rows = int(_BLOCK_BYTES // max(width, 1))
     return max(_MIN_ROWS, min(ROWS_PER_BLOCK, rows))
+
+
+def _bytes_a_row(values: pa.Array, rows: int) -> float:
+    """Bytes of some values, spread over so many rows."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return sum(_bytes_a_row(field, rows) for field in values.flatten())
+    if is_nested(kind):
+        return 4.0 * len(values) / rows + _bytes_a_row(as_list(values).flatten(), rows)
+    if _is_binary(kind):
+        return float((pc.sum(pc.binary_length(values)).as_py() or 0) / rows)
+    return float(kind.bit_width / 8 * len(values) / rows)
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.hummock.same_rows import same_rows
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sorted_keys import Positions, probe_order, take_keys
 from statestore.hummock.sst_format import DELETE, PUT
@@ -23,7 +24,6 @@ from statestore.table.merge import Entries, concat_entries, merge_live, stored_e
 from statestore.table.row_cache import UnitRows
 from statestore.table.schema import Found, PrefixRows
 from statestore.table.storage_table import StorageTable, vnode_ranges
-from statestore.vnode import fixed_values, null_mask
 
 Row = tuple[Any, ...]
 SCAN_BATCH_ROWS = 64 * 1024
@@ -194,7 +194,7 @@ class StateTable:
         before, after = self.layout.as_rows(old, "old rows"), self.layout.as_rows(new, "new rows")
         if before.num_rows != after.num_rows:
             raise ValueError(f"update of {self.name!r}: {before.num_rows} old rows, {after.num_rows} new ones; they must pair up")
-        differs = pa.array(~_identical(before, after))
+        differs = pa.array(~same_rows(before, after))
         before, after = before.filter(differs), after.filter(differs)
         left, reached = self.layout.keys_of_rows(before), self.layout.keys_of_rows(after)
         moved = pc.not_equal(left, reached)
@@ -295,18 +295,3 @@ def _gathered(batches: Iterator[pa.Table], least_rows: int) -> Iterator[pa.Table
             held = []
     if held:
         yield pa.concat_tables(held)
-
-
-def _identical(old: pa.Table, new: pa.Table) -> npt.NDArray[np.bool_]:
-    """(n,) True where all columns agree to the bit: NULL is NULL, a NaN itself, and -0.0 is not 0.0."""
-    same = np.ones(old.num_rows, np.bool_)
-    for a, b in zip(old.columns, new.columns, strict=True):
-        left, right = a.combine_chunks(), b.combine_chunks()
-        if pa.types.is_floating(left.type):
-            bits = np.dtype(f"u{left.type.bit_width // 8}")
-            equal = fixed_values(left, bits) == fixed_values(right, bits)
-        else:
-            equal = np.asarray(pc.fill_null(pc.equal(left, right), False))
-        nulls = null_mask(left), null_mask(right)
-        same &= np.where(nulls[0] | nulls[1], nulls[0] & nulls[1], equal)
-    return same

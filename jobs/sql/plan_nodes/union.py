@@ -5,11 +5,12 @@ from py4j.java_gateway import JavaObject
 from jobs.sql.logical import Union
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
+from jobs.sql.type_names import name_of_type
 
 
 @binds("Union")
 def bind_union(walk: PlanWalk, node: JavaObject) -> Bound:
     inputs = tuple(walk.bind(child).plan for child in items(node.children()))
     output = list(items(node.output()))
-    fields = tuple(walk.field(node, a.name(), a.dataType().catalogString()) for a in output)
+    fields = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
     return Bound(Union(inputs, fields), tuple(a.exprId().id() for a in output))

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from statestore.types import arrow_type
+from statestore.types import arrow_type, type_name
 
 _INF, _NAN = float("inf"), float("nan")
 _UTC = dt.UTC
@@ -117,10 +117,26 @@ TEXTS: dict[str, list[object]] = {
 
 def edges_of(name: str) -> list[object]:
     """Edge values of a type, or of a family of texts (`text:dates`)."""
+    if "<" in name:
+        return _nested_edges(arrow_type(name))
     if name.startswith("decimal("):
         precision, scale = (int(part) for part in name[8:-1].split(","))
         return [*_decimals(precision, scale)]
     return TEXTS[name[5:]] if name.startswith("text:") else EDGES[name]
+
+
+def _nested_edges(kind: pa.DataType) -> list[object]:
+    """Arrays and structs, NULL and with NULLs, empty, in every pair of neighbours of their parts' edge values."""
+    if pa.types.is_struct(kind):
+        lists = [[*edges_of(type_name(field.type))] for field in kind]
+        longest = max(len(values) for values in lists)
+        fields = [[values[(i + shift) % len(values)] for shift in (0, 1) for i in range(longest)] for values in lists]
+        fields[-1] = fields[-1][1:] + fields[-1][:1]
+        rows: list[object] = [dict(zip((field.name for field in kind), row, strict=True)) for row in zip(*fields, strict=True)]
+        return [None, *rows, dict.fromkeys(field.name for field in kind)]
+    values = [*edges_of(type_name(kind.value_type))]
+    pairs = [[a, b] for a, b in zip(values, values[1:] + values[:1], strict=True)]
+    return [[], None, [None], [None, None], *([value] for value in values), *pairs, *([b, a, b] for a, b in pairs[:8]), [*values]]
 
 
 def type_of(name: str) -> str:

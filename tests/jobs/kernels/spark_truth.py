@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from statestore.types import type_name
+from statestore.types import array_name, map_name, struct_name, type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,24 @@ def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str]) -> 
     frame = spark.createDataFrame(numbered, schema).coalesce(1)
     texts = [*texts]
     projected = frame.selectExpr(*(f"{text} AS r{i}" for i, text in enumerate(texts)))
-    types = [field.dataType.simpleString() for field in projected.schema.fields]
+    types = [name_of(field.dataType) for field in projected.schema.fields]
     raising = _raising_rows(frame, texts)
     guarded = [
         f"CASE WHEN row NOT IN ({', '.join(map(str, sorted(bad)))}) THEN {text} END AS r{i}" if bad else f"{text} AS r{i}"
         for i, (text, bad) in enumerate(zip(texts, raising, strict=True))
     ]
     return Truth(types, frame.selectExpr("row", *guarded).toArrow().sort_by("row").drop_columns("row"), raising)
+
+
+def name_of(kind: DataType) -> str:
+    """The name of a type of PySpark's."""
+    if isinstance(kind, ArrayType):
+        return array_name(name_of(kind.elementType))
+    if isinstance(kind, MapType):
+        return map_name(name_of(kind.keyType), name_of(kind.valueType))
+    if isinstance(kind, StructType):
+        return struct_name([(field.name, name_of(field.dataType)) for field in kind.fields])
+    return kind.simpleString()
 
 
 def _raising_rows(frame: DataFrame, texts: Sequence[str]) -> list[frozenset[int]]:

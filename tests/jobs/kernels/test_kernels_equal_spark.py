@@ -142,13 +142,18 @@ def same(a: object, b: object, close: bool) -> bool:
         if close and math.isfinite(a) and math.isfinite(b):
             return math.isclose(a, b, rel_tol=4e-16, abs_tol=5e-324)
         return a == b and math.copysign(1, a) == math.copysign(1, b)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(same(x, y, close) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [*a] == [*b] and all(same(a[name], b[name], close) for name in a)
     return a == b
 
 
 def shown(rows: pa.Table, i: int) -> str:
     """One row, to be read in a failure."""
     columns = rows.slice(i, 1).columns
-    return str([(c if pa.types.is_binary(c.type) else c.cast(pa.string())).to_pylist()[0] for c in columns])
+    as_they_are = (pa.types.is_binary, pa.types.is_nested)
+    return str([(c if any(is_one(c.type) for is_one in as_they_are) else c.cast(pa.string())).to_pylist()[0] for c in columns])
 
 
 def shapes_in(expr: Expr) -> set[str]:

@@ -1,0 +1,127 @@
+"""Arrays and structs: made, taken apart, measured; and their order.
+
+Spark compares arrays and structs part by part with NULL below every value; DuckDB puts NULL above. So they are compared here as the byte
+strings that state tables order them by (statestore.hummock.key).
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.kernels.duck import array_of, cast, fail_when, struct_of
+from jobs.kernels.functions import declare
+from jobs.kernels.registry import ANY, family_of, renders
+from jobs.sql.logical import Call
+from statestore.hummock.key import encode_values
+
+ORDERED = ("array", "struct")
+_NARROW = ("tinyint", "smallint", "int")
+
+
+def as_bytes(text: str, type_name: str) -> str:
+    """What compares as a value of the type does: itself, or of arrays and structs its bytes."""
+    if family_of(type_name) not in ORDERED:
+        return text
+    name = f"bytes_of_{hashlib.md5(type_name.encode(), usedforsecurity=False).hexdigest()[:16]}"
+    return f"{declare(name, (type_name,), 'binary', _bytes_of)}({text})"
+
+
+def _bytes_of(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return pc.if_else(column.is_valid(), encode_values(column), pa.scalar(None, pa.binary()))
+
+
+# Made --------------------------------------------------------------------------------------------------------------------
+
+
+@renders("CreateArray", [((), "array")], strict=False, params=("useStringTypeWhenEmpty",))
+def create_array(call: Call, args: Sequence[str]) -> str:
+    return array_of(args, call.type)
+
+
+@renders("CreateNamedStruct", [((), "struct")], strict=False)
+def create_named_struct(call: Call, args: Sequence[str]) -> str:
+    """Arguments: name, value, name, value, …; the names are in the type too."""
+    return struct_of(args[1::2])
+
+
+# Taken apart -------------------------------------------------------------------------------------------------------------
+
+
+@renders("GetStructField", [(("struct",), "any")], params=("ordinal",))
+def get_struct_field(call: Call, args: Sequence[str]) -> str:
+    return f"struct_extract({args[0]}, 'f{dict(call.params)['ordinal']}')"
+
+
+def _refuse_wide_index(call: Call) -> str | None:
+    return None if call.args[1].type in _NARROW else "renders only with an index of type int or narrower"
+
+
+@renders("GetArrayItem", [(("array",), "any")], refuse=_refuse_wide_index, raises=True)
+def get_array_item(call: Call, args: Sequence[str]) -> str:
+    """`a[i]`, counted from 0."""
+    array, index = args
+    beyond = f"{array} IS NOT NULL AND ({index} < 0 OR {index} >= len({array}))"
+    return fail_when(beyond, "the array has no such index", _item(array, index), call)
+
+
+@renders("GetArrayItem", [(("array",), "any")], mode="LEGACY", refuse=_refuse_wide_index)
+def get_array_item_or_null(call: Call, args: Sequence[str]) -> str:
+    """`get(a, i)`."""
+    array, index = args
+    return f"CASE WHEN {index} >= 0 THEN {_item(array, index)} END"
+
+
+def _item(array: str, index: str) -> str:
+    return f"{array}[CAST({index} AS BIGINT) + 1]"
+
+
+@renders("ElementAt", [(("array",), "any")], refuse=_refuse_wide_index, raises=True)
+def element_at(call: Call, args: Sequence[str]) -> str:
+    """Counted from 1, or from the end below 0."""
+    array, index = args
+    missing = fail_when(f"abs(CAST({index} AS BIGINT)) > len({array})", "the array has no such index", f"{array}[{index}]", call)
+    return _not_from_zero(array, index, missing, call)
+
+
+@renders(
+    "ElementAt",
+    [(("array",), "any")],
+    mode="LEGACY",  # try_element_at, and split_part, whose default replaces the error
+    refuse=_refuse_wide_index,
+    raises=True,
+    params=("defaultValueOutOfBound",),
+)
+def element_at_or_default(call: Call, args: Sequence[str]) -> str:
+    """As element_at, but NULL, or the default of split_part, where there is no such element."""
+    array, index = args
+    found = f"{array}[{index}]"
+    if dict(call.params).get("defaultValueOutOfBound") == "":
+        found = f"CASE WHEN abs(CAST({index} AS BIGINT)) > len({array}) THEN '' ELSE {found} END"
+    return _not_from_zero(array, index, found, call)
+
+
+def _not_from_zero(array: str, index: str, value: str, call: Call) -> str:
+    return fail_when(f"{array} IS NOT NULL AND {index} = 0", "the index is 0: elements are counted from 1", value, call)
+
+
+# Measured ----------------------------------------------------------------------------------------------------------------
+
+
+def _refuse_legacy_size(call: Call) -> str | None:
+    return None if dict(call.params).get("legacySizeOfNull", "false") == "false" else "is not tested where the size of NULL is -1"
+
+
+@renders("Size", [(("array",), "int")], refuse=_refuse_legacy_size, params=("legacySizeOfNull",))
+def size(call: Call, args: Sequence[str]) -> str:
+    return cast(f"len({args[0]})", "int")
+
+
+@renders("ArrayContains", [(("array", t), "boolean") for t in ANY if t != "map"], strict=False)
+def array_contains(call: Call, args: Sequence[str]) -> str:
+    """NULL where the value is not found and may be behind a NULL."""
+    array, value = args
+    has = f"list_contains({array}, {value})"
+    unknown = f"{array} IS NULL OR {value} IS NULL"
+    return f"CASE WHEN {unknown} THEN NULL WHEN {has} THEN TRUE WHEN len({array}) > list_count({array}) THEN NULL ELSE FALSE END"

@@ -1,0 +1,20 @@
+"""Types of Spark's plans by the names of statestore.types."""
+
+from py4j.java_gateway import JavaObject
+
+from statestore.types import array_name, map_name, struct_name
+
+
+def name_of_type(kind: JavaObject) -> str:
+    """The name of a Catalyst DataType, whether it can be kept or not. Cost: one round trip to the JVM; some per level of a nested type.
+
+    `catalogString` alone will not do: it writes the fields of a struct as they are, so that one named `a:int,b` reads as two.
+    """
+    text: str = kind.catalogString()
+    if text.startswith("array<"):
+        return array_name(name_of_type(kind.elementType()))
+    if text.startswith("map<"):
+        return map_name(name_of_type(kind.keyType()), name_of_type(kind.valueType()))
+    if text.startswith("struct<"):
+        return struct_name([(field.name(), name_of_type(field.dataType())) for field in kind.fields()])
+    return text

@@ -1,0 +1,82 @@
+"""Columns of arrays, maps and structs: taken apart and rebuilt as whole columns, never value by value."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether values of the type hold other values. Arrow neither compares, nor sorts, nor groups by such columns."""
+    return bool(pa.types.is_nested(kind))
+
+
+def holds_floats(kind: pa.DataType) -> bool:
+    """Whether values of the type are floats, or hold some."""
+    if is_nested(kind):
+        return any(holds_floats(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
+    """A column of the same shape with other leaves.
+
+    Args:
+        array: any column, nested or not.
+        kind: the type wanted: nested as the array's own is, field by field in order; names may differ.
+        leaf: from an innermost array and the type wanted of it to that array.
+
+    Returns: (n,) of exactly `kind`. Cost: that of the leaves, and a pass over the NULLs of structs; lists are not copied.
+    """
+    if pa.types.is_struct(kind):
+        children = [rebuilt(array.field(i), kind.field(i).type, leaf) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null() if array.null_count else None)
+    if pa.types.is_map(kind):
+        entries = [rebuilt(array.keys, kind.key_type, leaf), rebuilt(array.items, kind.item_type, leaf)]
+        held = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
+        return _with_elements(array, kind, held)
+    if pa.types.is_list(kind):
+        return _with_elements(array, kind, rebuilt(array.values, kind.value_type, leaf))
+    return leaf(array, kind)
+
+
+def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """The column in a type that differs from its own in names alone, by position: Arrow's own cast pairs the fields of structs by name,
+    and makes NULL of those it does not find."""
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([relabelled(chunk, kind) for chunk in column.chunks], kind)
+    return rebuilt(column, kind, lambda array, wanted: array if array.type == wanted else array.cast(wanted))
+
+
+def as_list(array: pa.Array) -> pa.Array:
+    """A column of maps as lists of structs (key, value); lists as they are."""
+    if not pa.types.is_map(array.type):
+        return array
+    held = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+    return _with_elements(array, pa.list_(held.type), held)
+
+
+def bits_type(kind: pa.DataType) -> pa.DataType:
+    """The type with every float in it as the integer of its bits."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, bits_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(bits_type(kind.key_type), bits_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(bits_type(kind.value_type))
+    if pa.types.is_floating(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    return kind
+
+
+def bits_of(array: pa.Array) -> pa.Array:
+    """The column with every float in it as the integer of its bits, so that -0.0 is not 0.0 and a NaN is itself."""
+    if not holds_floats(array.type):
+        return array
+    return rebuilt(array, bits_type(array.type), lambda leaf, kind: leaf if leaf.type == kind else leaf.view(kind))
+
+
+def _with_elements(array: pa.Array, kind: pa.DataType, elements: pa.Array) -> pa.Array:
+    """Lists (or maps) of the same lengths over other elements, as many."""
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [elements])
