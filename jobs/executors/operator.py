@@ -70,6 +70,7 @@ class Actor:
     vnode_count: int = 0
     entries: Sequence[Entry] = ()  # row changes of the log, of the fragment's table, in log order
     payload: Callable[[str], pa.Table] = _no_rows  # an Insert's object -> its rows
+    new: bool = False  # this is the first epoch of the relation
 
 
 class Executor(Protocol):

@@ -1,7 +1,10 @@
 """The operators there are. A new one is a file of this room and a line in each of the two lists; a match over `Node` that forgets it
 fails in mypy."""
 
+from jobs.executors.constant import Range, Values
+from jobs.executors.expand import Expand
 from jobs.executors.filter import Filter
+from jobs.executors.generate import Generate
 from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
@@ -18,7 +21,11 @@ from jobs.executors.union_all import UnionAll
 
 Node = (
     TableReplay
+    | Values
+    | Range
     | Project
+    | Expand
+    | Generate
     | Filter
     | HashJoin
     | NullAwareAnti
@@ -35,7 +42,11 @@ Node = (
 #: The same, as mypy checks each against the face that all have.
 OPERATORS: tuple[type[OperatorNode], ...] = (
     TableReplay,
+    Values,
+    Range,
     Project,
+    Expand,
+    Generate,
     Filter,
     HashJoin,
     NullAwareAnti,

@@ -1,4 +1,4 @@
-"""TopN: the rows offset .. offset + limit of the input in an order, ties broken by the stream key. A singleton.
+"""TopN: the rows offset .. offset + limit of the input in an order, ties broken by the stream key; or all but the first. A singleton.
 
 State: all rows of the input under `order | stream key`, so that the top lies first and the rows that move up follow it.
 """
@@ -29,10 +29,13 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class TopN(msgspec.Struct, frozen=True, tag=True):
-    """Rows offset .. offset+limit of the input in `order`, ties broken by the stream key. Singleton. State: `order | stream key -> row`."""
+    """Rows offset .. offset+limit of the input in `order`, ties broken by the stream key; without a limit all from offset on.
+
+    Singleton. State: `order | stream key -> row`.
+    """
 
     order: tuple[Order, ...]
-    limit: int
+    limit: int | None
     offset: int
     stream_key: tuple[int, ...]
     types: tuple[str, ...]
@@ -57,10 +60,11 @@ class TopN(msgspec.Struct, frozen=True, tag=True):
 
     def text(self) -> str:
         order = ", ".join(o.text() for o in self.order)
-        return f"TopN order=[{order}] limit={self.limit}" + (f" offset={self.offset}" if self.offset else "")
+        limit = "none" if self.limit is None else self.limit
+        return f"TopN order=[{order}] limit={limit}" + (f" offset={self.offset}" if self.offset else "")
 
     def cost(self) -> str:
-        return f"changed rows + {self.offset + self.limit} rows in order"
+        return f"changed rows + {self.offset + (self.limit or 0)} rows in order"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TopNExecutor(self, tables[0])
@@ -77,7 +81,8 @@ def _key(node: TopN) -> dict[int, KeyColumn]:
 
 
 class TopNExecutor:
-    """Emits the difference between the top before and after the epoch.
+    """Emits the difference between the top before and after the epoch; of all rows but the first, what changed and did not become or
+    stay one of these: with F the first rows, Δ(X − F) = ΔX − ΔF, which reads no more than F.
 
     Invariant: the sum of all output chunks is the top of the sum of all input chunks.
     """
@@ -90,11 +95,15 @@ class TopNExecutor:
         changes = net(chunks[0])
         if changes.num_rows == 0:
             return empty_chunk(self._node.types)
-        before = self._top()
-        halves(changes, self._table.name, tuple(_key(self._node))).write(self._table)
-        return net(difference(before, self._top()))
-
-    def _top(self) -> pa.Table:
         node = self._node
-        first = self._table.scan_prefix(no_columns(1), limit=node.offset + node.limit)
-        return first.rows.slice(node.offset)
+        first, count = (0, node.offset) if node.limit is None else (node.offset, node.limit)
+        before = self._rows(first, count)
+        halves(changes, self._table.name, tuple(_key(node))).write(self._table)
+        after = self._rows(first, count)
+        if node.limit is None:
+            return net(pa.concat_tables([changes, difference(after, before)]))
+        return net(difference(before, after))
+
+    def _rows(self, first: int, count: int) -> pa.Table:
+        """`count` rows in order after the `first` ones."""
+        return self._table.scan_prefix(no_columns(1), limit=first + count).rows.slice(first)

@@ -16,6 +16,9 @@ from jobs.executors.materialize import Materialize
 from jobs.plan.fragments import Fragment, Output
 from jobs.plan.streams.aggregate import plan_aggregate
 from jobs.plan.streams.builder import ANYWHERE, Builder, Stream, Upstream
+from jobs.plan.streams.constant import plan_range, plan_values
+from jobs.plan.streams.expand import plan_expand
+from jobs.plan.streams.generate import plan_generate
 from jobs.plan.streams.join import plan_join, plan_single_row
 from jobs.plan.streams.scan import plan_scan
 from jobs.plan.streams.top_n import plan_top_n
@@ -61,11 +64,19 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
     match plan:
         case logical.Scan():
             return plan_scan(builder, plan)
+        case logical.Values():
+            return plan_values(builder, plan)
+        case logical.Range():
+            return plan_range(builder, plan)
         case logical.Filter(input, condition):
             below = builder.stream(input)
             return builder.add(below, Filter(renumbered(condition, below.visible), below.types))
         case logical.Project(input, exprs):
             return builder.project(builder.stream(input), exprs)
+        case logical.Expand():
+            return plan_expand(builder, plan)
+        case logical.Generate():
+            return plan_generate(builder, plan)
         case logical.Join():
             return plan_join(builder, plan)
         case logical.SingleRow():

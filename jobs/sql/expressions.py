@@ -122,6 +122,9 @@ class ExpressionWalk:
             raise self.refuse(node, "a subquery", "its result changes with another relation's rows; write it as a join")
         if name in _USER_CODE:
             raise self.refuse(node, None, "user-defined functions are opaque; write it in SQL functions")
+        match name, args:
+            case "GetArrayItem", (Call(node="CreateArray", args=elements), Literal(value=int(place))) if 0 <= place < len(elements):
+                return elements[place]
         mode, params = self._mode_and_params(name, node)
         kind = "boolean" if name in _BOOLEAN else name_of_type(node.dataType())
         if name == "Cast" and kind == args[0].type:  # between nested types that differ in what may be NULL alone
@@ -150,10 +153,15 @@ class ExpressionWalk:
         return AggCall(AggFunction(name), name_of_type(function.dataType()), args, mode, filter=where, place=self.place_of(node))
 
     def _literal(self, node: JavaObject) -> Literal:
-        kind = name_of_type(node.dataType())
-        if isinstance(value := _physical(node.value(), node.dataType(), kind), _Unknown):
-            raise self.refuse(node, None, f"a constant of type {kind}")
-        return Literal(json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, list) else value, kind)
+        return self.constant(node, node.value(), node.dataType())
+
+    def constant(self, node: JavaObject, value: Any, kind: JavaObject) -> Literal:
+        """A value as Catalyst holds it inside, which `node` has; `kind` is its type. Raises UnsupportedQueryError."""
+        name = name_of_type(kind)
+        if isinstance(physical := _physical(value, kind, name), _Unknown):
+            raise self.refuse(node, None, f"a constant of type {name}")
+        text = isinstance(physical, list)
+        return Literal(json.dumps(physical, ensure_ascii=False, separators=(",", ":")) if text else physical, name)
 
     def _mode_and_params(self, name: str, node: JavaObject) -> tuple[str | None, tuple[tuple[str, str], ...]]:
         known = self._params.get(name)

@@ -57,6 +57,15 @@ class JoinKind(StrEnum):
         return self is JoinKind.SEMI
 
 
+class Generator(StrEnum):
+    """What several rows are made of."""
+
+    EXPLODE = "explode"  # the elements of an array, or the keys and values of a map
+    POSEXPLODE = "posexplode"  # with their places, from 0
+    INLINE = "inline"  # the structs of an array, each field a column
+    REPLICATE = "replicate"  # a number: as many copies of the row
+
+
 class Field(msgspec.Struct, frozen=True):
     """An output column: name and type."""
 
@@ -78,13 +87,16 @@ class Column(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
     type: str
 
 
+Physical = bool | int | str | None
+
+
 class Literal(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
     """A constant in physical form: NULL is None; booleans and integers as they are; dates as days and timestamps as microseconds
     since 1970 (int); float and double as repr text (`nan`, `inf`, `0.1`); decimals as plain text; strings as they are; binary as base64;
     arrays, structs and maps as the JSON text of a list: of their elements, of their fields' values, of pairs of key and value, each in
     this form."""
 
-    value: bool | int | str | None
+    value: Physical
     type: str
 
 
@@ -139,6 +151,39 @@ class Scan(msgspec.Struct, frozen=True, tag=True):
         return ()
 
 
+class Values(msgspec.Struct, frozen=True, tag=True):
+    """Constant rows, column by column, each value as a Literal of its type holds it. SELECT without FROM is one row without columns."""
+
+    rows: int
+    columns: tuple[tuple[Physical, ...], ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return ()
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+
+class Range(msgspec.Struct, frozen=True, tag=True):
+    """The numbers start, start + step, … before `end`, as one bigint column."""
+
+    start: int
+    end: int
+    step: int
+    fields: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return ()
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+
 class Project(msgspec.Struct, frozen=True, tag=True):
     """Computes one output column per expression."""
 
@@ -153,6 +198,45 @@ class Project(msgspec.Struct, frozen=True, tag=True):
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return self.exprs
+
+
+class Expand(msgspec.Struct, frozen=True, tag=True):
+    """Every row once per projection, in which literals stand for what a projection leaves out."""
+
+    input: "Plan"
+    projections: tuple[tuple[Expr, ...], ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return tuple(e for projection in self.projections for e in projection)
+
+
+class Generate(msgspec.Struct, frozen=True, tag=True):
+    """Every row once per row that `generator` makes of `argument`; output: the input's columns, then those made. `outer`: a row of which
+    none is made comes out once, with NULLs."""
+
+    input: "Plan"
+    generator: Generator
+    argument: Expr
+    outer: bool
+    made: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.argument,)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.input.fields + self.made
 
 
 class Filter(msgspec.Struct, frozen=True, tag=True):
@@ -251,11 +335,11 @@ class Aggregate(msgspec.Struct, frozen=True, tag=True):
 
 
 class TopN(msgspec.Struct, frozen=True, tag=True):
-    """The first `limit` rows after `offset` in the given order."""
+    """The first `limit` rows after `offset` in the given order; without a limit all rows after `offset`. Ties go by the stream key."""
 
     input: "Plan"
     order: tuple[SortKey, ...]
-    limit: int
+    limit: int | None
     offset: int = 0
 
     @property
@@ -271,13 +355,13 @@ class TopN(msgspec.Struct, frozen=True, tag=True):
         return self.input.fields
 
 
-Plan = Scan | Project | Filter | Join | SingleRow | Union | Aggregate | TopN
+Plan = Scan | Values | Range | Project | Expand | Generate | Filter | Join | SingleRow | Union | Aggregate | TopN
 
 
 def is_one_row(plan: Plan) -> bool:
     """Whether a plan has one row whatever its relations hold."""
     match plan:
-        case SingleRow() | Aggregate(keys=()):
+        case SingleRow() | Aggregate(keys=()) | Values(rows=1):
             return True
         case Project(input):
             return is_one_row(input)

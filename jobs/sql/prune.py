@@ -12,18 +12,22 @@ from jobs.sql.logical import (
     AggCall,
     Aggregate,
     Column,
+    Expand,
     Expr,
     Field,
     Filter,
+    Generate,
     Join,
     JoinKind,
     Plan,
     Project,
+    Range,
     Scan,
     SingleRow,
     SortKey,
     TopN,
     Union,
+    Values,
 )
 
 
@@ -42,10 +46,25 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
         case Scan():
             fields = tuple(plan.fields[i] for i in wanted)
             return Scan(plan.relation, tuple(plan.columns[i] for i in wanted), fields), {old: new for new, old in enumerate(wanted)}
+        case Values():
+            columns, fields = tuple(plan.columns[i] for i in wanted), tuple(plan.fields[i] for i in wanted)
+            return Values(plan.rows, columns, fields), {old: new for new, old in enumerate(wanted)}
+        case Range():
+            return plan, _same(1)
         case Project():
             below, to = _narrow(plan.input, _used(plan.exprs))
             exprs = tuple(renumbered(e, to) for e in plan.exprs)
             return _picked(below, exprs, plan.fields), _same(len(exprs))
+        case Expand():
+            below, to = _narrow(plan.input, _used([p[i] for p in plan.projections for i in wanted]))
+            projections = tuple(tuple(renumbered(p[i], to) for i in wanted) for p in plan.projections)
+            return Expand(below, projections, tuple(plan.fields[i] for i in wanted)), {old: new for new, old in enumerate(wanted)}
+        case Generate():
+            width = len(plan.input.fields)
+            above = tuple(i for i in wanted if i < width)
+            below, to = _narrow(plan.input, _union(above, _used([plan.argument])))
+            made = {width + i: len(below.fields) + i for i in range(len(plan.made))}
+            return Generate(below, plan.generator, renumbered(plan.argument, to), plan.outer, plan.made), to | made
         case Filter():
             below, to = _narrow(plan.input, _union(wanted, _used([plan.condition])))
             return Filter(below, renumbered(plan.condition, to)), to

@@ -7,7 +7,29 @@ import argparse
 from collections.abc import Sequence
 from typing import assert_never
 
-from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Filter, Join, Literal, Plan, Project, Scan, SingleRow, TopN, Union
+from jobs.sql.logical import (
+    AggCall,
+    Aggregate,
+    Column,
+    Expand,
+    Expr,
+    Field,
+    Filter,
+    Generate,
+    Join,
+    Literal,
+    Physical,
+    Plan,
+    Project,
+    Range,
+    Scan,
+    SingleRow,
+    TopN,
+    Union,
+    Values,
+)
+
+_SHOWN_ROWS = 8  # of a list of VALUES
 
 
 def show_plan(plan: Plan) -> str:
@@ -34,10 +56,23 @@ def _lines(plan: Plan, depth: int) -> list[str]:
     match plan:
         case Scan():
             return [f"{head}Scan {plan.relation} [{', '.join(f'{f.name}:{f.type}' for f in plan.fields)}]"]
+        case Values():
+            return [f"{head}Values rows={plan.rows} [{', '.join(map(_column_of_constants, plan.fields, plan.columns))}]"]
+        case Range():
+            return [f"{head}Range {plan.fields[0].name} from {plan.start} to {plan.end} by {plan.step}"]
         case Project():
             names = _names(plan.input)
             shown = ", ".join(f"{f.name} = {show_expr(e, names)}" for e, f in zip(plan.exprs, plan.fields, strict=True))
             return [f"{head}Project [{shown}]", *_lines(plan.input, depth + 1)]
+        case Expand():
+            names = _names(plan.input)
+            rows = ", ".join(f"[{', '.join(show_expr(e, names) for e in p)}]" for p in plan.projections)
+            return [f"{head}Expand [{', '.join(_names(plan))}] = {rows}", *_lines(plan.input, depth + 1)]
+        case Generate():
+            argument = show_expr(plan.argument, _names(plan.input))
+            made = ", ".join(f"{f.name}:{f.type}" for f in plan.made)
+            head += f"Generate [{made}] = {plan.generator}{' outer' if plan.outer else ''}({argument})"
+            return [head, *_lines(plan.input, depth + 1)]
         case Filter():
             return [f"{head}Filter {show_expr(plan.condition, _names(plan.input))}", *_lines(plan.input, depth + 1)]
         case Aggregate():
@@ -61,9 +96,15 @@ def _lines(plan: Plan, depth: int) -> list[str]:
                 f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}"
                 for k in plan.order
             )
-            return [f"{head}TopN order=[{order}] limit={plan.limit} offset={plan.offset}", *_lines(plan.input, depth + 1)]
+            limit = "none" if plan.limit is None else plan.limit
+            return [f"{head}TopN order=[{order}] limit={limit} offset={plan.offset}", *_lines(plan.input, depth + 1)]
         case _:
             assert_never(plan)
+
+
+def _column_of_constants(field: Field, column: Sequence[Physical]) -> str:
+    shown = ["NULL" if value is None else str(value) for value in column[:_SHOWN_ROWS]]
+    return f"{field.name}:{field.type} = ({', '.join(shown)}{', …' if len(column) > _SHOWN_ROWS else ''})"
 
 
 def _names(plan: Plan) -> list[str]:

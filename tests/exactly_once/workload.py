@@ -36,6 +36,9 @@ VIEWS = {
     "above_mean": "SELECT k, a, (SELECT max(g) FROM notes) AS hi FROM t "
     "WHERE a > (SELECT avg(amount) / 10 FROM sales) OR k IN (SELECT g FROM notes)",
     "all_ids": "SELECT id, amount FROM sales UNION ALL SELECT k, a FROM t",
+    "named": "SELECT t.k, v.name, r.id FROM t JOIN (VALUES (1, 'one'), (3, 'three'), (3, 'drei')) AS v(g, name) ON t.g = v.g "
+    "JOIN range(0, 2000, 2) r ON t.k = r.id",
+    "rolled": "SELECT g, a, count(*) AS n FROM t GROUP BY ROLLUP (g, a)",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
 }
 LATE_VIEWS = {

@@ -6,7 +6,10 @@ Fields are given values that are not their defaults, where they have one: a fiel
 import msgspec
 
 from jobs.executors.agg_call import Agg
+from jobs.executors.constant import Range, Values
+from jobs.executors.expand import Expand
 from jobs.executors.filter import Filter
+from jobs.executors.generate import Generate
 from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
@@ -75,6 +78,12 @@ TOP_N = logical.TopN(AGGREGATE, (SortKey(_K, True, True),), 5, 2)
 UNION = logical.Union((SCAN, logical.Join(SCAN, SCAN, JoinKind.NULL_AWARE_ANTI, (_K,), (_K,), (False,))), _FIELDS)
 
 SUBQUERY = logical.Join(SCAN, logical.SingleRow(PROJECT), JoinKind.SEMI, (), (), (), _BIG)
+VALUES = logical.Values(2, ((1, None), ("x", "y")), _FIELDS)
+CONSTANTS = logical.Union((VALUES, logical.Range(0, 10, 3, (Field("id", "bigint"),))), _FIELDS)
+
+EXPAND = logical.Expand(SCAN, ((_K, _TEN), (_SUM, _TEN)), _FIELDS)
+
+GENERATE = logical.Generate(SCAN, logical.Generator.POSEXPLODE, Column(1, "string"), True, (Field("p", "int"),))
 
 # --- statements ------------------------------------------------------------------------------------------------------------------
 
@@ -87,6 +96,9 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view_project": CreateView("p", "SELECT k + 10 AS a", PROJECT),
     "create_view_subquery": CreateView("s", "SELECT k, g …", SUBQUERY),
     "create_view_union": CreateView("u", "SELECT k, g …", UNION),
+    "create_view_constants": CreateView("c", "VALUES …", CONSTANTS),
+    "create_view_expand": CreateView("e", "SELECT …", EXPAND),
+    "create_view_generate": CreateView("x", "SELECT …", GENERATE),
     "drop": Drop("view", "top", True, True),
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
     "update": Update("orders", ((1, Literal("x", "string")),), _BIG),
@@ -99,6 +111,10 @@ _AGG = Agg(AggFunction.SUM, 1, "int", "bigint", "TRY")
 _COUNT = Agg(AggFunction.COUNT, None, None, "bigint")
 NODES: dict[str, Node] = {
     "table_replay": TableReplay(7, (0,), ("int", "string")),
+    "values": Values(2, ((1, None), ("x", "y")), ("k", "g"), ("int", "string", "bigint")),
+    "range": Range(0, 10, 3, "id"),
+    "expand": Expand(((_K, _TEN), (_SUM, _TEN)), (0,), ("int", "int", "int", "int")),
+    "generate": Generate(logical.Generator.INLINE, Column(1, "string"), True, 2, ("int", "string", "int", "int")),
     "project": Project((_SUM,), ("int",)),
     "filter": Filter(_BIG, ("int", "string")),
     "hash_join": HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),

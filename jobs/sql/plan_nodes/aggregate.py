@@ -6,7 +6,8 @@ from py4j.java_gateway import JavaObject
 
 from jobs.sql.expression_tree import renumbered, without_places
 from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.logical import AggCall, Aggregate, Column, Expr, Join, JoinKind, Plan, Project
+from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Field, Join, JoinKind, Plan, Project
+from jobs.sql.plan_nodes.pivot import pivot_calls, pivot_of
 from jobs.sql.plan_nodes.subquery import subquery_row, with_scalars, with_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
@@ -34,8 +35,20 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
         if grouping.productPrefix() == "AttributeReference":
             key_ids[grouping.exprId().id()] = column
     result = _AggregateResult(walk.expressions, scope, keys, key_ids, key_exprs, above)
-    exprs, ids, fields = [], [], []
+    exprs: list[Expr] = []
+    ids: list[int] = []
+    fields: list[Field] = []
+    made: list[tuple[int, Expr]] = []
     for named in results:
+        if (pivot := pivot_of(named)) is not None:
+            first = len(exprs)
+            for call in pivot_calls(walk.expressions, pivot, scope):
+                exprs.append(result.call(call))
+                ids.append(-len(exprs))  # nobody asks for it
+                fields.append(walk.field(named, f"_{len(exprs)}", call.type))
+            elements = tuple(Column(i, exprs[i].type) for i in range(first, len(exprs)))
+            made.append((named.exprId().id(), Call("CreateArray", f"array<{elements[0].type}>", elements)))
+            continue
         expr = result.expression(named)
         exprs.append(expr)
         ids.append(named.exprId().id())
@@ -51,7 +64,7 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
         exprs = [renumbered(e, to) for e in exprs]
     if tuple(fields) != inner or any(not isinstance(e, Column) or e.index != i for i, e in enumerate(exprs)):
         plan = Project(plan, tuple(exprs), tuple(fields))
-    return Bound(plan, tuple(ids))
+    return Bound(plan, tuple(ids), tuple(made))
 
 
 class _AggregateResult:
@@ -77,7 +90,7 @@ class _AggregateResult:
         if name == "Alias":
             return self.expression(node.child())
         if name == "AggregateExpression":
-            return self._call(self._walk.aggregate(node, self._scope))
+            return self.call(self._walk.aggregate(node, self._scope))
         children = list(items(node.children()))
         if name in ("AttributeReference", "Literal", "ScalarSubquery") or not children:
             return self._walk.expression(node, self._key_scope)
@@ -87,7 +100,7 @@ class _AggregateResult:
                 return Column(column, self._key_exprs[column].type)
         return self._walk.call(node, tuple(self.expression(child) for child in children))
 
-    def _call(self, call: AggCall) -> Column:
+    def call(self, call: AggCall) -> Column:
         identity = AggCall(
             call.function,
             call.type,

@@ -1,4 +1,4 @@
-"""GlobalLimit over Sort: top-n."""
+"""GlobalLimit over Sort, and Offset: top-n."""
 
 from py4j.java_gateway import JavaObject
 
@@ -20,15 +20,32 @@ def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
         if child.productPrefix() == "Offset":
             offset = _constant(walk, child, child.offsetExpr())
         child = child.child()
-    projects: list[JavaObject] = []
-    while child.productPrefix() == "Project":
-        projects.append(child)
-        child = child.child()
+    projects, child = _through_projects(child)
     if child.productPrefix() != "Sort":
         raise walk.refuse(node, *_LIMIT)
-    below = walk.bind(child.child())
+    return _top(walk, projects, child, limit, offset)
+
+
+@binds("Offset")
+def bind_offset(walk: PlanWalk, node: JavaObject) -> Bound:
+    """Offset Project* [Sort]: all rows but the first; in the order of the stream key where the query names none."""
+    return _top(walk, *_through_projects(node.child()), None, _constant(walk, node, node.offsetExpr()))
+
+
+def _through_projects(node: JavaObject) -> tuple[list[JavaObject], JavaObject]:
+    """The Projects from `node` on, and what is below them."""
+    projects: list[JavaObject] = []
+    while node.productPrefix() == "Project":
+        projects.append(node)
+        node = node.child()
+    return projects, node
+
+
+def _top(walk: PlanWalk, projects: list[JavaObject], node: JavaObject, limit: int | None, offset: int) -> Bound:
+    ordered = node.productPrefix() == "Sort"
+    below = walk.bind(node.child() if ordered else node)
     order = []
-    for key in items(child.order()):
+    for key in items(node.order()) if ordered else ():
         expr = walk.expressions.expression(key.child(), below.scope())
         order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
     bound = Bound(TopN(below.plan, tuple(order), limit, offset), below.ids)

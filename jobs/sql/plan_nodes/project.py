@@ -52,4 +52,4 @@ def _filtered_by_row(walk: PlanWalk, node: JavaObject, below: Bound, row: Bound)
 def _filtered(below: Bound, conditions: list[Expr]) -> Bound:
     if not conditions or conditions == [Literal(True, "boolean")]:
         return below
-    return Bound(Filter(below.plan, conjunction(conditions)), below.ids)
+    return Bound(Filter(below.plan, conjunction(conditions)), below.ids, below.made)

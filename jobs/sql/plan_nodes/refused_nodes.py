@@ -22,14 +22,3 @@ def _sort(walk: PlanWalk, node: JavaObject) -> NoReturn:
 @binds("Window")
 def _window(walk: PlanWalk, node: JavaObject) -> NoReturn:
     raise walk.refuse(next(items(node.windowExpressions())), *REASONS["Window"])
-
-
-@binds("Expand")
-def _expand(walk: PlanWalk, node: JavaObject) -> NoReturn:
-    if any(a.name() == "gid" for a in items(node.output())):
-        raise walk.refuse(
-            node,
-            "DISTINCT in several aggregates",
-            "DISTINCT inside an aggregate is not kept yet; aggregate over SELECT DISTINCT … instead",
-        )
-    raise walk.refuse(node, *REASONS["Expand"])

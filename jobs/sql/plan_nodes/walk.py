@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.errors import UnsupportedQueryError
+from jobs.sql.expression_tree import renumbered
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.logical import Column, Expr, Field, Plan
 from jobs.sql.plan_nodes.refused import REASONS
@@ -14,14 +15,18 @@ from statestore.types import UnsupportedTypeError, arrow_type
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A plan and the expression ids of its output columns, in order."""
+    """A plan and the expression ids of its output columns, in order. `made`: ids that stand for expressions over several of them."""
 
     plan: Plan
     ids: tuple[int, ...]
+    made: tuple[tuple[int, Expr], ...] = ()
 
     def scope(self, shift: int = 0) -> dict[int, Expr]:
         """What each expression id means to a reader of this plan's output (after `shift` other columns)."""
-        return {i: Column(shift + k, f.type) for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))}
+        columns: dict[int, Expr] = {
+            i: Column(shift + k, f.type) for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))
+        }
+        return columns | {i: renumbered(e, range(shift, shift + len(self.ids))) for i, e in self.made}
 
 
 BindNode = Callable[["PlanWalk", JavaObject], Bound]

@@ -9,7 +9,17 @@ import pytest
 from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import Bench, Case, Row, chunk_of, integrate, load_cases, pairs_of, parse_chunk, show_chunk
 
-FILES = ("project_filter.yaml", "hash_agg.yaml", "hash_join.yaml", "outer_join.yaml", "union_all.yaml", "top_n.yaml", "materialize.yaml")
+FILES = (
+    "project_filter.yaml",
+    "hash_agg.yaml",
+    "hash_join.yaml",
+    "outer_join.yaml",
+    "union_all.yaml",
+    "top_n.yaml",
+    "materialize.yaml",
+    "expand.yaml",
+    "generate.yaml",
+)
 CASES = [case for file in FILES for case in load_cases(file)]
 
 

@@ -16,17 +16,22 @@ from jobs.sql.logical import (
     Aggregate,
     Call,
     Column,
+    Expand,
     Expr,
     Filter,
+    Generate,
+    Generator,
     Join,
     JoinKind,
     Literal,
     Plan,
     Project,
+    Range,
     Scan,
     SingleRow,
     TopN,
     Union,
+    Values,
 )
 
 ORDERS = "id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE"
@@ -108,8 +113,17 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
         case Scan():
             frame = _frame(spark, plan.relation)
             return _named(frame.select(*(frame[frame.columns[i]] for i in plan.columns)))
+        case Values():
+            return _values(spark, plan)
+        case Range():
+            return _named(spark.range(plan.start, plan.end, plan.step))
         case Project():
             return _named(_run(spark, plan.input).select(*(_column(e) for e in plan.exprs)))
+        case Expand():
+            below = _run(spark, plan.input)
+            return _named(reduce(DataFrame.union, (_named(below.select(*(_column(e) for e in p))) for p in plan.projections)))
+        case Generate():
+            return _generated(_run(spark, plan.input), plan)
         case Filter():
             return _run(spark, plan.input).where(_column(plan.condition))
         case Join():
@@ -146,7 +160,25 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
                 getattr(_column(k.expr), f"{'desc' if k.descending else 'asc'}_nulls_{'last' if k.nulls_last else 'first'}")()
                 for k in plan.order
             ]
-            return _run(spark, plan.input).orderBy(*order).offset(plan.offset).limit(plan.limit)
+            after = _run(spark, plan.input).orderBy(*order).offset(plan.offset)
+            return after if plan.limit is None else after.limit(plan.limit)
+
+
+def _generated(below: DataFrame, plan: Generate) -> DataFrame:
+    argument = _text(plan.argument)
+    if plan.generator is Generator.REPLICATE:
+        return _named(below.withColumn("n", F.expr(f"explode(array_repeat(0, cast({argument} AS int)))")).drop("n"))
+    made = f"{plan.generator}{'_outer' if plan.outer else ''}({argument})"
+    return _named(below.select("*", F.expr(made)))
+
+
+def _values(spark: SparkSession, plan: Values) -> DataFrame:
+    if not plan.fields:
+        return spark.range(plan.rows).select()
+    rows = [[Literal(c[i], f.type) for c, f in zip(plan.columns, plan.fields, strict=True)] for i in range(plan.rows)]
+    selects = [f"SELECT {', '.join(f'{_literal(v)} AS c{i}' for i, v in enumerate(row))}" for row in rows]
+    empty = f"SELECT {', '.join(f'NULL AS c{i}' for i in range(len(plan.fields)))} WHERE false"
+    return spark.sql(" UNION ALL ".join(selects or [empty]))
 
 
 def _named(frame: DataFrame) -> DataFrame:

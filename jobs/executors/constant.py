@@ -1,0 +1,128 @@
+"""Values and Range: constant rows. They come in the first epoch of their view; after it nothing does.
+
+That it is the first epoch the actor knows from the catalog, so no state says that the rows have been put out.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from jobs.executors.operator import Actor, Computed, Executor, Origin
+from jobs.flow.chunk import empty_chunk, inserts
+from jobs.kernels.render import render
+from jobs.sql.logical import Expr, Literal, Physical
+from statestore.meta.catalog import TableSchema
+from statestore.table.state_table import StateTable
+
+
+class Values(msgspec.Struct, frozen=True, tag=True):
+    """The rows of a query's VALUES, each with its number as a hidden last column. `columns` hold values as a Literal of their type does."""
+
+    rows: int
+    columns: tuple[tuple[Physical, ...], ...]
+    names: tuple[str, ...]
+    types: tuple[str, ...]  # with that of the number
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return True
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return (*(Computed(name) for name in self.names), Computed(""))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        return f"Values rows={self.rows} [{', '.join(self.names)}]"
+
+    def cost(self) -> str:
+        return "the rows, in the first epoch"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return ValuesExecutor(self, actor)
+
+
+class ValuesExecutor:
+    """Invariant: the sum of all output chunks is the list of VALUES, from the first epoch on."""
+
+    def __init__(self, node: Values, actor: Actor) -> None:
+        self._node, self._actor = node, actor
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Takes no chunk. Cost: in the first epoch one kernel query over the text of all values."""
+        node = self._node
+        if not self._actor.new or not node.rows:
+            return empty_chunk(node.types)
+        numbered = (*node.columns, range(node.rows))
+        rows = (", ".join(map(_rendered, row, node.types)) for row in zip(*numbered, strict=True))
+        return inserts(self._actor.kernel.query(f"VALUES ({'), ('.join(rows)})"))
+
+
+def _rendered(value: Physical, kind: str) -> str:
+    return render(Literal(value, kind))
+
+
+class Range(msgspec.Struct, frozen=True, tag=True):
+    """The numbers start, start + step, … before `end`, each actor its share."""
+
+    start: int
+    end: int
+    step: int
+    name: str
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return ("bigint",)
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return True
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return (Computed(self.name),)
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        return f"Range {self.name} from {self.start} to {self.end} by {self.step}"
+
+    def cost(self) -> str:
+        return "the numbers, in the first epoch"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return RangeExecutor(self, actor)
+
+
+class RangeExecutor:
+    """The numbers are cut into as many even pieces as there are vnodes; an actor puts out the pieces of its own."""
+
+    def __init__(self, node: Range, actor: Actor) -> None:
+        self._node, self._actor = node, actor
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Takes no chunk. Cost: 16 bytes a number of this actor's, in the first epoch."""
+        node, actor = self._node, self._actor
+        count = len(range(node.start, node.end, node.step)) if actor.new else 0
+        pieces = [np.empty(0, np.int64)]
+        for vnode in actor.vnodes:
+            first, end = count * vnode // actor.vnode_count, count * (vnode + 1) // actor.vnode_count
+            pieces.append(node.start + node.step * np.arange(first, end, dtype=np.int64))
+        return inserts(pa.table([pa.array(np.concatenate(pieces))], names=["c0"]))

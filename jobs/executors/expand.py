@@ -1,0 +1,111 @@
+"""Expand: several projections of every row, as GROUPING SETS, UNPIVOT, STACK and sliding windows need them."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from jobs.executors.base import net
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk
+from jobs.kernels.errors import RowError
+from jobs.kernels.kernel import Kernel
+from jobs.sql.expression_text import expression_text
+from jobs.sql.logical import Call, Column, Expr, Literal
+from statestore.meta.catalog import TableSchema
+from statestore.table.state_table import StateTable
+from statestore.types import arrow_type
+
+
+class Expand(msgspec.Struct, frozen=True, tag=True):
+    """One output row per row and projection: the projection's columns, then its number, then the input's columns `behind`. No state."""
+
+    projections: tuple[tuple[Expr, ...], ...]
+    behind: tuple[int, ...]
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def lineage(self) -> tuple[Origin, ...]:
+        """A column that every projection passes or leaves NULL is the input's; any other is computed, and so is their number."""
+        return (*map(_origin, zip(*self.projections, strict=True)), Computed(""), *(Passed(c) for c in self.behind))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        """Each expression once, whichever projections have it."""
+        return tuple(dict.fromkeys(e for projection in self.projections for e in projection if isinstance(e, Call)))
+
+    def text(self) -> str:
+        return "Expand " + ", ".join(f"[{', '.join(map(expression_text, p))}]" for p in self.projections)
+
+    def cost(self) -> str:
+        return f"{len(self.projections)} x changed rows"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return ExpandExecutor(self, actor.kernel)
+
+
+def _origin(column: tuple[Expr, ...]) -> Origin:
+    some = {e for e in column if not (isinstance(e, Literal) and e.value is None)}
+    match [*some]:
+        case [Column(index)]:
+            return Passed(index)
+        case _:
+            return Computed(" or ".join(dict.fromkeys(map(expression_text, column))))
+
+
+class ExpandExecutor:
+    """Invariant: the sum of all output chunks is every projection of the sum of all input chunks."""
+
+    def __init__(self, node: Expand, kernel: Kernel) -> None:
+        self._node, self._kernel = node, kernel
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Raises ExpressionError where an expression raises on a row. Cost: one kernel query for all expressions, none without any; what
+        the projections share is not copied."""
+        (chunk,), node = chunks, self._node
+        if not chunk.num_rows:
+            return empty_chunk(node.types)
+        exprs = node.expressions()
+        try:
+            answer = self._kernel.project(chunk, exprs, [e.type for e in exprs])
+        except RowError as err:
+            raise expression_error(err, err.expression, exprs[err.expression], chunk) from err
+        computed = {e: answer.column(i) for i, e in enumerate(exprs)}
+        constants = self._constants()
+        behind = [chunk.column(c) for c in node.behind]
+        parts = []
+        for number, projection in enumerate(node.projections):
+            columns = [_column(e, chunk, computed, constants) for e in projection]
+            parts.append(make_chunk([*columns, pa.array(np.full(chunk.num_rows, number, np.int32)), *behind], chunk[WEIGHT]))
+        return net(pa.concat_tables(parts))
+
+    def _constants(self) -> Mapping[Literal, pa.Scalar]:
+        """What each literal of a projection is."""
+        found = tuple(dict.fromkeys(e for projection in self._node.projections for e in projection if isinstance(e, Literal)))
+        unknown = [e for e in found if e.value is not None]
+        one_row = pa.table({WEIGHT: pa.array([1], pa.int64())})
+        answer = self._kernel.project(one_row, unknown, [e.type for e in unknown])
+        known = {e: answer.column(i)[0] for i, e in enumerate(unknown)}
+        return known | {e: pa.scalar(None, arrow_type(e.type)) for e in found if e.value is None}
+
+
+def _column(
+    expr: Expr, chunk: pa.Table, computed: Mapping[Expr, pa.ChunkedArray], constants: Mapping[Literal, pa.Scalar]
+) -> pa.ChunkedArray | pa.Array:
+    match expr:
+        case Column(index):
+            return chunk.column(index)
+        case Literal():
+            return pa.repeat(constants[expr], chunk.num_rows)
+        case _:
+            return computed[expr]

@@ -1,0 +1,107 @@
+"""Generate: rows out of a list in each row (EXPLODE, POSEXPLODE, INLINE), or copies of it (INTERSECT ALL, EXCEPT ALL)."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.base import net, take_rows
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.flow.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
+from jobs.kernels.errors import RowError
+from jobs.kernels.kernel import Kernel
+from jobs.sql.expression_text import expression_text
+from jobs.sql.logical import Expr, Generator
+from statestore.meta.catalog import TableSchema
+from statestore.table.state_table import StateTable
+from statestore.vnode import one_array
+
+Counts = npt.NDArray[np.int64]
+
+
+class Generate(msgspec.Struct, frozen=True, tag=True):
+    """Each row as often as `argument` has elements (or says), with the element's columns, then its place. No state.
+
+    `outer`: a row whose list is empty or NULL comes out once, with NULLs.
+    """
+
+    generator: Generator
+    argument: Expr
+    outer: bool
+    width: int  # of the input
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def lineage(self) -> tuple[Origin, ...]:
+        made = len(self.types) - self.width - 1
+        return (*(Passed(c) for c in range(self.width)), *(Computed(self.text()),) * made, Computed(""))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.argument,)
+
+    def text(self) -> str:
+        return f"{self.generator}{' outer' if self.outer else ''}({expression_text(self.argument)})"
+
+    def cost(self) -> str:
+        return "changed rows x the rows made of each"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return GenerateExecutor(self, actor.kernel)
+
+
+class GenerateExecutor:
+    """Invariant: the sum of all output chunks is the rows made of the sum of all input chunks."""
+
+    def __init__(self, node: Generate, kernel: Kernel) -> None:
+        self._node, self._kernel = node, kernel
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Raises ExpressionError where the argument raises on a row. Cost: one kernel query, a copy of the row for each row made."""
+        (chunk,), node = chunks, self._node
+        if not chunk.num_rows:
+            return empty_chunk(node.types)
+        try:
+            argument = one_array(self._kernel.project(chunk, (node.argument,), (node.argument.type,))["c0"])
+        except RowError as err:
+            raise expression_error(err, 0, node.argument, chunk) from err
+        made: list[pa.Array]
+        if node.generator is Generator.REPLICATE:
+            counts, made = np.maximum(pc.fill_null(argument, 0).to_numpy(zero_copy_only=False), 0), []
+        else:
+            counts, made = _elements(argument, node.generator)
+        rows, places = np.repeat(np.arange(chunk.num_rows), counts), _places(counts)
+        if node.generator is Generator.POSEXPLODE:
+            made = [pa.array(places), *made]
+        if node.outer:
+            empty = np.flatnonzero(counts == 0)
+            rows, places = np.concatenate([rows, empty]), np.concatenate([places, np.zeros(len(empty), np.int32)])
+            made = [pa.concat_arrays([column, pa.nulls(len(empty), column.type)]) for column in made]
+        taken = take_rows(chunk, rows)
+        out = make_chunk([*(taken.column(c) for c in range(node.width)), *made, pa.array(places)], taken[WEIGHT])
+        return net(out.cast(chunk_schema(node.types)))
+
+
+def _elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Array]]:
+    """How many elements each list has (none: 0), and the columns of all of them: of a map its key and value, for INLINE the struct's."""
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    values = lists.flatten()
+    return counts, values.flatten() if generator is Generator.INLINE or pa.types.is_map(lists.type) else [values]
+
+
+def _places(counts: Counts) -> npt.NDArray[np.int32]:
+    """The place of each element in its list, from 0: for counts 2, 0, 3 it is 0, 1, 0, 1, 2."""
+    starts = np.cumsum(counts) - counts
+    return (np.arange(int(counts.sum())) - np.repeat(starts, counts)).astype(np.int32)

@@ -1,0 +1,20 @@
+"""VALUES, SELECT without FROM and range(): leaves without input, which put out their rows in the view's first epoch."""
+
+from jobs.executors import constant
+from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
+from jobs.sql import logical
+
+
+def plan_values(builder: Builder, plan: logical.Values) -> Stream:
+    """One actor puts them out. Their key is a hidden number, since rows may be equal."""
+    node = constant.Values(plan.rows, plan.columns, tuple(f.name for f in plan.fields), (*(f.type for f in plan.fields), "bigint"))
+    draft = Draft([], singleton=True)
+    width = len(plan.fields)
+    return Stream(draft, builder.operator(draft, node, ()), node.types, tuple(range(width)), (width,), (), True)
+
+
+def plan_range(builder: Builder, plan: logical.Range) -> Stream:
+    """Every actor puts out its share. No number comes twice, so that each is its own key."""
+    node = constant.Range(plan.start, plan.end, plan.step, plan.fields[0].name)
+    draft = Draft([])
+    return Stream(draft, builder.operator(draft, node, ()), node.types, (0,), (0,), ANYWHERE, True)

@@ -1,0 +1,21 @@
+"""Expand: each row under several projections, distinguished by the projection's number."""
+
+from dataclasses import replace
+
+from jobs.executors import expand
+from jobs.plan.streams.builder import Builder, Stream
+from jobs.sql import logical
+from jobs.sql.expression_tree import renumbered
+
+
+def plan_expand(builder: Builder, plan: logical.Expand) -> Stream:
+    """Why the key is one: a row comes out once per projection, so the input's key and the projection's number tell its rows apart."""
+    below = builder.stream(plan.input)
+    projections = tuple(tuple(renumbered(e, below.visible) for e in projection) for projection in plan.projections)
+    width = len(plan.fields)
+    types = (*(f.type for f in plan.fields), "int", *(below.types[c] for c in below.key))
+    at = {c: width + 1 + i for i, c in enumerate(below.key)}
+    ref = builder.operator(below.draft, expand.Expand(projections, below.key, types), (below.ref,))
+    distribution = None if below.distribution is None else tuple(at[c] for c in below.distribution)
+    key = (*(at[c] for c in below.key), width)
+    return replace(below, ref=ref, types=types, visible=tuple(range(width)), key=key, distribution=distribution)

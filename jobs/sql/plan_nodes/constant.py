@@ -1,0 +1,32 @@
+"""LocalRelation, OneRowRelation and Range: rows that the query itself holds."""
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.logical import Range, Values
+from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from jobs.sql.sandbox import items
+from jobs.sql.type_names import name_of_type
+
+
+@binds("LocalRelation")
+def bind_values(walk: PlanWalk, node: JavaObject) -> Bound:
+    """A list of VALUES, or what the optimizer knows to be empty (LIMIT 0). Cost: a round trip to the JVM a value."""
+    output = list(items(node.output()))
+    fields = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
+    rows = list(items(node.data()))
+    columns = tuple(
+        tuple(walk.expressions.constant(node, row.get(i, a.dataType()), a.dataType()).value for row in rows) for i, a in enumerate(output)
+    )
+    return Bound(Values(len(rows), columns, fields), tuple(a.exprId().id() for a in output))
+
+
+@binds("OneRowRelation")
+def bind_one_row(walk: PlanWalk, node: JavaObject) -> Bound:
+    return Bound(Values(1, (), ()), ())
+
+
+@binds("Range")
+def bind_range(walk: PlanWalk, node: JavaObject) -> Bound:
+    (output,) = items(node.output())
+    field = walk.field(node, output.name(), name_of_type(output.dataType()))
+    return Bound(Range(node.start(), node.end(), node.step(), (field,)), (output.exprId().id(),))

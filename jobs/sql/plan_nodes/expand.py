@@ -1,0 +1,18 @@
+"""Expand: several projections of each row (GROUPING SETS, ROLLUP, CUBE, UNPIVOT, DISTINCT in several aggregates, sliding windows)."""
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.logical import Expand
+from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from jobs.sql.sandbox import items
+from jobs.sql.type_names import name_of_type
+
+
+@binds("Expand")
+def bind_expand(walk: PlanWalk, node: JavaObject) -> Bound:
+    below = walk.bind(node.child())
+    scope = below.scope()
+    output = list(items(node.output()))
+    fields = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
+    projections = tuple(tuple(walk.expressions.expression(e, scope) for e in items(projection)) for projection in items(node.projections()))
+    return Bound(Expand(below.plan, projections, fields), tuple(a.exprId().id() for a in output))

@@ -1,0 +1,64 @@
+"""Generate: EXPLODE, POSEXPLODE, INLINE, STACK and LATERAL VIEW over them, and the copies that INTERSECT ALL and EXCEPT ALL make.
+
+Where the query itself lists the rows (STACK, an array(…) under EXPLODE) they are projections of the row: an Expand.
+"""
+
+from collections.abc import Sequence
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.logical import Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Plan, Project
+from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from jobs.sql.sandbox import items
+from jobs.sql.type_names import name_of_type
+
+_GENERATORS = {"Explode": Generator.EXPLODE, "PosExplode": Generator.POSEXPLODE, "Inline": Generator.INLINE}
+_NO_GENERATOR = "rows are made by explode, posexplode, inline and stack"
+
+
+@binds("Generate")
+def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
+    below, generator = walk.bind(node.child()), node.generator()
+    name = generator.productPrefix()
+    dropped = set(items(node.unrequiredChildIndex()))
+    kept = tuple(i for i in range(len(below.ids)) if i not in dropped)
+    columns = tuple(Column(i, below.plan.fields[i].type) for i in kept)
+    output = list(items(node.generatorOutput()))
+    ids = (*(below.ids[i] for i in kept), *(a.exprId().id() for a in output))
+    made = tuple(walk.field(node, a.name(), name_of_type(a.dataType())) for a in output)
+    fields = (*(below.plan.fields[i] for i in kept), *made)
+    args = [walk.expressions.expression(child, below.scope()) for child in items(generator.children())]
+    if name == "ReplicateRows":
+        copies = Generate(below.plan, Generator.REPLICATE, args[0], False, ())
+        return Bound(Project(copies, (*columns, *args[1:]), fields), ids)
+    if (listed := _listed(name, args, made)) is not None:
+        return Bound(Expand(below.plan, tuple((*columns, *row) for row in listed), fields), ids)
+    if name not in _GENERATORS:
+        raise walk.refuse(node, name.lower(), _NO_GENERATOR)
+    plan: Plan = Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made)
+    if dropped:
+        width = len(below.ids)
+        plan = Project(plan, (*columns, *(Column(width + i, f.type) for i, f in enumerate(made))), fields)
+    return Bound(plan, ids)
+
+
+def _listed(name: str, args: Sequence[Expr], made: Sequence[Field]) -> list[tuple[Expr, ...]] | None:
+    """The rows that a generator makes of each row, where the query lists them: at least one."""
+    match name, args:
+        case "Stack", (Literal(value=int(rows)), *values):
+            width = len(made)
+            padded = [*values, *(Literal(None, made[i % width].type) for i in range(len(values), rows * width))]
+            return [tuple(padded[i * width : (i + 1) * width]) for i in range(rows)]
+        case "Explode", (Call(node="CreateArray", args=elements),) if elements:
+            return [(e,) for e in elements]
+        case "PosExplode", (Call(node="CreateArray", args=elements),) if elements:
+            return [(Literal(i, "int"), e) for i, e in enumerate(elements)]
+        case "Inline", (Call(node="CreateArray", args=elements),) if elements and all(map(_struct_values, elements)):
+            return [_struct_values(e) for e in elements]
+        case _:
+            return None
+
+
+def _struct_values(expr: Expr) -> tuple[Expr, ...]:
+    """What the fields of a struct made in the query are; nothing for any other expression."""
+    return expr.args[1::2] if isinstance(expr, Call) and expr.node == "CreateNamedStruct" else ()

@@ -1,0 +1,38 @@
+"""Constant rows: all of them in the view's first epoch, each once over all actors, and none after it."""
+
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+
+from jobs.executors.constant import Range, Values
+from jobs.executors.operator import Actor
+from jobs.flow.chunk import chunk_schema
+from tests.jobs.executors.harness import VNODES, kernel, pairs_of
+
+FIRST = Actor(kernel(), range(VNODES), VNODES, new=True)
+
+
+def test_values_come_in_the_first_epoch_with_their_numbers_and_in_no_later_one() -> None:
+    node = Values(2, ((1, None), ("it's", "é")), ("x", "y"), ("int", "string", "bigint"))
+    out = node.executor((), FIRST).apply()
+    assert out.schema == chunk_schema(node.types)
+    assert pairs_of(out) == [((1, "it's", 0), 1), ((None, "é", 1), 1)]
+    later = node.executor((), replace(FIRST, new=False)).apply()
+    assert later.schema == chunk_schema(node.types)
+    assert later.num_rows == 0
+
+
+def test_no_values_and_no_columns_are_chunks_too() -> None:
+    assert Values(0, ((),), ("x",), ("int", "bigint")).executor((), FIRST).apply().num_rows == 0
+    assert pairs_of(Values(1, (), (), ("bigint",)).executor((), FIRST).apply()) == [((0,), 1)]
+
+
+@pytest.mark.parametrize(("start", "end", "step"), [(0, 1000, 1), (5, -5, -3), (0, 3, 1), (7, 7, 1), (2**62, 2**62 + 40, 7)])
+def test_actors_share_a_range_and_no_number_is_lost_or_doubled(start: int, end: int, step: int) -> None:
+    node = Range(start, end, step, "id")
+    shares = [range(3), range(3, 11), range(11, VNODES)]
+    chunks = [node.executor((), replace(FIRST, vnodes=share)).apply() for share in shares]
+    found = list(chain.from_iterable(pairs_of(chunk) for chunk in chunks))
+    assert sorted(found) == sorted(((n,), 1) for n in range(start, end, step))
+    assert node.executor((), replace(FIRST, new=False)).apply().num_rows == 0
