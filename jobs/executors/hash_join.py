@@ -388,6 +388,8 @@ class HashJoinExecutor:
 
     def _met(self, asking: _Side, other: _Side, asking_is_left: bool) -> _Matches | None:
         """Changes of one side with the rows of the other that stay."""
+        if other.table.is_empty():
+            return None
         places, columns = _asked(asking, other)
         if not len(places):
             return None

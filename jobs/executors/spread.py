@@ -60,7 +60,7 @@ class Spread(msgspec.Struct, frozen=True, tag=True):
         return f"Spread {self.lines} by [{column_list(self.key)}], {self.copies} copies"
 
     def cost(self) -> str:
-        return "changed rows" if self.copies == 1 else f"changed rows x {self.copies}"
+        return f"changed rows x {self.copies}; each meets every row of the other side"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return SpreadExecutor(self)

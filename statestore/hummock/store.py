@@ -235,6 +235,11 @@ class HummockStore:
         """Raises EpochExpiredError, EpochNotCommittedError unless this version answers reads at `epoch`."""
         require_readable(self.version, epoch, self.pinned)
 
+    def holds(self, table_id: int, epoch: int) -> bool:
+        """Whether there may be a row of a table: False is certain. Cost: no read."""
+        stored = next(iter(sections_at(self.version, table_id, epoch, None, None, None)), None)
+        return stored is not None or bool(self.buffer.sections(table_id, epoch))
+
     def _sections(self, table_id: int, epoch: int, first: bytes | None, last: bytes | None, since: int | None = None) -> "list[_Ranged]":
         """Sections, stored or buffered, that may hold rows of first … last (inclusive) written after `since`: newest first, opened."""
         refs = list(sections_at(self.version, table_id, epoch, first, last, since))

@@ -162,6 +162,10 @@ class StateTable:
                 for start in range(0, rows.num_rows, batch_rows):
                     yield rows.slice(start, batch_rows)
 
+    def is_empty(self) -> bool:
+        """Whether there is certainly no row, as before a first load. Cost: no read."""
+        return not len(self._mem.settle()) and not self.stored.holds_rows()
+
     # -- writes ---------------------------------------------------------------------------------------------------------------
 
     def insert_row(self, row: Row) -> None:

@@ -84,6 +84,10 @@ class StorageTable:
                 rows = _conform(part.select(range(2, part.num_columns)), schema, part.num_rows)
                 yield ChangedRows(part.column(1).combine_chunks(), rows)
 
+    def holds_rows(self) -> bool:
+        """Whether there may be a row: False is certain. Cost: no read."""
+        return self._store.holds(self.layout.schema.table_id, self.epoch)
+
     def read_keys(self, keys: pa.BinaryArray, columns: Sequence[int] | None = None) -> Found:
         """As `get_rows`, by storage keys."""
         schema = self._selected(columns)

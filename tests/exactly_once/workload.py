@@ -32,9 +32,9 @@ VIEWS = {
     "words": "SELECT n.word, count(*) AS c, min(t.a) AS lo FROM notes n JOIN t ON n.g = t.g GROUP BY n.word",
     "unsold": "SELECT t.k, t.a, b.n FROM t LEFT JOIN by_group b ON t.g = b.g AND b.n > t.a",
     "unseen": "SELECT k FROM t WHERE a NOT IN (SELECT g FROM sales WHERE amount > 97)",
-    "unequal": "SELECT t.k, n.word FROM t LEFT JOIN notes n ON t.a > n.g + 99 OR t.k = n.g",
-    "above_mean": "SELECT k, a, (SELECT max(g) FROM notes) AS hi FROM t "
-    "WHERE a > (SELECT avg(amount) / 10 FROM sales) OR k IN (SELECT g FROM notes)",
+    "unequal": "SELECT t.k, x.id FROM t LEFT JOIN sales x ON x.amount < t.a - 8 AND x.id > t.k + 1100",
+    "above_mean": "SELECT k, a, (SELECT max(g) FROM sales) AS hi FROM t "
+    "WHERE a > (SELECT avg(amount) / 10 FROM sales) OR k IN (SELECT id - 1000 FROM sales)",
     "all_ids": "SELECT id, amount FROM sales UNION ALL SELECT k, a FROM t",
     "named": "SELECT t.k, v.name, r.id FROM t JOIN (VALUES (1, 'one'), (3, 'three'), (3, 'drei')) AS v(g, name) ON t.g = v.g "
     "JOIN range(0, 2000, 2) r ON t.k = r.id",

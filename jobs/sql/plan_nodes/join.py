@@ -1,11 +1,27 @@
 """Join: its kind, the equalities between its sides, and the rest of its condition."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.expression_tree import columns_of, conjunction, conjuncts, renumbered, without_places
-from jobs.sql.logical import Call, Column, Expr, Join, JoinKind, Place, Project
+from jobs.sql.logical import (
+    AggCall,
+    AggFunction,
+    Aggregate,
+    Call,
+    Column,
+    Expr,
+    Field,
+    Filter,
+    Join,
+    JoinKind,
+    Literal,
+    Place,
+    Project,
+    Union,
+)
 from jobs.sql.plan_nodes.subquery import with_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 
@@ -51,8 +67,14 @@ def joined(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr]
             rest.append(conjunct)
         else:
             pairs.append(pair)
-    if kind is JoinKind.ANTI and not pairs and len(rest) == 1 and (unknown := _not_in_pair(rest[0], width)) is not None:
-        kind, rest, pairs = JoinKind.NULL_AWARE_ANTI, [], [unknown]
+    if not pairs and rest and kind in (JoinKind.ANTI, JoinKind.EXISTENCE):
+        unknown = [pair for c in rest if (pair := _not_in_pair(c, width)) is not None]
+        if len(unknown) == len(rest) == 1 and kind is JoinKind.ANTI:
+            kind, rest, pairs = JoinKind.NULL_AWARE_ANTI, [], unknown
+        elif len(unknown) == len(rest) == 1:
+            return _answers_of_not_in(left, right, unknown[0], place)
+        elif len(unknown) == len(rest) and kind is JoinKind.ANTI:
+            return _not_in_several(left, right, unknown, conjunction(rest), place)
     to_right = {width + i: i for i in range(len(right.plan.fields))}
     plan = Join(
         left.plan,
@@ -65,6 +87,52 @@ def joined(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr]
         place,
     )
     return Bound(plan, left.ids + right.ids if kind.emits_pairs else left.ids)
+
+
+def _answers_of_not_in(left: Bound, right: Bound, pair: tuple[Expr, Expr, bool], place: Place | None) -> Bound:
+    """NOT IN as a value, within OR or CASE: every left row, and whether it has a partner whose key is or may be its own.
+
+    It has where a right row has its key, where some right key is unknown, and where its own is and there is a right row. The last two are
+    facts about all right rows: one row, which changes seldom.
+    """
+    width, (key, other, _) = len(left.plan.fields), pair
+    other = renumbered(other, {width + i: i for i in range(len(right.plan.fields))})
+    matched = Join(left.plan, right.plan, JoinKind.EXISTENCE, (key,), (other,), (False,), None, place)
+    counts = (AggCall(AggFunction.COUNT, "bigint", ()), AggCall(AggFunction.COUNT, "bigint", (other,)))
+    counted = Aggregate(right.plan, (), counts, (Field("rows", "bigint"), Field("known", "bigint")))
+    rows, known = Column(0, "bigint"), Column(1, "bigint")
+    some = Call("GreaterThan", "boolean", (rows, Literal(0, "bigint")))
+    unknown = Call("LessThan", "boolean", (known, rows))
+    facts = Project(counted, (some, unknown), (Field("some", "boolean"), Field("unknown", "boolean")))
+    there, some_row, some_null = (Column(width + i, "boolean") for i in range(3))
+    asks = Call("And", "boolean", (Call("IsNull", "boolean", (key,)), some_row))
+    exists = Call("Or", "boolean", (Call("Or", "boolean", (there, some_null)), asks))
+    own = tuple(Column(i, f.type) for i, f in enumerate(left.plan.fields))
+    joined = Join(matched, facts, JoinKind.INNER, (), (), (), None, place)
+    return Bound(Project(joined, (*own, exists), matched.fields), left.ids)
+
+
+def _not_in_several(left: Bound, right: Bound, pairs: Sequence[tuple[Expr, Expr, bool]], condition: Expr, place: Place | None) -> Bound:
+    """NOT IN over several columns: the left rows without a partner that agrees with them in every column in which both are known.
+
+    Rows whose columns are all known meet by equality. Only right rows with an unknown column are compared with every left row, and only
+    left rows with one with every right row.
+    """
+    width = len(left.plan.fields)
+    keys, others = tuple(a for a, _, _ in pairs), tuple(b for _, b, _ in pairs)
+    to_right = {width + i: i for i in range(len(right.plan.fields))}
+    others = tuple(renumbered(b, to_right) for b in others)
+    equal = Join(left.plan, right.plan, JoinKind.ANTI, keys, others, (False,) * len(pairs), None, place)
+    vague = Filter(right.plan, _any_null(others))
+    rest = Join(equal, vague, JoinKind.ANTI, (), (), (), condition, place)
+    known = Filter(rest, Call("Not", "boolean", (_any_null(keys),)))
+    asking = Join(Filter(rest, _any_null(keys)), right.plan, JoinKind.ANTI, (), (), (), condition, place)
+    return Bound(Union((known, asking), left.plan.fields), left.ids)
+
+
+def _any_null(exprs: Sequence[Expr]) -> Expr:
+    nulls: list[Expr] = [Call("IsNull", "boolean", (e,)) for e in exprs]
+    return reduce(lambda a, b: Call("Or", "boolean", (a, b)), nulls)
 
 
 def _without(found: Bound, own: Bound, left: Bound) -> Bound:

@@ -33,6 +33,8 @@ from jobs.sql.logical import (
     SingleRow,
     Union,
 )
+from jobs.sql.plan_nodes.join import joined
+from jobs.sql.plan_nodes.walk import Bound
 from jobs.sql.statements import Delete
 from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
@@ -95,6 +97,13 @@ def _views() -> dict[str, tuple[Plan, str]]:
     found["exists_smaller"] = join(JoinKind.EXISTENCE, t, u, (1, 1), SMALLER), f"SELECT t.*, {exists} AND t.k < u.k) FROM t"
     found["exists_unequal"] = unequal(JoinKind.EXISTENCE, t, u, SMALLER), "SELECT t.*, EXISTS (SELECT 1 FROM u WHERE t.k < u.k) FROM t"
     found["single_keyed"] = join(JoinKind.SINGLE, t, u, (0, 0)), "SELECT t.*, u.* FROM t LEFT JOIN u ON t.k = u.k"
+    same = [Call("EqualTo", "boolean", (Column(i, "int"), Column(i + 3, "int"))) for i in (1, 2)]
+    maybe = [Call("Or", "boolean", (e, Call("IsNull", "boolean", (e,)))) for e in same]
+    both_sides = Bound(t, (0, 1, 2)), Bound(u, (3, 4, 5))
+    asked = named(joined(*both_sides, JoinKind.EXISTENCE, maybe[1:], None).plan)
+    found["not_in_value"] = asked, "SELECT t.*, EXISTS (SELECT 1 FROM u WHERE t.a = u.a OR (t.a = u.a) IS NULL) FROM t"
+    several = "NOT EXISTS (SELECT 1 FROM u WHERE (t.a = u.a OR (t.a = u.a) IS NULL) AND (t.g = u.g OR (t.g = u.g) IS NULL))"
+    found["not_in_several"] = named(joined(*both_sides, JoinKind.ANTI, maybe, None).plan), f"SELECT t.* FROM t WHERE {several}"
     least, only = extreme(AggFunction.MIN, u, 2), SingleRow(Filter(u, Call("EqualTo", "boolean", (Column(0, "int"), Literal(5, "int")))))
     above = Call("GreaterThan", "boolean", (Column(0, "int"), Column(3, "int")))
     found["above_least"] = unequal(JoinKind.SEMI, t, least, above), "SELECT * FROM t WHERE k > (SELECT min(a) FROM u)"
