@@ -16,7 +16,7 @@ from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.summary import barrier_text
 from jobs.driver.train import Train
 from jobs.session import Session
-from jobs.sql.logical import Field, Scan
+from jobs.sql.logical import AggCall, AggFunction, Aggregate, Call, Column, Field, Join, JoinKind, Literal, Scan
 from statestore.meta.barrier import MutationKind
 from statestore.meta.store import MetaStore
 from tests.exactly_once.local_engine import UnkindShuffle
@@ -29,9 +29,14 @@ Rows = dict[int, tuple[int, int]]
 
 @pytest.fixture
 def meta(tmp_path: Path) -> MetaStore:
-    """A table, its rows counted by g, and the table joined to the counts."""
+    """A table, its rows counted by g, and the table joined to the counts: by equality, by an inequality, and with a scalar subquery."""
     meta = new_store(tmp_path / "store", units=2)
+    below = Join(scan("t"), BY_G, JoinKind.LEFT, (), (), (), Call("LessThan", "boolean", (Column(1, "int"), Column(3, "int"))))
+    most = Aggregate(scan("t"), (), (AggCall(AggFunction.MAX, "int", (Column(0, "int"),)),), (Field("most", "int"),))
+    late = Call("GreaterThan", "boolean", (Call("Add", "int", (Column(0, "int"), Literal(50, "int")), "ANSI"), Column(3, "int")))
+    views = {"below": below, "last": Join(scan("t"), most, JoinKind.SEMI, (), (), (), late)}
     append(meta, table("t"), view("by_g", counted(scan("t"), 1)), view("joined", joined(scan("t"), BY_G, 1, 0)))
+    append(meta, *(view(name, plan) for name, plan in views.items()))
     return meta
 
 
@@ -46,6 +51,10 @@ def assert_right(meta: MetaStore, held: Rows) -> None:
     counts = Counter(g for g, _ in held.values())
     assert rows(meta, "t") == sorted(((k, g, a) for k, (g, a) in held.items()), key=repr)
     assert rows(meta, "by_g") == sorted(counts.items(), key=repr)
+    pairs = [(k, g, a, other, n) for k, (g, a) in held.items() for other, n in counts.items() if g < other]
+    alone = [(k, g, a, None, None) for k, (g, a) in held.items() if g == max(counts)]
+    assert rows(meta, "below") == sorted(pairs + alone, key=repr)
+    assert rows(meta, "last") == sorted(((k, g, a) for k, (g, a) in held.items() if k + 50 > max(held)), key=repr)
     assert rows(meta, "joined") == sorted(((k, g, a, g, counts[g]) for k, (g, a) in held.items()), key=repr)
 
 
