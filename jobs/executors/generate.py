@@ -96,9 +96,13 @@ class GenerateExecutor:
 
 def _elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Array]]:
     """How many elements each list has (none: 0), and the columns of all of them: of a map its key and value, for INLINE the struct's."""
+    in_parts = generator is Generator.INLINE
+    if pa.types.is_map(lists.type):  # a list of pairs
+        pair = pa.struct([lists.type.key_field, lists.type.item_field])
+        lists, in_parts = lists.cast(pa.list_(pair)), True
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     values = lists.flatten()
-    return counts, values.flatten() if generator is Generator.INLINE or pa.types.is_map(lists.type) else [values]
+    return counts, values.flatten() if in_parts else [values]
 
 
 def _places(counts: Counts) -> npt.NDArray[np.int32]:

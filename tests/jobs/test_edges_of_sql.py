@@ -164,11 +164,6 @@ ADVICE = {
         "join on a = b",
         "SELECT o.id FROM orders o JOIN shops s ON o.shop = s.id",
     ),
-    "a GROUP BY per subset": (
-        "SELECT shop, count(*) AS n FROM orders GROUP BY ROLLUP (shop)",
-        "a view per grouping",
-        "SELECT shop, count(*) AS n FROM orders GROUP BY shop",
-    ),
 }
 
 
