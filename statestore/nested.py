@@ -37,6 +37,8 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
         held = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
         return _with_elements(array, kind, held)
     if pa.types.is_list(kind):
+        if not pa.types.is_list(array.type):  # long offsets, or none
+            array = array.cast(pa.list_(array.type.value_type))
         return _with_elements(array, kind, rebuilt(array.values, kind.value_type, leaf))
     return leaf(array, kind)
 

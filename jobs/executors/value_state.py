@@ -17,6 +17,7 @@ columns in, columns out:
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -25,9 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.agg_call import Agg
+from jobs.executors.base import key_ids
 from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_floats, limbs_of_int128
 from jobs.executors.int128 import Int128, validity
 from jobs.executors.integer_groups import sums_by_integer
+from statestore.hummock.key import encode_values
+from statestore.nested import is_nested
 from statestore.types import arrow_type
 from statestore.vnode import null_mask, one_array
 
@@ -189,14 +193,17 @@ class Extreme:
         return "max" if self.largest else "min"
 
     def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
-        column = self._comparable(one_array(rows.column(self.arg)))
+        column = one_array(rows.column(self.arg))
+        comparable = self._comparable(column)
+        restored = partial(self._restored, column, comparable)
         if not self.retractable:
-            return Deposit([(column, self.function)], self._restored)
+            return Deposit([(comparable, self.function)], restored)
         come, gone = pa.array(weights > 0), pa.array(weights < 0)
-        return Deposit([(pc.if_else(half, column, None), self.function) for half in (come, gone)], self._restored)
+        return Deposit([(pc.if_else(half, comparable, None), self.function) for half in (come, gone)], restored)
 
     def spread(self, state: State) -> Deposit:
-        return Deposit([(self._comparable(state[0]), self.function)], self._restored)
+        comparable = self._comparable(state[0])
+        return Deposit([(comparable, self.function)], partial(self._restored, state[0], comparable))
 
     def add(self, before: State, change: State) -> State:
         return [self.better(before[0], change[0])]
@@ -211,12 +218,15 @@ class Extreme:
         return pc.fill_null(pc.greater(x, y) if self.largest else pc.less(x, y), False)
 
     def _comparable(self, column: pa.Array) -> pa.Array:
-        """Floats as integers in Spark's order, NaN above all; other types as they are."""
-        if self.arg_type not in ("float", "double"):
-            return column
-        return _ordered_bits(column)
+        """Floats as integers in Spark's order, NaN above all; arrays and structs as bytes in Spark's order; other types as they are."""
+        if is_nested(column.type):
+            return pc.if_else(column.is_valid(), encode_values(column), pa.scalar(None, pa.binary()))
+        return _ordered_bits(column) if self.arg_type in ("float", "double") else column
 
-    def _restored(self, values: State) -> State:
+    def _restored(self, column: pa.Array, comparable: pa.Array, values: State) -> State:
+        """Of comparable values some, as they are in the column."""
+        if is_nested(column.type):
+            return [column.take(pc.index_in(v, value_set=comparable)) for v in values]
         floating = self.arg_type in ("float", "double")
         return [(_from_ordered_bits(v) if floating else v).cast(arrow_type(self.arg_type)) for v in values]
 
@@ -288,6 +298,10 @@ def slots_of(call: Agg, append_only: bool) -> tuple[Slot, ...]:
 
 def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -> tuple[list[pa.Array], list[pa.Array]]:
     """The distinct keys, and each column brought to one value per key by its function."""
+    if any(is_nested(key.type) for key in keys):  # Arrow does not group by them: their numbers stand for them
+        ids, first = key_ids(keys, len(keys[0]))
+        (numbers,), values = _grouped([pa.array(ids)], wanted)
+        return [key.take(pa.array(first[numbers.to_numpy()])) for key in keys], values
     only_sums = len(keys) == 1 and all(function == "sum" for _, function in wanted)
     if only_sums and (summed := sums_by_integer(keys[0], [column for column, _ in wanted])) is not None:
         return [summed[0]], summed[1]

@@ -26,7 +26,9 @@ from jobs.sources.text import as_text, require_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
-from statestore.types import arrow_type
+from statestore.nested import is_nested, rebuilt
+from statestore.types import arrow_type, type_name
+from statestore.vnode import one_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,7 +144,7 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
             for (name, _), c in zip(found, columns, strict=True):
                 zone = legacy.int96 if name in int96 else legacy.datetime
                 typed.append(_as_declared(table[name], fields[c].type, zone))
-                if fields[c].type == "string":
+                if "string" in fields[c].type:
                     require_text(file.path, fields[c].name, typed[-1], split.first_row + 1)
         except (pa.ArrowException, OSError) as err:
             raise _unreadable(file, err, options) from err
@@ -188,6 +190,8 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         return reads_as(found.value_type, declared)
     if found == declared:
         return True
+    if is_nested(found) or is_nested(declared):
+        return _nested_reads_as(found, declared)
     if kinds.is_integer(found):
         return _integer_reads_as(found, declared)
     if kinds.is_floating(found):
@@ -201,6 +205,18 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     is_text = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
     is_bytes = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
     return any(is_one(found) for is_one in (*is_text, *is_bytes)) and (kinds.is_string(declared) or kinds.is_binary(declared))
+
+
+def _nested_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Field by field in order, names without regard to case."""
+    kinds = pa.types
+    if kinds.is_map(found) and kinds.is_map(declared):
+        return reads_as(found.key_type, declared.key_type) and reads_as(found.item_type, declared.item_type)
+    if kinds.is_struct(found) and kinds.is_struct(declared):
+        same = [f.name.lower() for f in found] == [f.name.lower() for f in declared]
+        return same and all(reads_as(f.type, d.type) for f, d in zip(found, declared, strict=True))
+    is_list = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
+    return any(is_one(found) for is_one in is_list) and kinds.is_list(declared) and reads_as(found.value_type, declared.value_type)
 
 
 def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
@@ -223,6 +239,8 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
     target = arrow_type(declared)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if is_nested(target):
+        return pa.chunked_array([_nested_as_declared(chunk, target, legacy_zone) for chunk in column.chunks], target)
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = pc.floor_temporal(column, unit="microsecond")
     if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC"):
@@ -237,3 +255,10 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
     if legacy_zone is not None and declared == "timestamp":  # local times have no zone, and Spark leaves them
         column = rebased(column, legacy_zone)
     return column
+
+
+def _nested_as_declared(array: pa.Array, target: pa.DataType, legacy_zone: str | None) -> pa.Array:
+    def leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
+        return one_array(_as_declared(pa.chunked_array([values]), type_name(kind), legacy_zone))
+
+    return rebuilt(array, target, leaf)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from jobs.sql.logical import Field
 from statestore.errors import DamagedError, InputError
-from statestore.types import UnsupportedTypeError, arrow_type, type_name
+from statestore.types import UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
 
 # what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type
 _WIDENED: dict[pa.DataType, str] = {
@@ -55,15 +55,15 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
         file: the file, opened; only its footer is read.
         name: what messages call it.
 
-    Raises: UnreadableSchemaError, UnsupportedFileTypeError (nested types, times of day, nanoseconds that Spark refuses).
+    Raises: UnreadableSchemaError, UnsupportedFileTypeError (times of day, nanoseconds that Spark refuses).
     """
     try:
         opened = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as err:
         raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
     leaves = [opened.schema.column(i) for i in range(len(opened.schema))]
-    instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}  # Arrow calls them local times, Spark instants
-    return tuple(Field(f.name, "timestamp" if f.name in instants else _spark_type(name, f)) for f in opened.schema_arrow)
+    old = tuple(f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96")  # Arrow calls them local times, Spark instants
+    return tuple(Field(f.name, _type_of(name, f, any(path.startswith(f"{f.name}.") for path in old))) for f in opened.schema_arrow)
 
 
 def storable_field(file: str, name: str, spark_type: str) -> Field:
@@ -75,17 +75,25 @@ def storable_field(file: str, name: str, spark_type: str) -> Field:
     return Field(name, spark_type)
 
 
-def _spark_type(file: str, column: pa.Field) -> str:
-    kind = column.type
+def _type_of(file: str, column: pa.Field, old_times: bool) -> str:
+    try:
+        return _spark_type(column.type, old_times)
+    except UnsupportedTypeError as err:
+        raise UnsupportedFileTypeError(file, column.name, str(column.type)) from err
+
+
+def _spark_type(kind: pa.DataType, old_times: bool) -> str:
+    """What Spark reads a type as. `old_times`: local times are instants. Raises UnsupportedTypeError."""
     if pa.types.is_dictionary(kind):  # written from a categorical; the file itself holds plain values
         kind = kind.value_type
-    if pa.types.is_timestamp(kind) and kind.unit != "ns":
-        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return struct_name([(field.name, _spark_type(field.type, old_times)) for field in kind])
+    if pa.types.is_map(kind):
+        return map_name(_spark_type(kind.key_type, old_times), _spark_type(kind.item_type, old_times))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return array_name(_spark_type(kind.value_type, old_times))
+    if pa.types.is_timestamp(kind) and (kind.unit != "ns" or old_times):
+        return "timestamp_ntz" if kind.tz is None and not old_times else "timestamp"
     if pa.types.is_fixed_size_binary(kind):
         return "binary"
-    if (widened := _WIDENED.get(kind)) is not None:
-        return widened
-    try:
-        return type_name(kind)
-    except UnsupportedTypeError as err:
-        raise UnsupportedFileTypeError(file, column.name, str(kind)) from err
+    return _WIDENED.get(kind) or type_name(kind)

@@ -33,7 +33,9 @@ from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from jobs.sources.text import require_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from jobs.sql.type_names import name_of_type
 from statestore.errors import TussockError
+from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type
 
 if TYPE_CHECKING:  # Spark is imported by those who have a session
@@ -152,10 +154,10 @@ class SparkTypedFiles(SparkFiles):
             return source.fields
         file = self.require_file(source, first)
         try:
-            found = spark().read.format(self.format).options(**self.reader_options(source)).load(_spark_path(file.path)).schema
+            found = spark().read.format(self.format).options(**self.reader_options(source)).load(_spark_path(file.path))._jdf.schema()
         except spark_errors() as err:
             raise UnreadableSchemaError(file.path, self.format, _first_cause(str(err))) from err
-        return tuple(storable_field(file.path, f.name, f.dataType.simpleString()) for f in found.fields)
+        return tuple(storable_field(file.path, f.name(), name_of_type(f.dataType())) for f in found.fields())
 
 
 def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":
@@ -268,14 +270,14 @@ class _FileChunks:
                 return
         try:
             for c, field in enumerate(self._source.fields):
-                if field.type == "string":
+                if "string" in field.type:
                     require_text(self.file.path, field.name, pa.chunked_array([rows.column(c)]), self._position + 1)
         except TussockError as error:
             yield self._fail(error)
             return
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
         row_ids = pa.array(positions | (self.file.number << POSITION_BITS))
-        typed = [_utc(rows.column(c)).cast(arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
+        typed = [_as_declared(rows.column(c), arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
         self._waiting.append(pa.table([*typed, row_ids], names=[*(f.name for f in self._fields), ROW_ID_NAME]))
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows
@@ -313,6 +315,10 @@ class _FileChunks:
         declared = ", ".join(f"{f.name} {f.type}" for f in self._source.fields)
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
         return BadRowError(self.file.path, self._position + first + 1, shown, f"the declared columns are ({declared})")
+
+
+def _as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return relabelled(column, kind) if is_nested(kind) else _utc(column).cast(kind)
 
 
 def _utc(column: pa.Array) -> pa.Array:

@@ -41,12 +41,14 @@ def require_text(path: str, name: str, column: pa.ChunkedArray, first_record: in
 def require_insert_text(table: str, rows: pa.Table) -> None:
     """Raises BadInsertTextError for a string of an INSERT that is not UTF-8."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
-        if pa.types.is_string(column.type) and (row := first_bad_text(column)) is not None:
+        if (pa.types.is_string(column.type) or pa.types.is_nested(column.type)) and (row := first_bad_text(column)) is not None:
             raise BadInsertTextError(table, row + 1, name, shown_bytes(column[row]))
 
 
 def shown_bytes(text: pa.Scalar) -> str:
-    """A string's bytes, the beginning of it."""
+    """A string's bytes, the beginning of it; of a nested value where it is, since it can't be shown."""
+    if pa.types.is_nested(text.type):
+        return f"a string within the {text.type}"
     return repr(text.as_buffer().to_pybytes()[:_SHOWN_BYTES])
 
 

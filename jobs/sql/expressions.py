@@ -51,7 +51,7 @@ _USER_CODE = frozenset(
     {"ScalarUDF", "PythonUDF", "PythonUDAF", "ScalaUDAF", "ScalaAggregator", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression"}
 )
 _LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
-_TRANSPARENT = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})  # keys are normalised wherever they are compared
+_NORMALISED = "KnownFloatingPointNormalized"  # keys are normalised wherever they are compared
 _DROPPED_PARAMS = frozenset(
     {"resultId", "isDeterministic", "returnNullable", "propagateNull", "inputTypes", "scalarFunction", "legacyInterval"}
 )
@@ -109,6 +109,8 @@ class ExpressionWalk:
             return self.expression(node.child(), scope)
         if name == "Literal":
             return self._literal(node)
+        if name == _NORMALISED:
+            return self.expression(_not_normalised(node.child()), scope)
         if name in _LAMBDAS:  # before its arguments, which mean nothing outside
             raise self.refuse(node, None, "functions that take lambdas have no kernel")
         return self.call(node, tuple(self.expression(child, scope) for child in items(node.children())))
@@ -116,8 +118,6 @@ class ExpressionWalk:
     def call(self, node: JavaObject, args: tuple[Expr, ...]) -> Expr:
         """An inner node over arguments that are already walked. Raises UnsupportedQueryError."""
         name = node.productPrefix()
-        if name in _TRANSPARENT:
-            return args[0]
         if name in _SUBQUERIES:
             raise self.refuse(node, "a subquery", "its result changes with another relation's rows; write it as a join")
         if name in _USER_CODE:
@@ -201,6 +201,26 @@ class ExpressionWalk:
             elif label in ("timeZoneId", "threshold") or (name, label) == ("ElementAt", "defaultValueOutOfBound"):
                 found.append(_Param(index, label, "option"))
         return found
+
+
+def _not_normalised(node: JavaObject) -> JavaObject:
+    """What Spark's NormalizeFloatingNumbers made this of: floats as they are, or the array or struct that it rebuilds from such."""
+    match node.productPrefix():
+        case "NormalizeNaNAndZero":
+            return node.child()
+        case "ArrayTransform" | "TransformValues":
+            return node.argument()
+        case "If":  # IsNull(x), NULL, x rebuilt
+            return node.predicate().child()
+        case _:  # a struct of normalised fields, which is never NULL
+            return _part_of_normalised(list(items(node.children()))[1])
+
+
+def _part_of_normalised(node: JavaObject) -> JavaObject:
+    """The struct of which a normalised field, or one that needs no such thing, is taken."""
+    while node.productPrefix() != "GetStructField":
+        node = _not_normalised(node.child()) if node.productPrefix() == _NORMALISED else node.child()
+    return node.child()
 
 
 def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) -> tuple[tuple[str, str], ...]:

@@ -37,6 +37,18 @@ VIEWS = {
     "made": "SELECT id, array(id, size(xs)) AS pair, named_struct('a b', xs, 'n', name) AS both, array(1, 2) AS c FROM things",
     "equal": "SELECT id, deep FROM things WHERE deep = array(array(0.0D)) OR xs = array(1, 2, NULL)",
     "joined": "SELECT a.id, b.id AS other, b.xs, a.name FROM things a LEFT JOIN things b ON a.id = b.id + 1",
+    "by_array": "SELECT xs, count(*) AS n, max(name) AS hi FROM things GROUP BY xs",
+    "by_struct": "SELECT name, sum(id) AS s, min(xs) AS lo, max(xs) AS hi FROM things GROUP BY name",
+    "by_floats": "SELECT deep, id % 2 AS odd, count(*) AS n FROM things GROUP BY deep, id % 2",
+    "by_made": "SELECT array(id % 2, NULL) AS k, named_struct('x', size(xs)) AS s, count(xs) AS n FROM things GROUP BY 1, 2",
+    "most": "SELECT min(xs) AS lo, max(name) AS hi, max(named_struct('n', size(xs), 'id', id)) AS top FROM things",
+    "distinct_rows": "SELECT DISTINCT name, xs FROM things",
+    "joined_on_arrays": "SELECT a.id, b.id AS other FROM things a JOIN things b ON a.xs = b.xs",
+    "joined_on_floats": "SELECT a.id, b.id AS other, b.deep FROM things a FULL JOIN things b ON a.deep = b.deep AND a.id < b.id",
+    "joined_on_structs": "SELECT a.id FROM things a WHERE a.name NOT IN (SELECT name FROM things WHERE id > 2 AND name IS NOT NULL)",
+    "joined_on_both": "SELECT a.id, b.id AS other FROM things a LEFT JOIN things b ON a.name <=> b.name AND a.marks = b.marks",
+    "first_arrays": "SELECT id, xs FROM things ORDER BY xs, id LIMIT 3",
+    "last_structs": "SELECT id, name FROM things ORDER BY name DESC NULLS FIRST, deep DESC, id LIMIT 4",
     "both": "SELECT xs, id FROM things WHERE id < 3 UNION ALL SELECT xs, id FROM things WHERE id > 1",
 }
 

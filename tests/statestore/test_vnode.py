@@ -152,3 +152,20 @@ def test_the_hash_equals_sparks_for_every_type_and_composites(spark: Any) -> Non
         ours = xxhash64([rows[name] for name in table.column_names]).astype(np.int64)
         assert rows.schema.field(0).type == table.schema.field(0).type
         assert ours.tolist() == rows["h"].to_pylist(), names
+
+
+@pytest.mark.spark
+def test_the_hash_of_arrays_structs_and_maps_equals_sparks(spark: Any) -> None:
+    made = [
+        "slice(array(c0, NULL, c0, c0), 1, pmod(hash(c0), 5))",
+        "array(slice(array(c0, c0), 1, pmod(hash(c0), 3)), array(), NULL)",
+        "if(pmod(hash(c0), 3) = 0, NULL, named_struct('a', c0, 'b', array(named_struct('c', c0, 'd', 1))))",
+    ]
+    for name in ("int", "double", "decimal(38,0)", "string", "date"):
+        typed = spark.createDataFrame(pa.table([column(name)], ["c0"])).selectExpr(f"CAST(c0 AS {name}) AS c0")
+        rows = typed.selectExpr("c0", *(f"{text} AS n{i}" for i, text in enumerate(made)))
+        hashed = rows.selectExpr("*", "xxhash64(*) AS h", *(f"xxhash64(n{i}) AS h{i}" for i in range(len(made)))).toArrow()
+        every = [hashed[name] for name in rows.columns]
+        assert xxhash64(every).astype(np.int64).tolist() == hashed["h"].to_pylist(), name
+        for i in range(len(made)):
+            assert xxhash64([hashed[f"n{i}"]]).astype(np.int64).tolist() == hashed[f"h{i}"].to_pylist(), (name, made[i])

@@ -13,8 +13,10 @@ from pyspark.sql import SparkSession
 
 from jobs.sources.errors import ChangedFileError, SchemaMismatchError, UnreadableFileError
 from jobs.sources.parquet import Split, read_split, reads_as, splits
+from jobs.sources.parquet_schema import parquet_fields
 from jobs.sql.logical import Field
 from statestore.types import arrow_type
+from tests.jobs.kernels.spark_truth import name_of
 from tests.jobs.sources.pinned import pinned
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("price", "double"))
@@ -156,6 +158,35 @@ def test_every_type_reads_as_spark_reads_it_or_is_refused(spark: SparkSession, t
         assert len(spark_alone) == len(REFUSED.get(name, ())), name
         if spark_alone:
             sparks_own(spark, path, spark_alone)  # does not raise
+
+
+NESTED = {
+    "lists": pa.array([[1, None], [], None]),
+    "large": pa.array([["ß"], [None], None], pa.large_list(pa.large_string())),
+    "fixed": pa.array([[1, 2], [3, None], None], pa.list_(pa.uint8(), 2)),
+    "deep": pa.array([[[0.5], None], [], None]),
+    "rows": pa.array([{"a": 1, "B c": "x"}, {"a": None, "B c": None}, None], pa.struct([("a", pa.uint16()), ("B c", pa.string())])),
+    "pairs": pa.array([[("k", 1.5)], [], None], pa.map_(pa.string(), pa.float32())),
+    "moments": pa.array([[BEFORE_1970], [None], None], pa.list_(pa.timestamp("us"))),
+    "instants": pa.array([{"at": [BEFORE_1970]}, {"at": None}, None], pa.struct([("at", pa.list_(pa.timestamp("ms", "Europe/Berlin")))])),
+    "sums": pa.array([[Decimal("1.25")], [None], None], pa.list_(pa.decimal128(10, 2))),
+}
+
+
+@pytest.mark.spark
+def test_nested_columns_are_found_and_read_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "nested.parquet"
+    pq.write_table(pa.table(NESTED), path)
+    with path.open("rb") as file:
+        fields = parquet_fields(file, str(path))
+    assert [f.type for f in fields] == [name_of(f.dataType) for f in spark.read.parquet(str(path)).schema.fields]
+    ours = read_split(Split(pinned(path)), range(len(fields)), fields, {}).drop_columns("_row_id")
+    ours.validate(full=True)
+    assert ours.schema.types == [arrow_type(f.type) for f in fields]
+    assert ours.equals(sparks_own(spark, path, fields))
+    other = Field("rows", "struct<a:int,b:string>")
+    with pytest.raises(SchemaMismatchError, match="'rows'"):
+        read_split(Split(pinned(path)), [0], [other], {})
 
 
 def sparks_own(spark: SparkSession, path: Path, fields: Sequence[Field]) -> pa.Table:

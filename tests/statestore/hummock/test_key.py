@@ -39,12 +39,24 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "date": st.dates(),
     "timestamp": st.datetimes(timezones=st.just(UTC)),
     "timestamp_ntz": st.datetimes(),
+    "array<int>": st.lists(st.none() | signed(32), max_size=4),
+    "array<array<string>>": st.lists(st.none() | st.lists(st.none() | st.text("\x00\x01ab", max_size=3), max_size=3), max_size=3),
+    "struct<a:int,b:string>": st.fixed_dictionaries(
+        {"a": st.none() | st.integers(-3, 3), "b": st.none() | st.text("\x00\x01ab", max_size=2)}
+    ),
+    "array<struct<a:double,b:boolean>>": st.lists(
+        st.none() | st.fixed_dictionaries({"a": st.none() | st.floats() | st.sampled_from([0.0, -0.0]), "b": st.none() | st.booleans()}),
+        max_size=3,
+    ),
 }
 ORDERS = [KeyColumn(0, descending, nulls_last) for descending, nulls_last in product((False, True), repeat=2)]
 
 
 def plain(value: Any) -> Any:
-    """A value whose Python order is Spark's: NaN above all, strings as their bytes."""
+    """A value whose Python order is Spark's: NaN above all, strings as their bytes, in arrays and structs NULL below all."""
+    if isinstance(value, list | dict):
+        parts = value.values() if isinstance(value, dict) else value
+        return [(False, None) if part is None else (True, plain(part)) for part in parts]
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value)
     return value.encode() if isinstance(value, str) else value
@@ -181,6 +193,9 @@ SPARK_VALUES: dict[str, list[Any]] = {
     "date": [date(1, 1, 1), date(1970, 1, 1), date(1969, 12, 31), date(9999, 12, 31)],
     "timestamp": [moment.replace(tzinfo=UTC) for moment in MOMENTS],
     "timestamp_ntz": [*MOMENTS],
+    "array<int>": [[], [None], [None, 1], [1], [1, None], [1, 2], [-1, 5], [2]],
+    "array<array<string>>": [[], [None], [[]], [[None]], [["a"]], [["a", "b"]], [["a"], ["b"]], [["a\0"]]],
+    "struct<a:double,b:string>": [{"a": a, "b": b} for a in (None, -1.5, 0.0, math.nan) for b in (None, "", "a")],
 }
 
 
