@@ -62,7 +62,8 @@ def test_a_files_column_has_the_type_that_spark_reads(name: str, int96: bool, sp
 def test_a_column_that_holds_values_of_a_type_that_is_not_kept_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedFileTypeError) as caught:
         parquet_fields(io.BytesIO(_file(pa.array([[1.0]], pa.list_(pa.float16())))), "data/x.parquet")
-    expected = "column 'x' of data/x.parquet has type list<element: halffloat>, which cannot be kept; declare the source's columns without it"
+    expected = "column 'x' of data/x.parquet has type list<element: halffloat>, which cannot be kept; "
+    expected += "declare the source's columns without it"
     assert str(caught.value) == expected
 
 
