@@ -35,7 +35,6 @@ VIEWS = {
     "unequal": "SELECT t.k, x.id FROM t LEFT JOIN sales x ON x.amount < t.a - 8 AND x.id > t.k + 1100",
     "above_mean": "SELECT k, a, (SELECT max(g) FROM sales) AS hi FROM t "
     "WHERE a > (SELECT avg(amount) / 10 FROM sales) OR k IN (SELECT id - 1000 FROM sales)",
-    "nested": "SELECT array(g, NULL) AS gs, max(named_struct('a', a, 'k', k)) AS top, count(*) AS n FROM t GROUP BY array(g, NULL)",
     "all_ids": "SELECT id, amount FROM sales UNION ALL SELECT k, a FROM t",
     "named": "SELECT t.k, v.name, r.id FROM t JOIN (VALUES (1, 'one'), (3, 'three'), (3, 'drei')) AS v(g, name) ON t.g = v.g "
     "JOIN range(0, 2000, 2) r ON t.k = r.id",

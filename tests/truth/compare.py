@@ -43,6 +43,8 @@ def _rows(table: pa.Table) -> list[tuple[object, ...]]:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, list | dict):
+        return repr(value)
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 

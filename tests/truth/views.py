@@ -14,10 +14,6 @@ VIEWS: dict[str, str] = {
     "expression_keys": "SELECT g + 1 AS g1, CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END AS size, count(*) AS n "
     "FROM t GROUP BY g + 1, CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END",
     "distinct_rows": "SELECT DISTINCT g, s FROM t",
-    "nested_rows": "SELECT k, array(a, NULL, k) AS xs, named_struct('g', g, 's', s) AS gs FROM t WHERE array_contains(array(g, 2), 2)",
-    "nested_groups": "SELECT array(d, 0.0D) AS ds, named_struct('g', g, 's', s) AS gs, count(*) AS n, max(array(a, k)) AS hi FROM t "
-    "GROUP BY array(d, 0.0D), named_struct('g', g, 's', s)",
-    "nested_join": "SELECT t.k, u.id FROM t JOIN u ON named_struct('x', t.g, 'y', array(t.s)) = struct(u.g AS x, array(u.label) AS y)",
     "float_groups": "SELECT d, count(*) AS n FROM t GROUP BY d",
     "small_float_groups": "SELECT f, count(*) AS n, max(f) AS m FROM u GROUP BY f",
     "joined": "SELECT t.k, u.id, t.a, u.label FROM t JOIN u ON t.g = u.g",
