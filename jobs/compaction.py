@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import load_pipeline
 from jobs.settings.process import open_meta
 from jobs.spark import spark_session
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pipeline = load_pipeline(Path(chosen.pipeline)) if chosen.pipeline else None
         meta = open_meta(chosen.store if pipeline is None else pipeline.store)
         if chosen.spark and not chosen.dry_run:
-            with spark_session("tussock compaction", {} if pipeline is None else pipeline.spark) as spark:
+            settings = {} if pipeline is None else pipeline.spark
+            with jvm_errors_as_ours(), spark_session("tussock compaction", settings) as spark:
                 run_compact(meta, chosen, spark)
         elif chosen.once or chosen.full or chosen.dry_run:
             run_compact(meta, chosen)

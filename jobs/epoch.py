@@ -14,6 +14,7 @@ from pathlib import Path
 from jobs.driver.epoch import advance, interval_of
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.summary import show_summary
+from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import load_pipeline
 from jobs.settings.process import open_meta
 from jobs.spark import build_spark
@@ -28,21 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", nargs="+", type=_named_text, default=[], metavar="NAME=TEXT", help="kept with the barriers it injects")
     chosen = parser.parse_args(arguments)
     try:
-        pipeline = load_pipeline(Path(chosen.pipeline))
-        interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], pipeline.time_zone)
-        meta = open_meta(pipeline.store)
-        _ = meta.settings
-        spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)
-        try:
-            settings, run = pipeline.epoch, dict(chosen.run)
-            runner, depth, units = SparkRunner(spark), settings.in_flight, settings.units
-            done = advance(runner, meta, interval, settings.max_bytes, run, progress=_say, in_flight=depth, units=units)
-        finally:
-            spark.stop()
-        for summary in done:
-            print(show_summary(summary), flush=True)
-        if not done:
-            print(f"nothing waits; the store is at epoch {meta.latest().epoch}", flush=True)
+        with jvm_errors_as_ours():
+            _advance(chosen)
     except MustStopError as err:
         print(f"lost: {err}", file=sys.stderr, flush=True)
         return 3
@@ -50,6 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {err}", *getattr(err, "__notes__", ()), sep="\n  ", file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def _advance(chosen: argparse.Namespace) -> None:
+    pipeline = load_pipeline(Path(chosen.pipeline))
+    interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], pipeline.time_zone)
+    meta = open_meta(pipeline.store)
+    _ = meta.settings
+    spark = build_spark(f"tussock {pipeline.name}", settings=pipeline.spark)
+    try:
+        settings, run = pipeline.epoch, dict(chosen.run)
+        runner, depth, units = SparkRunner(spark), settings.in_flight, settings.units
+        done = advance(runner, meta, interval, settings.max_bytes, run, progress=_say, in_flight=depth, units=units)
+    finally:
+        spark.stop()
+    for summary in done:
+        print(show_summary(summary), flush=True)
+    if not done:
+        print(f"nothing waits; the store is at epoch {meta.latest().epoch}", flush=True)
 
 
 def _named_text(argument: str) -> tuple[str, str]:

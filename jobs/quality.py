@@ -18,6 +18,7 @@ from pathlib import Path
 from jobs.gate.gate import validate_epoch
 from jobs.gate.record import QualityGateError, QualityRecord, judged
 from jobs.gate.suite import read_suite
+from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import Pipeline, load_pipeline
 from statestore.errors import TussockError
 from statestore.meta.store import MetaStore
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (record := judged(meta.objects, chosen.epoch, suites)) is not None:
             print(f"epoch {chosen.epoch} was judged by these suites before", flush=True)
         else:
-            record = _validate(meta, pipeline, chosen.epoch)
+            with jvm_errors_as_ours():
+                record = _validate(meta, pipeline, chosen.epoch)
         for view in record.views:
             rows = "rows" if view.all_rows else "changed rows"
             print(f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {len(view.failures)} failed", flush=True)

@@ -16,7 +16,7 @@ little in this process: a session that does no more than these starts no JVM, an
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -46,9 +46,14 @@ from jobs.sql.logical import Place
 from jobs.sql.script import split_script
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import (
+    BoundChange,
+    BoundCreateTableAs,
     BoundInsert,
     BoundInsertSelect,
+    Change,
     CreateSource,
+    CreateTableAs,
+    CreateView,
     Delete,
     Explain,
     Insert,
@@ -294,36 +299,82 @@ class Session:
             case Explain():
                 explained = explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
-            case BoundInsert():
-                return self._append(catalog, text, self._insert(bound.table, bound.rows), client_id)
-            case BoundInsertSelect():
-                return self._insert_selected(version, catalog, text, bound, client_id)
+            case BoundInsert() | BoundInsertSelect():
+                return self._log_rows(version, catalog, text, bound, client_id, lambda insert: insert)
+            case BoundCreateTableAs():
+                return self._create_as(version, catalog, text, bound)
+            case BoundChange():
+                return self._change(version, catalog, text, bound, client_id)
             case CreateSource():
                 return self._append(catalog, text, _with_columns(catalog, placed(bound, base), lambda: self.spark))
+            case CreateView():
+                notes = "".join(f"\n  note: {note}" for note in self._bind_to(catalog.live()).notes)
+                answer = self._append(catalog, text, bound)
+                return replace(answer, message=answer.message + notes)
             case _:
                 return self._append(catalog, text, bound, client_id)
 
-    def _insert_selected(
-        self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundInsertSelect, client_id: str | None
+    def _create_as(self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundCreateTableAs) -> Answer:
+        from jobs.plan.checks import admitted
+
+        if admitted(catalog, bound.table, version.epoch + 1) == catalog:  # it is there, and the query need not run
+            return Answer(text, f"nothing to do: {statement_text(bound.table)}")
+        return self._log_rows(version, catalog, text, bound.rows, None, lambda rows: CreateTableAs(bound.table, rows.rows, rows.object))
+
+    def _log_rows(
+        self,
+        version: HummockVersion,
+        catalog: Catalog,
+        text: str,
+        bound: BoundInsert | BoundInsertSelect,
+        client_id: str | None,
+        statement: Callable[[Insert], Statement],
     ) -> Answer:
+        """Log the statement that rows make, those of constants or of a SELECT over what is committed."""
+        if isinstance(bound, BoundInsert):
+            return self._append(catalog, text, statement(self._insert(bound.table, bound.rows)), client_id)
         from jobs.sql.dml import rows_to_insert
         from jobs.sql.spark_errors import spark_errors_as_ours
 
         require_taken(self.meta, version, catalog, bound.reads)
         with spark_errors_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
             selected = self._frame(bound.select, bound.relations, pinned, version.epoch)
-            insert = self._insert(bound.table, rows_to_insert(selected, bound))
-        while True:  # others may have logged statements while the SELECT ran: they count as well
-            end = require_taken(self.meta, version, catalog, bound.reads)
+            insert = self._insert(bound.table.name, rows_to_insert(selected, bound))
+        return self._append_next(version, catalog, text, statement(insert), client_id, bound.reads)
+
+    def _change(self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundChange, client_id: str | None) -> Answer:
+        """Log what a statement changes in rows that are committed, as rows."""
+        from jobs.catalog.change import computed_change
+        from jobs.sql.spark_errors import spark_errors_as_ours
+
+        require_taken(self.meta, version, catalog, bound.reads)
+        sandbox = self._bind_to(catalog.live()).sandbox
+        with spark_errors_as_ours(SourceText(bound.statement, bound.start)), self.meta.reading(version.epoch) as pinned:
+            rows = computed_change(self.spark, self.meta.objects, pinned, version.epoch, sandbox, bound, self.time_zone)
+        if rows.num_rows == 0 and client_id is None:
+            return Answer(text, f"nothing to do: no row of {bound.table.name} changes")
+        require_insert_text(bound.table.name, rows)
+        statement = Change(bound.table.name, rows.num_rows, self._payload(rows))
+        return self._append_next(version, catalog, text, statement, client_id, bound.reads)
+
+    def _append_next(
+        self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, client_id: str | None, reads: Sequence[str]
+    ) -> Answer:
+        """Append what was made of committed rows. Others may have logged statements meanwhile: they count as well."""
+        while True:
+            end = require_taken(self.meta, version, catalog, reads)
             with suppress(LogMovedError):
-                return self._append(catalog, text, insert, client_id, end)
+                return self._append(catalog, text, statement, client_id, end)
 
     def _insert(self, table: str, rows: pa.Table) -> Insert:
         require_insert_text(table, rows)
+        return Insert(table, rows.num_rows, self._payload(rows))
+
+    def _payload(self, rows: pa.Table) -> str:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        return Insert(table, rows.num_rows, self.meta.put_payload(sink.getvalue().to_pybytes()))
+        return self.meta.put_payload(sink.getvalue().to_pybytes())
 
     def _append(
         self, catalog: Catalog, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None
@@ -331,7 +382,7 @@ class Session:
         from jobs.plan.checks import admitted
 
         after = admitted(catalog, statement, self.meta.latest().epoch + 1)  # what could not be maintained or applied never enters the log
-        if after == catalog and not isinstance(statement, Insert | Update | Delete):  # IF [NOT] EXISTS
+        if after == catalog and not isinstance(statement, Insert | Change | Update | Delete):  # IF [NOT] EXISTS
             return Answer(text, f"nothing to do: {statement_text(statement)}")
         return self._log(text, statement, client_id, expected)
 

@@ -1,11 +1,14 @@
 """Rows for a table, checked and cast without SQL: what INSERT stores of them, or an error that names the column."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from jobs.kernels.kernel import process_kernel
 from jobs.plan.definition import TableDefinition, definition_of
-from jobs.sql.key_columns import require_keys
+from jobs.sql.key_columns import require_values
+from jobs.sql.statements import CreateTable
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 from statestore.types import arrow_type
@@ -25,8 +28,8 @@ class UnfitRowsError(InputError):
 def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
     """Rows as a table stores them.
 
-    Names are matched whatever their letters' case; a column that `rows` lacks is NULL. Values are cast where every one of them keeps its
-    value: numbers to numbers, text to text, moments of a zone to TIMESTAMP; nothing to or from text.
+    Names are matched whatever their letters' case; a column that `rows` lacks is at its default. Values are cast where every one of them
+    keeps its value: numbers to numbers, text to text, moments of a zone to TIMESTAMP; nothing to or from text.
 
     Returns: (rows, the table's columns in order) of exactly their types.
 
@@ -45,15 +48,27 @@ def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
         twice = next(name for i, name in enumerate(rows.column_names) if found[name.lower()] != i)
         raise UnfitRowsError(table.name, twice, "the column twice", "each column once")
     schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in table.columns])
-    columns = []
+    columns: list[pa.ChunkedArray] = []
     for field in schema:
         if (place := found.get(field.name.lower())) is None:
-            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
+            columns.append(_default(definition.statement, len(columns), field, rows.num_rows))
         else:
             columns.append(_stored(table.name, field, rows.column(place)))
     stored = pa.Table.from_arrays(columns, schema=schema)
-    require_keys(table.name, names, definition.statement.key, stored)
+    require_values(definition.statement, stored)
     return stored
+
+
+def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.ChunkedArray:
+    """A column of which no values are given. Raises UnfitRowsError where the default has to be computed by Spark."""
+    default = next((d for d in table.defaults if d.column == column), None)
+    if default is None:
+        return pa.chunked_array([pa.nulls(rows, field.type)])
+    if default.value is None:
+        raise UnfitRowsError(table.name, field.name, f"no values, and a default that is computed ({default.sql})", "values for it")
+    one_row = pa.table({"c0": pa.array([0], pa.int64())})
+    made = process_kernel().project(one_row, [default.value], [table.fields[column].type])
+    return made.column(0).take(pa.array(np.zeros(rows, np.int64)))
 
 
 def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:

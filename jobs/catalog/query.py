@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.catalog.read import warn_of_pause
 from jobs.catalog.reader import NoStoredRowsError, relation_frame
 from jobs.plan.definition import output_of
+from jobs.sql.plain_view import KIND as PLAIN_VIEW
+from jobs.sql.plain_view import plain_view_of, register
 from statestore.meta.version import HummockVersion
 
 
@@ -24,18 +26,33 @@ def query_frame(
     Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
     Warns: PausedViewWarning. Raises: NoStoredRowsError where the query reads a source; Spark's own errors.
     """
+    try:
+        return query_session(spark, store_uri, version, epoch, relations, time_zone).sql(sql)
+    except AnalysisException as err:
+        missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
+        if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(epoch)}:
+            raise NoStoredRowsError(missing) from err
+        raise
+
+
+def query_session(
+    spark: SparkSession, store_uri: str, version: HummockVersion, epoch: int, relations: Collection[str], time_zone: str
+) -> SparkSession:
+    """A Spark session of its own in which each of `relations` that has stored rows is a view of those at `epoch`, and each plain view its
+    query, with what it uses; else as `query_frame`."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", time_zone)
     session.conf.set("spark.sql.ansi.enabled", "true")
-    named = [r for r in version.catalog.at(epoch) if r.name in relations]
-    for relation in named:
-        warn_of_pause(relation, epoch)
-        if output_of(relation) is not None:
-            relation_frame(session, store_uri, version, relation, epoch).createOrReplaceTempView(f"`{relation.name}`")
-    try:
-        return session.sql(sql)
-    except AnalysisException as err:
-        missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
-        if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in [r.name for r in named]:
-            raise NoStoredRowsError(missing) from err
-        raise
+    there = version.catalog.at(epoch)
+    wanted = set(relations)
+    for relation in reversed(there):  # readers always come after what they read
+        if relation.name in wanted and relation.kind == PLAIN_VIEW:
+            wanted.update(plain_view_of(relation).uses)
+    for relation in there:
+        if relation.name in wanted:
+            warn_of_pause(relation, epoch)
+            if relation.kind == PLAIN_VIEW:
+                register(session, plain_view_of(relation))
+            elif output_of(relation) is not None:
+                relation_frame(session, store_uri, version, relation, epoch).createOrReplaceTempView(f"`{relation.name}`")
+    return session

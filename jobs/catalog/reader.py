@@ -25,20 +25,22 @@ if TYPE_CHECKING:  # who reads in this process needs no Spark
 
 
 class NoStoredRowsError(InputError):
-    """A source was read as if it were a table."""
+    """A source, or a plain view, was read as if it were a table."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    def __init__(self, name: str, kind: str = "source") -> None:
+        super().__init__(name, kind)
+        self.name, self.kind = name, kind
 
     def __str__(self) -> str:
+        if self.kind != "source":
+            return f"{self.name!r} is a {self.kind}: a name for a query, of which no rows are stored. Query it with SQL."
         return f"{self.name!r} is a source: its files are read by views as epochs run, and no rows of it are stored. Query a view over it."
 
 
 def stored_table(relation: Relation) -> TableSchema:
     """The state table that holds the relation's rows. Raises NoStoredRowsError for a source."""
     if (output := output_of(relation)) is None:
-        raise NoStoredRowsError(relation.name)
+        raise NoStoredRowsError(relation.name, relation.kind)
     return next(t for t in relation.state_tables if t.table_id == output.table_id)
 
 
@@ -71,6 +73,13 @@ def scan_relation(
         yield rows.rename_columns(names)
 
 
+def scan_stored(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, vnodes: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """As `scan_relation`, with the hidden columns behind the visible ones."""
+    yield from open_table(objects, version, stored_table(relation), epoch).scan(vnodes=vnodes)
+
+
 def scan_changed(
     objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, epoch: int, vnodes: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
@@ -82,15 +91,22 @@ def scan_changed(
 
 
 def relation_frame(
-    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, since: int | None = None
+    spark: "SparkSession",
+    store_uri: str,
+    version: HummockVersion,
+    relation: Relation,
+    epoch: int,
+    since: int | None = None,
+    hidden: bool = False,
 ) -> "DataFrame":
     """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
 
-    `since`: only rows that changed after that readable epoch, as they are at `epoch`.
+    `since`: only rows that changed after that readable epoch, as they are at `epoch`. `hidden`: with the hidden columns, behind the others.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
     """
-    stored_table(relation)
+    stored = stored_table(relation)
+    scan_rows = scan_stored if hidden else scan_relation
     pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
     units = np.asarray(version.mapping.units)
     groups = [np.flatnonzero(units == unit).tolist() for unit in np.unique(units)]
@@ -103,12 +119,13 @@ def relation_frame(
                 with carried_by_spark(relation.name):
                     vnodes = groups[group]
                     found = (
-                        scan_relation(objects, at, relation, epoch, vnodes)
+                        scan_rows(objects, at, relation, epoch, vnodes)
                         if since is None
                         else scan_changed(objects, at, relation, since, epoch, vnodes)
                     )
                     for rows in found:
                         yield from rows.to_batches()
 
-    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)
+    columns = stored.columns if hidden else relation.columns
+    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in columns)
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(scan, ddl)

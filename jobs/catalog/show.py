@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from jobs.plan.definition import SourceDefinition, TableDefinition, definition_of, find
+from jobs.plan.definition import PlainViewDefinition, SourceDefinition, TableDefinition, definition_of, find
 from jobs.plan.explain import explain_relation
 from jobs.sql.logical import Field
-from jobs.sql.statements import CreateView, Explain, Show
+from jobs.sql.statements import CreateTable, CreateView, Explain, Show
 from statestore.meta.catalog import Catalog, Relation
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
@@ -23,7 +23,9 @@ def show(catalog: Catalog, statement: Show) -> pa.Table:
         if statement.what == "columns":
             return pa.table({"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]})
         return pa.table({"statement": [_created_by(relation)]})
-    kinds = {"sources": ("source",), "tables": ("table",), "views": ("view",)}.get(statement.what, ("source", "table", "view"))
+    kinds = {"sources": ("source",), "tables": ("table",), "views": ("view", "plain view")}.get(
+        statement.what, ("source", "table", "view", "plain view")
+    )
     found = [r for r in catalog.live() if r.kind in kinds]
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
     states = ["" if r.paused is None else f"paused since epoch {r.paused}" for r in found]
@@ -37,7 +39,7 @@ def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
     name = statement.name or _QUERY
     view = CreateView(name, statement.sql, statement.plan)
     planned = admitted(catalog, view, epoch)
-    return explain_relation(planned, find(planned, name))
+    return "\n".join([explain_relation(planned, find(planned, name)), *(f"note: {note}" for note in statement.notes)])
 
 
 def _created_by(relation: Relation) -> str:
@@ -46,10 +48,25 @@ def _created_by(relation: Relation) -> str:
             options = ", ".join(f"{_option(k)} {_text(v)}" for k, v in statement.options.items())
             return f"CREATE SOURCE {relation.name} ({_declared(statement.fields)}) USING {statement.format} OPTIONS ({options})"
         case TableDefinition(statement):
-            key = ", ".join(_name(statement.fields[k].name) for k in statement.key)
-            return f"CREATE TABLE {relation.name} ({_declared(statement.fields)}, PRIMARY KEY ({key}))"
+            return _table(statement)
+        case PlainViewDefinition(view):
+            return f"CREATE VIEW {view.name} ({', '.join(_name(f.name) for f in view.fields)}) AS {view.sql}"
         case view:
-            return f"CREATE MATERIALIZED VIEW {relation.name} AS {view.sql}"
+            columns = f" ({', '.join(map(_name, view.columns))})" if view.columns else ""
+            return f"CREATE MATERIALIZED VIEW {relation.name}{columns} AS {view.sql}"
+
+
+def _table(table: CreateTable) -> str:
+    defaults = {d.column: f" DEFAULT {d.sql}" for d in table.defaults}
+    comments = {column: f" COMMENT {_text(text)}" for column, text in table.comments}
+    columns = [
+        f"{_name(f.name)} {f.type}{' NOT NULL' if i in table.not_null else ''}{defaults.get(i, '')}{comments.get(i, '')}"
+        for i, f in enumerate(table.fields)
+    ]
+    if table.key:
+        columns.append(f"PRIMARY KEY ({', '.join(_name(table.fields[k].name) for k in table.key)})")
+    comment = "" if table.comment is None else f" COMMENT {_text(table.comment)}"
+    return f"CREATE TABLE {table.name} ({', '.join(columns)}){comment}"
 
 
 def _declared(fields: Sequence[Field]) -> str:

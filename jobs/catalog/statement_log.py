@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from jobs.plan.definition import Replayed, apply_log
-from jobs.sql.statements import Delete, Insert, Statement, Update
+from jobs.sql.statements import Change, CreateTableAs, Delete, Insert, Statement, Update
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
@@ -31,9 +31,9 @@ class WaitingStatementsError(InputError):
         named = ", ".join(f"{position} ({text})" for position, text in self.waiting[:_SHOWN])
         more = f" and {len(self.waiting) - _SHOWN} more" if len(self.waiting) > _SHOWN else ""
         return (
-            f"the SELECT reads {', '.join(self.reads)} as of epoch {self.epoch}, and statements that change it wait in the log: "
+            f"this statement reads {', '.join(self.reads)} as of epoch {self.epoch}, and statements that change it wait in the log: "
             f"{named}{more}. "
-            "Nothing was inserted. Run an epoch (`tussock epoch`, Session.flush), then give this statement again."
+            "Nothing was changed. Run an epoch (`tussock epoch`, Session.flush), then give this statement again."
         )
 
 
@@ -54,8 +54,14 @@ def logged_statements(meta: MetaStore, barrier: Barrier) -> list[tuple[int, str]
 def statement_text(statement: Statement) -> str:
     """A statement of the log in few words, e.g. `insert orders, 3 rows`."""
     kind = type(statement).__name__
-    words = {"CreateSource": "create source", "CreateTable": "create table", "CreateView": "create view"}.get(kind, kind.lower())
-    return f"{words} {_subject(statement)}" + (f", {statement.rows} rows" if isinstance(statement, Insert) else "")
+    words = {
+        "CreateSource": "create source",
+        "CreateTable": "create table",
+        "CreateTableAs": "create table",
+        "CreateView": "create view",
+        "CreatePlainView": "create plain view",
+    }.get(kind, kind.lower())
+    return f"{words} {_subject(statement)}" + (f", {statement.rows} rows" if isinstance(statement, Insert | Change | CreateTableAs) else "")
 
 
 def require_taken(meta: MetaStore, version: HummockVersion, catalog: Catalog, reads: Collection[str]) -> int:
@@ -98,7 +104,13 @@ def _derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
 
 
 def _subject(statement: Statement) -> str:
-    return (statement.table if isinstance(statement, Insert | Update | Delete) else statement.name).lower()
+    match statement:
+        case Insert(table) | Change(table) | Update(table) | Delete(table):
+            return table.lower()
+        case CreateTableAs(table):
+            return table.name.lower()
+        case _:
+            return statement.name.lower()
 
 
 def pending_catalog(meta: MetaStore, version: HummockVersion) -> Catalog:

@@ -9,7 +9,7 @@ from jobs.plan.definition import Replayed, source_of
 from jobs.plan.schedule import Schedule, schedule
 from jobs.sources.base import Item
 from jobs.sources.registry import reader_of
-from jobs.sql.statements import Insert
+from jobs.sql.statements import Change, Insert
 from jobs.wire.flush_policy import Expected, FlushPolicy
 from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.meta.barrier import Barrier, MutationKind
@@ -63,7 +63,7 @@ class EpochPlan:
     def expected(self, policy: FlushPolicy) -> Expected:
         """How much the epoch is likely to seal."""
         files = sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
-        rows = sum(e.statement.rows for entries in self.changes.values() for e in entries if isinstance(e.statement, Insert))
+        rows = sum(e.statement.rows for entries in self.changes.values() for e in entries if isinstance(e.statement, Insert | Change))
         return policy.expected(file_bytes=files, rows=rows, creates=self.barrier.mutation.kind is MutationKind.ADD)
 
 

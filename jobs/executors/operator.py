@@ -20,7 +20,7 @@ from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Expr
-from jobs.sql.statements import Delete, Insert, Update
+from jobs.sql.statements import RowChange
 from statestore.errors import InputError
 from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True):
     """One row change of the log, with its position there."""
 
     position: int
-    statement: Insert | Update | Delete
+    statement: RowChange
 
 
 def _no_rows(name: str) -> pa.Table:
@@ -69,7 +69,7 @@ class Actor:
     vnodes: Sequence[int] = ()  # the actor's own, ascending
     vnode_count: int = 0
     entries: Sequence[Entry] = ()  # row changes of the log, of the fragment's table, in log order
-    payload: Callable[[str], pa.Table] = _no_rows  # an Insert's object -> its rows
+    payload: Callable[[str], pa.Table] = _no_rows  # the object of an Insert or a Change -> its rows
     new: bool = False  # this is the first epoch of the relation
 
 

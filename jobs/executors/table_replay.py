@@ -3,6 +3,9 @@
 Every actor replays all entries on its own vnodes, in log order, each on what the ones before left: so a key inserted, updated and deleted
 in one epoch ends as a database would end it. What goes out is netted over the epoch: -old +new per key that changed, old as the epoch
 found it.
+
+A table without a primary key has a hidden last column, the row id: position in the log << 32 | place among the statement's rows. It depends
+on the log alone, so that every attempt and every replay gives a row the same id.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import state_table
-from jobs.executors.operator import Actor, Executor, Origin, Own, column_list
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Own, column_list
 from jobs.flow.chunk import difference, empty_chunk
 from jobs.kernels.errors import RowError
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
-from jobs.sql.statements import Delete, Insert, Update
+from jobs.sql.statements import OP, Change, Delete, Insert, Update
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
 from statestore.hummock.same_rows import same_rows
@@ -27,6 +30,7 @@ from statestore.table.state_table import StateTable
 from statestore.types import arrow_type
 from statestore.vnode import vnodes_of
 
+_PLACE_BITS = 32  # of a row id; the position in the log is above
 MAX_NAMED_KEYS = 10_000  # a WHERE that names more keys than this scans
 
 
@@ -44,12 +48,16 @@ class StatementRowError(InputError):
         )
 
 
-class TableReplay(msgspec.Struct, frozen=True, tag=True):
-    """Replays the pinned DML entries of one table on its rows; state: the table. Output: the table's changes, all columns."""
+class TableReplay(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Replays the pinned DML entries of one table on its rows; state: the table. Output: the table's changes, all columns.
+
+    `row_id`: the last column is the hidden row id, and the key.
+    """
 
     relation_id: int
     key: tuple[int, ...]
     types: tuple[str, ...]
+    row_id: bool = False
 
     @property
     def keeps_relation(self) -> bool:
@@ -64,7 +72,8 @@ class TableReplay(msgspec.Struct, frozen=True, tag=True):
         return (state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key),)
 
     def lineage(self) -> tuple[Origin, ...]:
-        return tuple(Own(i) for i in range(len(self.types)))
+        own = tuple(Own(i) for i in range(len(self.types) - self.row_id))
+        return (*own, Computed("_row_id")) if self.row_id else own
 
     def expressions(self) -> tuple[Expr, ...]:
         return ()  # those of the entries are theirs: StatementRowError names them
@@ -108,18 +117,45 @@ class TableReplayExecutor:
         for entry in self._entries:
             match entry.statement:
                 case Insert():
-                    self._insert(self._payload(entry.statement.object), touched)
+                    self._insert(self._payload(entry.statement.object), entry.position, touched)
+                case Change():
+                    self._change(self._payload(entry.statement.object), entry.position, touched)
                 case Update():
                     self._update(entry.statement, entry.position, touched)
                 case Delete():
                     self._delete(entry.statement, entry.position, touched)
         return touched.net(self._table)
 
-    def _insert(self, rows: pa.Table, touched: "_Touched") -> None:
+    def _insert(self, rows: pa.Table, position: int, touched: "_Touched") -> None:
+        """Rows of an INSERT: without a key each is new; else it takes the place of the row with its key, and the last of a key counts."""
+        if self._node.row_id:
+            rows = rows.append_column("id", pa.array(row_ids(position, rows.num_rows)))
+            rows = self._own(_as_schema(rows, self._schema))
+            touched.add(rows, _nulls(self._schema, rows.num_rows), pa.array(np.zeros(rows.num_rows, np.bool_)))
+            self._table.insert_rows(rows)
+            return
         rows = self._own(_as_schema(rows, self._schema))
+        self._put(rows.take(_last_of_each(touched.keys_of(rows))), touched)
+
+    def _change(self, rows: pa.Table, position: int, touched: "_Touched") -> None:
+        goes = pc.less(rows[OP], 0)
+        rows = rows.drop_columns([OP])
+        if self._node.row_id:
+            ids = pc.coalesce(rows.column(rows.num_columns - 1), pa.array(row_ids(position, rows.num_rows)))
+            rows = rows.set_column(rows.num_columns - 1, "id", ids)
+        rows = _as_schema(rows, self._schema)
+        gone = self._own(rows.filter(goes))
+        if gone.num_rows:
+            found = self._table.get_rows(gone.select(list(self._node.key)))
+            old = _as_schema(found.rows, self._schema)
+            touched.add(gone, old, found.found)
+            self._table.delete_rows(old.filter(found.found))
+        self._put(self._own(rows.filter(pc.invert(goes))), touched)
+
+    def _put(self, rows: pa.Table, touched: "_Touched") -> None:
+        """Rows, no key twice, each in the place of the row with its key."""
         if rows.num_rows == 0:
             return
-        rows = rows.take(_last_of_each(touched.keys_of(rows)))
         found = self._table.get_rows(rows.select(list(self._node.key)))
         touched.add(rows, _as_schema(found.rows, self._schema), found.found)
         self._table.insert_rows(rows)
@@ -193,10 +229,16 @@ class TableReplayExecutor:
     def _row_error(self, entry: Update | Delete, number: int, rows: pa.Table, raised: Expr, err: RowError) -> StatementRowError:
         key = "unknown"
         if 0 <= err.row < rows.num_rows:
-            values = rows.select(list(self._node.key)).slice(err.row, 1).to_pylist()[0]
+            visible = range(len(self._node.types) - 1) if self._node.row_id else self._node.key
+            values = rows.select(list(visible)).slice(err.row, 1).to_pylist()[0]
             key = "(" + ", ".join(repr(v) for v in values.values()) + ")"
         statement = f"{type(entry).__name__.upper()} at log entry {number}"
         return StatementRowError(entry.table, statement, key, f"{expression_text(raised)} raised: {err.reason}.")
+
+
+def row_ids(position: int, rows: int) -> np.ndarray:
+    """(rows,) int64, the row ids of the rows of the log's entry at `position`."""
+    return (np.int64(position) << _PLACE_BITS) + np.arange(rows, dtype=np.int64)
 
 
 class _Touched:
@@ -261,6 +303,10 @@ def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal
 def _as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns, by position, under the names c0, c1, …"""
     return rows.rename_columns(schema.names).cast(schema)
+
+
+def _nulls(schema: pa.Schema, n: int) -> pa.Table:
+    return pa.table([pa.nulls(n, field.type) for field in schema], schema=schema)
 
 
 def _all_true(n: int) -> pa.BooleanArray:

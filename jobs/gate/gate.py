@@ -22,6 +22,7 @@ import msgspec
 from jobs.gate.index import Result, add_result
 from jobs.gate.record import SAMPLE_KEYS, Failure, QualityRecord, ViewQuality, passed_before, read_record, stays_published, write_record
 from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
+from jobs.plan.definition import output_of
 from jobs.settings.pipeline import Pipeline
 from statestore.meta.version import HummockVersion
 
@@ -151,7 +152,7 @@ def _validate(
     from jobs.catalog.reader import relation_frame, stored_table
 
     passed = read_record(meta.objects, version.published) if version.published else None
-    relations = {relation.name: relation for relation in version.catalog.at(epoch) if relation.kind != "source"}
+    relations = {relation.name: relation for relation in version.catalog.at(epoch) if output_of(relation) is not None}
     suites = [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
     for suite in suites:
         if suite.view not in relations:

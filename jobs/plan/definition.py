@@ -11,13 +11,27 @@ from functools import lru_cache
 import msgspec
 
 from jobs.executors.table_replay import TableReplay
-from jobs.plan.difference import differences
+from jobs.plan.difference import Create, differences
 from jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
 from jobs.plan.stream import plan_view
 from jobs.plan.streams.builder import Upstream
 from jobs.sources.registry import reader_of
 from jobs.sql.logical import Plan
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Statement, Update
+from jobs.sql.statements import (
+    ROW_ID_TYPE,
+    Change,
+    CreatePlainView,
+    CreateSource,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    Delete,
+    Drop,
+    Insert,
+    RowChange,
+    Statement,
+    Update,
+)
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, ColumnSpec, Relation, TableSchema
 
@@ -37,20 +51,26 @@ class TableDefinition(msgspec.Struct, frozen=True, tag=True):
     output: Output
 
 
-class ViewDefinition(msgspec.Struct, frozen=True, tag=True):
-    """A view: its SELECT as written, as bound, and as fragments."""
+class ViewDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A view: its SELECT as written, as bound, and as fragments; `columns` where its statement named them."""
 
     sql: str
     plan: Plan
     fragments: tuple[Fragment, ...]
     output: Output
+    columns: tuple[str, ...] = ()
 
 
-Definition = SourceDefinition | TableDefinition | ViewDefinition
-Dml = Insert | Update | Delete
+class PlainViewDefinition(msgspec.Struct, frozen=True, tag=True):
+    """A plain view: a name for a query, of which nothing is stored."""
+
+    statement: CreatePlainView
+
+
+Definition = SourceDefinition | TableDefinition | ViewDefinition | PlainViewDefinition
 
 #: What follows CREATE and DROP, by the kind of relation.
-_KEYWORDS = {"source": "SOURCE", "table": "TABLE", "view": "MATERIALIZED VIEW"}
+_KEYWORDS = {"source": "SOURCE", "table": "TABLE", "view": "MATERIALIZED VIEW", "plain view": "VIEW"}
 
 _decoder: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
 
@@ -150,9 +170,9 @@ def source_of(relation: Relation) -> CreateSource | None:
 
 
 def output_of(relation: Relation) -> Output | None:
-    """Where the relation's rows are stored; None for a source, which stores none."""
+    """Where the relation's rows are stored; None for a source or a plain view, which stores none."""
     definition = definition_of(relation)
-    return None if isinstance(definition, SourceDefinition) else definition.output
+    return None if isinstance(definition, SourceDefinition | PlainViewDefinition) else definition.output
 
 
 def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
@@ -169,7 +189,7 @@ class Replayed:
     """A slice of the log, replayed."""
 
     catalog: Catalog
-    changes: Mapping[int, Sequence[tuple[int, Dml]]]  # live table's id -> its row changes as (index in the slice, statement), in order
+    changes: Mapping[int, Sequence[tuple[int, RowChange]]]  # live table's id -> its row changes (index in the slice, statement), in order
     rejected: tuple[tuple[int, str], ...]  # (index, reason) of statements that no longer apply: another session was first
 
 
@@ -181,28 +201,42 @@ def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> 
             rejected.
         epoch: the epoch whose commit makes the changes visible.
     """
-    changes: dict[int, list[tuple[int, Dml]]] = {}
+    changes: dict[int, list[tuple[int, RowChange]]] = {}
     rejected: list[tuple[int, str]] = []
     for index, statement in enumerate(statements):
+        before = catalog
         try:
             catalog = apply_statement(catalog, statement, epoch)
         except InputError as err:
             rejected.append((index, str(err)))
             continue
-        if isinstance(statement, Insert | Update | Delete):
-            changes.setdefault(find(catalog, statement.table, "table").id, []).append((index, statement))
+        if (change := _rows_of(statement, catalog is not before)) is not None:
+            changes.setdefault(find(catalog, change.table, "table").id, []).append((index, change))
     live = {r.id for r in catalog.live()}
     return Replayed(catalog, {r: rows for r, rows in changes.items() if r in live}, tuple(rejected))
 
 
-def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
-    """The catalog after one statement; row changes leave it as it is but check that their table exists. Raises InputError branches."""
+def _rows_of(statement: Statement, took_effect: bool) -> RowChange | None:
+    """The row change that a statement is or, where it made a table, brings along."""
     match statement:
-        case Insert() | Update() | Delete():
+        case Insert() | Change() | Update() | Delete():
+            return statement
+        case CreateTableAs(table, rows, payload) if took_effect:
+            return Insert(table.name, rows, payload)
+        case _:
+            return None
+
+
+def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
+    """The catalog after one statement; a row change leaves it as it is, its table must exist. Raises InputError branches."""
+    match statement:
+        case Insert() | Change() | Update() | Delete():
             find(catalog, statement.table, "table")
             return catalog
         case Drop():
             return _drop(catalog, statement, epoch)
+        case CreateTableAs(table):
+            return apply_statement(catalog, table, epoch)
         case _:
             for relation in catalog.live():
                 if relation.name == statement.name.lower():
@@ -220,15 +254,21 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
             )
 
 
-def _created_by(relation: Relation) -> CreateSource | CreateTable | CreateView:
+def fragments_of(relation: Relation) -> tuple[Fragment, ...]:
+    """The fragments that keep a relation up to date."""
+    definition = definition_of(relation)
+    return () if isinstance(definition, SourceDefinition | PlainViewDefinition) else definition.fragments
+
+
+def _created_by(relation: Relation) -> Create:
     match definition_of(relation):
-        case SourceDefinition(statement) | TableDefinition(statement):
+        case SourceDefinition(statement) | TableDefinition(statement) | PlainViewDefinition(statement):
             return statement
-        case ViewDefinition(sql, plan):
-            return CreateView(relation.name, sql, plan)
+        case ViewDefinition(sql, plan, columns=columns):
+            return CreateView(relation.name, sql, plan, columns=columns)
 
 
-def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView, epoch: int) -> Relation:
+def _create(catalog: Catalog, statement: Create, epoch: int) -> Relation:
     relation_id, table_id = catalog.next_relation_id, catalog.next_table_id
     depends_on: tuple[int, ...] = ()
     tables: tuple[TableSchema, ...]
@@ -241,21 +281,30 @@ def _create(catalog: Catalog, statement: CreateSource | CreateTable | CreateView
         case CreateTable():
             fields = statement.fields
             types = tuple(f.type for f in fields)
-            node = TableReplay(relation_id, statement.key, types)
+            key = statement.key
+            if not key:
+                types, key = (*types, ROW_ID_TYPE), (len(types),)
+            node = TableReplay(relation_id, key, types, not statement.key)
             tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(node.state_tables()))
             fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
-            output = Output(types, statement.key, tables[0].distribution, False, table_id)
+            output = Output(types, key, tables[0].distribution, False, table_id)
             kind, definition = "table", TableDefinition(statement, (fragment,), output)
         case CreateView():
             fields = statement.plan.fields
             planned = plan_view(statement.plan, relation_id, _upstream(catalog), table_id)
             tables = planned.tables
-            kind, definition = "view", ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output)
+            kind, definition = "view", ViewDefinition(
+                statement.sql, statement.plan, planned.fragments, planned.output, statement.columns
+            )
             inputs = (i.relation_id for f in planned.fragments for i in f.inputs)
-            depends_on = tuple(sorted({r for r in inputs if r is not None}))
+            depends_on = tuple(sorted({r for r in inputs if r is not None} | {find(catalog, name).id for name in statement.uses}))
             for read in catalog.live():
                 if read.id in depends_on and read.paused is not None:
                     raise PausedViewError(statement.name.lower(), read.name, read.paused)
+        case CreatePlainView():
+            fields, tables = statement.fields, ()
+            kind, definition = "plain view", PlainViewDefinition(statement)
+            depends_on = tuple(sorted(find(catalog, name).id for name in statement.uses))
     columns = tuple(ColumnSpec(f.name, f.type) for f in fields)
     raw = msgspec.Raw(msgspec.json.encode(definition))
     return Relation(relation_id, statement.name.lower(), kind, columns, raw, tables, depends_on, created=epoch)
@@ -270,6 +319,7 @@ def _upstream(catalog: Catalog) -> Callable[[str], Upstream]:
             own = reader.key(statement)
             key = ((ROW_ID, "bigint"),) if own is None else tuple((c, statement.fields[c].type) for c in own)
             return Upstream(relation.id, relation.kind, None, key, reader.append_only)
+        assert not isinstance(definition, PlainViewDefinition), "Spark has expanded it when the query was bound"
         return Upstream(relation.id, relation.kind, definition.output)
 
     return known

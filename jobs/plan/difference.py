@@ -7,10 +7,10 @@ import msgspec
 
 from jobs.sql.logical import Field, Plan
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateSource, CreateTable, CreateView
+from jobs.sql.statements import CreatePlainView, CreateSource, CreateTable, CreateView
 from jobs.sql.tokens import tokens_of
 
-Create = CreateSource | CreateTable | CreateView
+Create = CreateSource | CreateTable | CreateView | CreatePlainView
 
 
 def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
@@ -26,6 +26,8 @@ def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
             return tuple(_of_tables(existing, wanted))
         case CreateView(), CreateView():
             return tuple(_of_views(existing, wanted))
+        case CreatePlainView(), CreatePlainView():
+            return tuple(_of_plain_views(existing, wanted))
         case _:
             return (f"it is a {_kind(existing)}, this statement creates a {_kind(wanted)}",)
 
@@ -47,15 +49,37 @@ def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
     yield from _of_columns(existing.fields, wanted.fields)
     before, after = (", ".join(s.fields[k].name for k in s.key) for s in (existing, wanted))
     if before != after:
-        yield f"primary key: ({before}) there, ({after}) here"
+        yield f"primary key: {_key(before)} there, {_key(after)} here"
+    if [f.name for f in existing.fields] == [f.name for f in wanted.fields]:
+        for i, field in enumerate(existing.fields):
+            if (i in existing.not_null) != (i in wanted.not_null):
+                yield f"column {field.name!r}: NOT NULL {'there' if i in existing.not_null else 'here'} alone"
+            old, new = (next((d.sql for d in s.defaults if d.column == i), "none") for s in (existing, wanted))
+            if old != new:
+                yield f"default of column {field.name!r}: {old} there, {new} here"
+
+
+def _key(names: str) -> str:
+    return f"({names})" if names else "none"
 
 
 def _of_views(existing: CreateView, wanted: CreateView) -> Iterator[str]:
-    if _words(existing.sql) == _words(wanted.sql) or _meaning(existing.plan) == _meaning(wanted.plan):
+    same_words = _words(existing.sql) == _words(wanted.sql) and existing.columns == wanted.columns
+    if same_words or _meaning(existing.plan) == _meaning(wanted.plan):
         return
     yield from _of_columns(existing.plan.fields, wanted.plan.fields)
+    yield from _of_lines(existing.sql, wanted.sql)
+
+
+def _of_plain_views(existing: CreatePlainView, wanted: CreatePlainView) -> Iterator[str]:
+    yield from _of_columns(existing.fields, wanted.fields)
+    if _words(existing.sql) != _words(wanted.sql):
+        yield from _of_lines(existing.sql, wanted.sql)
+
+
+def _of_lines(existing: str, wanted: str) -> Iterator[str]:
     yield "query, - there, + here:"
-    before, after = ([line.strip() for line in s.sql.strip().splitlines()] for s in (existing, wanted))
+    before, after = ([line.strip() for line in sql.strip().splitlines()] for sql in (existing, wanted))
     yield from (line.rstrip() for line in difflib.ndiff(before, after) if not line.startswith("?"))
 
 
@@ -73,7 +97,7 @@ def _or_none(value: str | None) -> str:
 
 
 def _kind(statement: Create) -> str:
-    return type(statement).__name__.removeprefix("Create").lower()
+    return "plain view" if isinstance(statement, CreatePlainView) else type(statement).__name__.removeprefix("Create").lower()
 
 
 def _words(sql: str) -> list[str]:

@@ -13,7 +13,7 @@ A paused view has no fragment here, and nothing that runs reads one.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobs.plan.definition import SourceDefinition, definition_of
+from jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator
 from jobs.sql.statements import CreateSource
 from statestore.meta.catalog import Catalog, Relation, TableSchema
@@ -93,7 +93,7 @@ class _Entry:
 
 def schedule(catalog: Catalog, epoch: int) -> Schedule:
     """The schedule of `epoch` for all live relations of the catalog as of that epoch, but for views that are paused."""
-    relations = tuple(r for r in catalog.live() if not r.paused_at(epoch))
+    relations = tuple(r for r in catalog.live() if not r.paused_at(epoch) and r.kind != "plain view")
     entries: list[_Entry] = []
     output: dict[int, int] = {}  # relation id -> the fragment that puts out its changes
     source_columns = _source_columns(relations)
@@ -105,7 +105,7 @@ def schedule(catalog: Catalog, epoch: int) -> Schedule:
             entries.append(_Entry(relation, source, None, ()))
             continue
         first = len(entries)
-        for fragment in definition.fragments:
+        for fragment in fragments_of(relation):
             producers = tuple(
                 (first + i.fragment if i.fragment is not None else output[i.relation_id], i)  # type: ignore[index]
                 for i in fragment.inputs
@@ -120,8 +120,7 @@ def _source_columns(relations: Iterable[Relation]) -> dict[int, tuple[int, ...]]
     """Per relation id the columns that any reader wants (ROW_ID left out); only sources' are looked at."""
     wanted: dict[int, set[int]] = {}
     for relation in relations:
-        definition = definition_of(relation)
-        for fragment in () if isinstance(definition, SourceDefinition) else definition.fragments:
+        for fragment in fragments_of(relation):
             for i in fragment.inputs:
                 if i.relation_id is not None:
                     wanted.setdefault(i.relation_id, set()).update(c for c in i.columns if c != ROW_ID)
@@ -203,9 +202,9 @@ def _stored(columns: tuple[int, ...], source: Source | None) -> tuple[int, ...]:
 
 
 def _stored_table(relation: Relation) -> TableSchema:
-    definition = definition_of(relation)
-    assert not isinstance(definition, SourceDefinition)
-    return next(t for t in relation.state_tables if t.table_id == definition.output.table_id)
+    output = output_of(relation)
+    assert output is not None
+    return next(t for t in relation.state_tables if t.table_id == output.table_id)
 
 
 def _emits_without_input(operators: Iterable[Operator]) -> bool:

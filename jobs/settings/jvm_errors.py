@@ -43,7 +43,8 @@ class SparkGoneError(RetryableError):
 def jvm_errors_as_ours() -> Iterator[None]:
     """Turns what the JVM raises into errors with a message. Imports nothing of Spark in a process that has not.
 
-    Raises: SparkStartError, SparkGoneError; SparkFailedError for an exception of Java's that nobody has understood.
+    Raises: SparkStartError, SparkGoneError; what a task carried out of Spark (jobs.flow.failure); SparkFailedError for an exception of
+        Spark's that nobody has understood.
     """
     root = logging.getLogger()
 
@@ -66,8 +67,9 @@ def jvm_errors_as_ours() -> Iterator[None]:
 def _of_jvm(error: Exception) -> TussockError | None:
     """The error that one of Spark's stands for; None: none of the JVM's."""
     from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import PySparkRuntimeError
+    from pyspark.errors import PySparkException, PySparkRuntimeError
 
+    from jobs.flow.failure import carried_failure
     from jobs.sql.errors import SparkFailedError, java_failure
 
     match error:
@@ -78,6 +80,9 @@ def _of_jvm(error: Exception) -> TussockError | None:
         case Py4JError() | PySparkRuntimeError() | OSError() | EOFError():
             code = _exit_code_of_jvm()
             return None if code is None else SparkGoneError(code)
+        case PySparkException():
+            first = next(iter(str(error).strip().splitlines()), "no message")
+            return carried_failure(error) or SparkFailedError(error.getCondition() or type(error).__name__, first)
         case _:
             return None
 

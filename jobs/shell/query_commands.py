@@ -84,9 +84,9 @@ COMMANDS = (
     Command(
         "query",
         "run SQL statements",
-        "SELECT prints rows of tables and views as of the published epoch, or of another one. CREATE, DROP, INSERT, UPDATE and "
-        "DELETE enter the log and take effect with the next epoch. SHOW and DESCRIBE list relations and columns; EXPLAIN shows "
-        "how a view is kept.",
+        "SELECT prints rows of tables and views as of the published epoch, or of another one. CREATE, DROP, INSERT, UPDATE, "
+        "DELETE, MERGE and TRUNCATE enter the log and take effect with the next epoch. SHOW and DESCRIBE list relations and columns; "
+        "EXPLAIN shows how a view is kept and what an epoch costs.",
         (
             'tussock query --store ./demo "SELECT * FROM total"',
             'tussock query --store ./demo --at "2026-01-01 12:00" "SELECT * FROM total"',

@@ -2,21 +2,21 @@
 
 from collections.abc import Collection, Sequence
 
-from py4j.java_gateway import JavaObject
+import msgspec
 from pyspark.sql import SparkSession
 
 from jobs.sql.catalyst import bind_view
-from jobs.sql.dml import bind_delete, bind_insert, bind_update
+from jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
 from jobs.sql.errors import SqlError, sql_error, translated
 from jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
 from jobs.sql.logical import Field, Place
+from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import Bound, CreateSource, CreateTable, CreateView, Explain, Query
-from jobs.sql.tokens import tokens_of
+from jobs.sql.statements import Bound, CreatePlainView, CreateSource, CreateView, Drop, Explain, Query
+from jobs.sql.table_ddl import bind_table, declared_fields
 from jobs.sql.type_names import name_of_type
 from statestore.meta.catalog import Relation
-from statestore.types import UnsupportedTypeError, arrow_type
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 
@@ -41,6 +41,12 @@ class Binder:
         """
         self._sandbox = Sandbox(spark, relations, time_zone)
         self._formats = formats
+        self.notes: list[str] = []  # what the user should know of the statement that was bound last
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where statements are bound."""
+        return self._sandbox
 
     def set_relations(self, relations: Sequence[Relation]) -> None:
         """What names may mean from now on."""
@@ -58,6 +64,7 @@ class Binder:
             UnsupportedQueryError: a SELECT of a view, or a condition, that cannot be kept incrementally.
             NullKeyError: an INSERT with NULL in the primary key.
         """
+        self.notes = []
         with self._sandbox.active():
             return self._bind(SourceText(text, start))
 
@@ -74,10 +81,14 @@ class Binder:
             return bind_update(self._sandbox, source)
         if cursor.accept("DELETE"):
             return bind_delete(self._sandbox, source)
+        if cursor.accept("MERGE"):
+            return bind_merge(self._sandbox, source)
+        if cursor.accept("TRUNCATE"):
+            return bind_truncate(self._sandbox, source)
         if cursor.accept("CREATE"):
             return self._create(source, cursor)
         if cursor.accept("DROP"):
-            return read_drop(cursor)
+            return self._drop(cursor)
         if cursor.accept("SHOW"):
             return read_show(cursor)
         if cursor.accept("DESCRIBE") or cursor.accept("DESC"):
@@ -86,7 +97,7 @@ class Binder:
             return self._explain(source, cursor)
         if cursor.tokens[0].text.upper() in _QUERY_WORDS:
             return self._query(source)
-        raise cursor.error("expected SELECT, CREATE, DROP, INSERT, UPDATE, DELETE, SHOW, DESCRIBE or EXPLAIN")
+        raise cursor.error("expected SELECT, CREATE, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or EXPLAIN")
 
     def _create(self, source: SourceText, cursor: Cursor) -> Bound:
         if cursor.accept("MATERIALIZED", "VIEW"):
@@ -94,24 +105,48 @@ class Binder:
         if cursor.accept("SOURCE"):
             return self._source(source, cursor)
         if cursor.accept("TABLE"):
-            return self._table(source, cursor)
-        if cursor.comes("VIEW"):
-            raise cursor.complaint("plain views are not kept; write CREATE MATERIALIZED VIEW")
+            return bind_table(self._sandbox, source, cursor)
+        if cursor.accept("VIEW"):
+            return self._plain_view(source, read_view(cursor))
         if cursor.comes("OR", "REPLACE"):
             raise cursor.complaint("OR REPLACE is not supported: drop it and create it again")
-        raise cursor.error("expected CREATE MATERIALIZED VIEW, CREATE TABLE or CREATE SOURCE")
+        raise cursor.error("expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE or CREATE SOURCE")
 
     def _view(self, source: SourceText, header: ViewHeader) -> CreateView:
         select = source.part(header.select)
-        return CreateView(header.name, source.text[header.select :], bind_view(self._sandbox, select), header.if_not_exists)
+        plan = bind_view(self._sandbox, select, header.columns, self.notes)
+        uses = self._sandbox.plain_views(select)
+        return CreateView(header.name, source.text[header.select :], plan, header.if_not_exists, header.columns or (), uses)
+
+    def _plain_view(self, source: SourceText, header: ViewHeader) -> CreatePlainView:
+        select = source.part(header.select)
+        analyzed = self._sandbox.analyze(select, self._sandbox.parse_query(select)).queryExecution().analyzed()
+        own = [(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output())]
+        names = header.columns or tuple(name for name, _ in own)
+        if len(names) != len(own):
+            raise sql_error(source, header.select, f"the view names {len(names)} columns, and its SELECT has {len(own)}")
+        for of, given in (("SELECT", [name for name, _ in own]), ("view", names)):
+            if twice := [name for i, name in enumerate(given) if name.lower() in {n.lower() for n in given[:i]}]:
+                raise sql_error(source, header.select, f"two columns of the {of} are named {twice[0]!r}; give one another name with AS")
+        fields = tuple(Field(name, kind) for name, (_, kind) in zip(names, own, strict=True))
+        uses = tuple(r.name for r in self._sandbox.mentioned(select))
+        sql = source.text[header.select :]
+        return CreatePlainView(header.name, sql, fields, tuple(name for name, _ in own), uses, header.if_not_exists)
+
+    def _drop(self, cursor: Cursor) -> Drop:
+        """DROP VIEW drops views of either kind."""
+        drop = read_drop(cursor)
+        relation = self._sandbox.relations.get(drop.name)
+        plain = drop.kind == "view" and relation is not None and relation.kind == PLAIN_VIEW
+        return msgspec.structs.replace(drop, kind=PLAIN_VIEW) if plain else drop
 
     def _explain(self, source: SourceText, cursor: Cursor) -> Explain:
         if cursor.accept("CREATE"):
             cursor.expect("MATERIALIZED", "VIEW")
             view = self._view(source, read_view(cursor))
-            return Explain(view.name, view.sql, view.plan)
+            return Explain(view.name, view.sql, view.plan, tuple(self.notes))
         select = source.part(cursor.offset)
-        return Explain(None, source.text[cursor.offset :], bind_view(self._sandbox, select))
+        return Explain(None, source.text[cursor.offset :], bind_view(self._sandbox, select, notes=self.notes), tuple(self.notes))
 
     def _query(self, source: SourceText) -> Query:
         analyzed = self._sandbox.analyze(source, self._sandbox.parse_query(source)).queryExecution().analyzed()
@@ -126,82 +161,5 @@ class Binder:
             columns = source.part(begin, end)
             with translated(columns):
                 schema = self._sandbox.parser().parseTableSchema(columns.for_spark)
-            fields = _fields(source, begin, [(f.name(), f.dataType()) for f in schema.fields()])
+            fields = declared_fields(source, begin, [(f.name(), f.dataType()) for f in schema.fields()])
         return CreateSource(header.name, header.format, fields, header.options, header.if_not_exists)
-
-    def _table(self, source: SourceText, cursor: Cursor) -> CreateTable:
-        cursor.accept("IF", "NOT", "EXISTS")
-        name = cursor.name("the table")
-        begin = cursor.offset
-        parsed = self._sandbox.parse_statement(source)
-        if parsed.productPrefix() != "CreateTable":
-            raise sql_error(source, begin, "expected CREATE TABLE name (column type, …, PRIMARY KEY (column, …))")
-        spec = parsed.tableSpec()
-        extras = (spec.provider(), spec.comment(), spec.location(), spec.serde(), spec.collation())
-        if any(extra.isDefined() for extra in extras) or not spec.properties().isEmpty() or not parsed.partitioning().isEmpty():
-            raise sql_error(
-                source,
-                begin,
-                "a table is columns and a PRIMARY KEY; USING, PARTITIONED BY, COMMENT, TBLPROPERTIES and the like do not apply",
-            )
-        columns = list(items(parsed.columns()))
-        fields = _fields(source, begin, [(c.name(), c.dataType()) for c in columns])
-        key = _primary_key(source, begin, fields, list(items(spec.constraints())))
-        for i, column in enumerate(columns):
-            at = _offset_of(source, begin, fields[i].name)
-            if column.defaultValue().isDefined() or column.generationExpression().isDefined() or column.identityColumnSpec().isDefined():
-                raise sql_error(
-                    source,
-                    at,
-                    f"column {fields[i].name!r}: DEFAULT, GENERATED and IDENTITY are not supported",
-                )
-            if i not in key and not column.nullable():
-                raise sql_error(
-                    source,
-                    at,
-                    f"column {fields[i].name!r}: NOT NULL is kept for key columns only; leave it out",
-                )
-        return CreateTable(name, fields, key, parsed.ignoreIfExists())
-
-
-def _fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]]) -> tuple[Field, ...]:
-    """Declared columns: names unique, types that can be stored."""
-    fields: list[Field] = []
-    for name, kind in columns:
-        type_name = name_of_type(kind)
-        at = _offset_of(source, offset, name)
-        try:
-            arrow_type(type_name)
-        except UnsupportedTypeError as err:
-            raise sql_error(source, at, f"column {name!r}: {err}") from err
-        if name.lower() in {f.name.lower() for f in fields}:
-            raise sql_error(source, at, f"column {name!r} is declared twice")
-        fields.append(Field(name, type_name))
-    return tuple(fields)
-
-
-def _offset_of(source: SourceText, offset: int, name: str) -> int:
-    """Where a name occurs first at or after `offset`; `offset` where it does not."""
-    fitting = (t.start for t in tokens_of(source) if t.start >= offset and t.value().lower() == name.lower())
-    return next(fitting, offset)
-
-
-def _primary_key(source: SourceText, offset: int, fields: Sequence[Field], constraints: Sequence[JavaObject]) -> tuple[int, ...]:
-    keys = [c for c in constraints if c.productPrefix() == "PrimaryKeyConstraint"]
-    if len(keys) != len(constraints):
-        raise sql_error(
-            source, offset, "the only constraint of a table is its PRIMARY KEY; UNIQUE, CHECK and FOREIGN KEY are not supported"
-        )
-    if len(keys) != 1:
-        raise sql_error(source, offset, "a table needs one PRIMARY KEY (column, …): it says which row an INSERT overwrites")
-    index = {f.name.lower(): i for i, f in enumerate(fields)}
-    names = [str(c) for c in items(keys[0].columns())]
-    unknown = [n for n in names if n.lower() not in index]
-    if unknown:
-        raise sql_error(
-            source, offset, f"PRIMARY KEY names {unknown[0]!r}, which is no column; the columns: {', '.join(f.name for f in fields)}"
-        )
-    key = tuple(index[n.lower()] for n in names)
-    if len(set(key)) < len(key):
-        raise sql_error(source, offset, f"PRIMARY KEY ({', '.join(names)}) names a column twice")
-    return key

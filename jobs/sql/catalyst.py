@@ -38,11 +38,13 @@ from statestore.types import UnsupportedTypeError, arrow_type
 _DECLARED = re.compile(r"(\w+)\s+(\w+(?:\([^)]*\))?)")
 
 
-def bind_view(sandbox: Sandbox, source: SourceText) -> Plan:
+def bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None = None, notes: list[str] | None = None) -> Plan:
     """The plan of a SELECT that a view is to maintain.
 
     Args:
         source: the SELECT; whatever stands before it in its statement is blank, so that places are right.
+        names: the view's columns, where the statement names them apart from the SELECT.
+        notes: takes what the user should know of the plan.
 
     Returns:
         A plan whose fields are the view's columns; scans read only columns that are used.
@@ -52,15 +54,15 @@ def bind_view(sandbox: Sandbox, source: SourceText) -> Plan:
         UnsupportedQueryError: it cannot be kept incrementally.
     """
     with sandbox.active():
-        return _bind_view(sandbox, source)
+        return _bind_view(sandbox, source, names, [] if notes is None else notes)
 
 
-def _bind_view(sandbox: Sandbox, source: SourceText) -> Plan:
+def _bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None, notes: list[str]) -> Plan:
     execution = sandbox.analyze(source, sandbox.parse_query(source)).queryExecution()
     analyzed = execution.analyzed()
-    walk = PlanWalk(ExpressionWalk(sandbox, source))
+    walk = PlanWalk(ExpressionWalk(sandbox, source), notes)
     refuse_unstable(walk.expressions, analyzed)
-    fields = _view_fields(walk.expressions, execution)
+    fields = _view_fields(walk.expressions, execution, names)
     with translated(source):
         optimized = execution.optimizedPlan()
     bound = walk.bind(optimized)
@@ -116,15 +118,17 @@ def _projected_scope(walk: ExpressionWalk, node: JavaObject) -> dict[int, Expr]:
     raise walk.refuse(node, *REASONS.get(name, (name, "only expressions over the row itself can stand here")))
 
 
-def _view_fields(walk: ExpressionWalk, execution: JavaObject) -> tuple[Field, ...]:
+def _view_fields(walk: ExpressionWalk, execution: JavaObject, names: Sequence[str] | None) -> tuple[Field, ...]:
     """The columns of a view (of its QueryExecution): at least one, their names unique, their types ones that can be stored."""
     source = walk.source
     select = len(source.text) - len(source.text[source.begin :].lstrip())  # where it begins
     fields: list[Field] = []
     seen: dict[str, int] = {}
     outputs = list(items(execution.analyzed().output()))
+    if names is not None and len(names) != len(outputs):
+        raise sql_error(source, select, f"the view names {len(names)} columns ({', '.join(names)}), and its SELECT has {len(outputs)}")
     for i, output in enumerate(outputs):
-        name, kind = output.name(), name_of_type(output.dataType())
+        name, kind = output.name() if names is None else names[i], name_of_type(output.dataType())
         begin = partial(_begin_of_output, walk, execution.logical(), i, len(outputs), select)
         if (first := seen.setdefault(name.lower(), i)) != i:
             reason = f"columns {first + 1} and {i + 1} of the SELECT are both named {name!r}; give one of them another name with AS"

@@ -1,21 +1,40 @@
 """INSERT, UPDATE and DELETE: Spark reads and types them, with its own store-assignment rules; rows and expressions come out bound."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.java_gateway import JavaObject
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from jobs.sql.assign import (
+    assignments_of,
+    begin_of,
+    cell_offset,
+    check_assignable,
+    check_value,
+    default_sql,
+    first_unfit,
+    gives_literals,
+    has_subquery,
+    require_boolean,
+    shown_literal,
+    unfit_value,
+    values_of_table,
+)
 from jobs.sql.catalyst import bind_projection
+from jobs.sql.change import bind_change
 from jobs.sql.errors import SqlError, sql_error, translated
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.grammar import Cursor
-from jobs.sql.key_columns import require_keys
-from jobs.sql.logical import Expr, Field, Literal
-from jobs.sql.sandbox import Sandbox, items, key_of_table
+from jobs.sql.key_columns import require_values
+from jobs.sql.logical import Expr, Literal
+from jobs.sql.sandbox import Sandbox, column_of, items, option_of, seq_of, table_of
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import BoundInsert, BoundInsertSelect, Delete, Update
-from jobs.sql.type_names import name_of_type
+from jobs.sql.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update
 from statestore.meta.catalog import Relation
 from statestore.types import arrow_type
 
@@ -33,7 +52,7 @@ def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInse
     if parsed.productPrefix() != "InsertIntoStatement" or parsed.overwrite() or not cursor.accept("INTO"):
         raise cursor.error("expected INSERT INTO table")
     cursor.accept("TABLE")
-    table = _table(sandbox, cursor)
+    table = table_of(named_table(sandbox, cursor))
     named = [str(c) for c in items(parsed.userSpecifiedCols())]
     if named:
         cursor.expect("(")
@@ -44,129 +63,172 @@ def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInse
         raise cursor.error("tables have no partitions; expected INSERT INTO table [(column, …)] VALUES … or SELECT …")
     select = source.part(cursor.offset)
     with sandbox.files_readable():
-        frame = sandbox.analyze(select, parsed.query())
+        query = values_of_table(ExpressionWalk(sandbox, select), parsed.query(), table, named)
+        frame = sandbox.analyze(select, query)
+    output = [a.name() for a in items(frame.queryExecution().analyzed().output())]
+    targets = _targets(source, cursor.offset, table, output if parsed.byName() else named, len(output))
+    return bind_rows(sandbox, select, frame, query, table, targets)
+
+
+def bind_rows(
+    sandbox: Sandbox, source: SourceText, frame: JavaObject, query: JavaObject, table: CreateTable, targets: tuple[int, ...]
+) -> BoundInsert | BoundInsertSelect:
+    """The rows that a query gives a table.
+
+    Args:
+        source: the query's text.
+        frame: its Dataset (JVM) over the empty relations.
+        query: its parsed plan, which still shows what is a literal.
+        targets: the table's column for each column of the query.
+    """
     analyzed = frame.queryExecution().analyzed()
-    output = [(a.name(), a.dataType()) for a in items(analyzed.output())]
-    if parsed.byName():
-        named = [name for name, _ in output]
-    targets = _targets(source, cursor.offset, table, named, len(output))
-    for (_, found), target in zip(output, targets, strict=True):
-        _check_assignable(sandbox, source, cursor.offset, found, table, target)
-    fields = tuple(Field(c.name, c.type) for c in table.columns)
+    for i, (attribute, target) in enumerate(zip(items(analyzed.output()), targets, strict=True)):
+        found = attribute.dataType()
+        if not (found.catalogString() == "string" and gives_literals(query, i)):
+            check_assignable(sandbox, source, source.begin, found, table, target)
     reads = sandbox.read_by(analyzed)
-    into = BoundInsertSelect(
-        table.name,
-        fields,
-        key_of_table(table),
-        targets,
-        source.text[cursor.offset :],
-        tuple(r.name for r in sandbox.mentioned(select)) if reads else (),
-        reads,
-    )
+    relations = tuple(r.name for r in sandbox.mentioned(source)) if reads else ()
+    into = BoundInsertSelect(table, targets, source.text[source.begin : source.end], relations, reads)
     if reads:
-        return into
+        return msgspec.structs.replace(into, reads=(*reads, *sandbox.plain_views(source)))
+    offset_of = partial(cell_offset, ExpressionWalk(sandbox, source), query)
     with translated(source):
-        return BoundInsert(table.name, rows_to_insert(DataFrame(frame, sandbox.session), into))
+        return BoundInsert(table.name, rows_to_insert(DataFrame(frame, sandbox.session), into, source, offset_of))
 
 
-def rows_to_insert(frame: DataFrame, into: BoundInsertSelect) -> pa.Table:
-    """The rows that a SELECT gives a table: cast as Spark stores them, missing columns NULL. Runs the frame; its rows come to the driver.
+def rows_to_insert(
+    frame: DataFrame, into: BoundInsertSelect, source: SourceText | None = None, offset_of: Callable[[int, int], int | None] | None = None
+) -> pa.Table:
+    """The rows that a SELECT gives a table: cast as Spark stores them, missing columns at their defaults. Runs the frame; its rows come to
+    the driver.
 
     Args:
         frame: `into.select` over the relations it names; ANSI mode on.
+        source, offset_of: the text, and (row, column of the frame) -> the offset in it where the value is written.
 
     Returns: the table's columns, in order, of exactly their types.
 
-    Raises: NullKeyError; Spark's own error for a value that does not fit.
+    Raises: NullKeyError; SqlError for a value that its column can't hold.
     """
+    table = into.table
     of_target = {target: i for i, target in enumerate(into.targets)}
-    sources = [f"`c{of_target[j]}`" if j in of_target else "NULL" for j in range(len(into.fields))]
+    sources = [f"`c{of_target[j]}`" if j in of_target else default_sql(table, j) for j in range(len(table.fields))]
     renamed = frame.toDF(*(f"c{i}" for i in range(len(into.targets))))
-    found = renamed.selectExpr(
-        *(f"CAST({s} AS {f.type}) AS `t{j}`" for j, (s, f) in enumerate(zip(sources, into.fields, strict=True)))
-    ).toArrow()
-    schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in into.fields])
+    try:
+        found = renamed.selectExpr(
+            *(f"CAST({s} AS {f.type}) AS `t{j}`" for j, (s, f) in enumerate(zip(sources, table.fields, strict=True)))
+        ).toArrow()
+    except PySparkException as err:
+        if (unfit := _unfit_value(renamed, into)) is None:
+            raise
+        row, column, value = unfit
+        offset = None if offset_of is None else offset_of(row, column)
+        raise unfit_value(source or SourceText(into.select), table, into.targets[column], value, offset) from err
+    schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in table.fields])
     rows = pa.Table.from_arrays([c.cast(f.type) for c, f in zip(found.columns, schema, strict=True)], schema=schema)
-    require_keys(into.table, [f.name for f in into.fields], into.key, rows)
+    require_values(table, rows)
     return rows
 
 
-def bind_update(sandbox: Sandbox, source: SourceText) -> Update:
-    """An UPDATE statement. Raises SqlError; UnsupportedQueryError for key columns, subqueries and chance."""
+def bind_update(sandbox: Sandbox, source: SourceText) -> Update | BoundChange:
+    """An UPDATE statement. Raises SqlError; UnsupportedQueryError for chance.
+
+    One that reads other rows than the row itself, sets a column of the key, or may put NULL where none is taken, is computed over the last
+    committed epoch, where that can be judged.
+    """
     parsed = sandbox.parse_statement(source)
     cursor = Cursor(source)
     cursor.expect("UPDATE")
-    table = _table(sandbox, cursor)
+    relation = named_table(sandbox, cursor)
+    table = table_of(relation)
     walk = ExpressionWalk(sandbox, source, "UPDATE")
-    key = key_of_table(table)
-    columns: list[int] = []
-    values: list[JavaObject] = []
-    for assignment in items(parsed.assignments()):
-        column = _column(walk, table, assignment.key())
-        if column in key:
-            raise walk.refuse(assignment.key(), f"setting key column {table.columns[column].name!r}", "delete the row and insert it anew")
-        if column in columns:
-            raise _at(walk, assignment.key(), f"column {table.columns[column].name!r} is set twice")
-        columns.append(column)
-        values.append(assignment.value())
-    condition = parsed.condition()
-    bound, where = _bind_row_expressions(walk, table, parsed.table(), columns, values, condition.get() if condition.isDefined() else None)
+    columns, values = assignments_of(walk, table, parsed.assignments())
+    condition = option_of(parsed.condition())
+    exprs = [*values, *([] if condition is None else [condition])]
+    if set(columns) & set(table.key) or any(has_subquery(sandbox, e) for e in exprs):
+        return bind_change(sandbox, source, relation, parsed)
+    bound, where, nullable = _bind_row_expressions(walk, relation, parsed.table(), columns, values, condition)
+    if any(nullable[i] for i, column in enumerate(columns) if column in table.not_null):
+        return bind_change(sandbox, source, relation, parsed)
     return Update(table.name, tuple(zip(columns, bound, strict=True)), where)
 
 
-def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete:
-    """A DELETE statement. Raises SqlError; UnsupportedQueryError for subqueries and chance."""
+def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete | BoundChange:
+    """A DELETE statement. Raises SqlError; UnsupportedQueryError for chance."""
     parsed = sandbox.parse_statement(source)
     cursor = Cursor(source)
     cursor.expect("DELETE", "FROM")
-    table = _table(sandbox, cursor)
-    _, where = _bind_row_expressions(ExpressionWalk(sandbox, source, "DELETE"), table, parsed.table(), [], [], parsed.condition())
-    return Delete(table.name, None if where == Literal(True, "boolean") else where)
+    relation = named_table(sandbox, cursor)
+    if has_subquery(sandbox, parsed.condition()):
+        return bind_change(sandbox, source, relation, parsed)
+    _, where, _ = _bind_row_expressions(ExpressionWalk(sandbox, source, "DELETE"), relation, parsed.table(), [], [], parsed.condition())
+    return Delete(relation.name, None if where == Literal(True, "boolean") else where)
+
+
+def bind_truncate(sandbox: Sandbox, source: SourceText) -> Delete:
+    """A TRUNCATE TABLE statement: a DELETE of all rows."""
+    parsed = sandbox.parse_statement(source)
+    cursor = Cursor(source)
+    cursor.expect("TRUNCATE", "TABLE")
+    relation = named_table(sandbox, cursor)
+    cursor.end()
+    assert parsed.productPrefix() == "TruncateTable"
+    return Delete(relation.name, None)
+
+
+def bind_merge(sandbox: Sandbox, source: SourceText) -> BoundChange:
+    """A MERGE INTO statement. Raises SqlError; UnsupportedQueryError for chance."""
+    parsed = sandbox.parse_statement(source)
+    cursor = Cursor(source)
+    cursor.expect("MERGE")
+    if not cursor.accept("INTO") or parsed.withSchemaEvolution():
+        raise cursor.error("expected MERGE INTO table")
+    return bind_change(sandbox, source, named_table(sandbox, cursor), parsed)
 
 
 def _bind_row_expressions(
     walk: ExpressionWalk,
-    table: Relation,
+    relation: Relation,
     target: JavaObject,
     columns: Sequence[int],
     values: Sequence[JavaObject],
     condition: JavaObject | None,
-) -> tuple[tuple[Expr, ...], Expr | None]:
-    """Values cast to their columns' types, and the condition, over the table's columns.
+) -> tuple[tuple[Expr, ...], Expr | None, tuple[bool, ...]]:
+    """Values cast to their columns' types, and the condition, over the table's columns; and which values may be NULL.
 
     All stand in one projection, the condition too: as a filter the optimizer would take it apart.
     """
-    sandbox, source = walk.sandbox, walk.source
-    plan_pattern = sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("PLAN_EXPRESSION")
+    sandbox, source, table = walk.sandbox, walk.source, table_of(relation)
     exprs = [*values, *([] if condition is None else [condition])]
-    for expr in exprs:
-        if expr.containsPattern(plan_pattern):
-            raise walk.refuse(expr, "a subquery", "it would read other rows while they change; select first, or INSERT … SELECT")
-    frame = sandbox.frame(table)
+    frame = sandbox.frame(relation)
     if target.productPrefix() == "SubqueryAlias":
         frame = frame.alias(target.alias())
-    column_of = sandbox.jvm.org.apache.spark.sql.classic.ExpressionUtils.column
-    to_seq = sandbox.jvm.org.apache.spark.api.python.PythonUtils.toSeq
     with translated(source):
-        raw = frame.select(to_seq([column_of(e).alias(f"c{i}") for i, e in enumerate(exprs)]))
-        found = [a.dataType() for a in items(raw.queryExecution().analyzed().output())]
+        raw = frame.select(seq_of(sandbox, [column_of(sandbox, e).alias(f"c{i}") for i, e in enumerate(exprs)]))
+        output = list(items(raw.queryExecution().analyzed().output()))
+    found = [a.dataType() for a in output]
     types = sandbox.jvm.org.apache.spark.sql.types
     outputs: list[JavaObject] = []
     for i, column in enumerate(columns):
-        span = walk.span_of(values[i])
-        _check_assignable(sandbox, source, span[0] if span else 0, found[i], table, column)
-        outputs.append(raw.col(f"c{i}").cast(types.DataType.fromDDL(table.columns[column].type)).alias(f"c{i}"))
+        check_value(walk, values[i], found[i], table, column)
+        outputs.append(raw.col(f"c{i}").cast(types.DataType.fromDDL(table.fields[column].type)).alias(f"c{i}"))
     if condition is not None:
-        if found[-1].catalogString() != "boolean":
-            raise _at(walk, condition, f"the condition is of type {found[-1].catalogString()}; expected boolean")
+        require_boolean(walk, condition, found[-1])
         outputs.append(raw.col(f"c{len(columns)}"))
-    with translated(source):
-        bound = bind_projection(sandbox, source, raw.select(to_seq(outputs)), walk.within)
-    return bound[: len(columns)], None if condition is None else bound[-1]
+    try:
+        with translated(source):
+            bound = bind_projection(sandbox, source, raw.select(seq_of(sandbox, outputs)), walk.within)
+    except SqlError as err:
+        kinds = [table.fields[column].type for column in columns]
+        if (bad := first_unfit(sandbox, values, kinds)) is None:
+            raise
+        raise unfit_value(source, table, columns[bad], shown_literal(values[bad]), begin_of(walk, values[bad])) from err
+    nullable = tuple(bool(a.nullable()) for a in output)
+    return bound[: len(columns)], None if condition is None else bound[-1], nullable
 
 
-def _table(sandbox: Sandbox, cursor: Cursor) -> Relation:
-    """The table whose name comes next."""
+def named_table(sandbox: Sandbox, cursor: Cursor) -> Relation:
+    """The table whose name comes next. Raises SqlError."""
     begin = cursor.at
     name = cursor.name("the table")
     relation = sandbox.relations.get(name)
@@ -178,46 +240,35 @@ def _table(sandbox: Sandbox, cursor: Cursor) -> Relation:
     return relation
 
 
-def _targets(source: SourceText, offset: int, table: Relation, named: Sequence[str], width: int) -> tuple[int, ...]:
+def _targets(source: SourceText, offset: int, table: CreateTable, named: Sequence[str], width: int) -> tuple[int, ...]:
     """The table's column for each column of the rows."""
-    index = {c.name.lower(): i for i, c in enumerate(table.columns)}
-    there = ", ".join(c.name for c in table.columns)
+    index = {c.name.lower(): i for i, c in enumerate(table.fields)}
+    there = ", ".join(c.name for c in table.fields)
     unknown = [n for n in named if n.lower() not in index]
     if unknown:
         raise sql_error(source, offset, f"table {table.name!r} has no column {unknown[0]!r}; its columns: {there}")
-    targets = tuple(index[n.lower()] for n in named) if named else tuple(range(len(table.columns)))
+    targets = tuple(index[n.lower()] for n in named) if named else tuple(range(len(table.fields)))
     if len(set(targets)) < len(targets):
         raise sql_error(source, offset, f"a column is named twice in ({', '.join(named)})")
     if len(targets) != width:
         raise sql_error(
             source, offset, f"table {table.name!r} takes {len(targets)} values a row here ({', '.join(named) or there}), found {width}"
         )
-    for column in key_of_table(table):
+    for column in table.key:
         if column not in targets:
-            raise sql_error(source, offset, f"key column {table.columns[column].name!r} of table {table.name!r} is not given a value")
+            raise sql_error(source, offset, f"key column {table.fields[column].name!r} of table {table.name!r} is not given a value")
     return targets
 
 
-def _check_assignable(sandbox: Sandbox, source: SourceText, offset: int, found: JavaObject, table: Relation, column: int) -> None:
-    """SqlError unless Spark would store a value of this type in the column (ANSI store assignment)."""
-    spec = table.columns[column]
-    wanted = sandbox.jvm.org.apache.spark.sql.types.DataType.fromDDL(spec.type)
-    if not sandbox.jvm.org.apache.spark.sql.catalyst.expressions.Cast.canANSIStoreAssign(found, wanted):
-        given = name_of_type(found)
-        raise sql_error(
-            source, offset, f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not take {given}; cast it explicitly"
-        )
-
-
-def _column(walk: ExpressionWalk, table: Relation, key: JavaObject) -> int:
-    """The table's column that an assignment sets."""
-    name = list(items(key.nameParts()))[-1] if key.productPrefix() == "UnresolvedAttribute" else key.toString()
-    for i, column in enumerate(table.columns):
-        if column.name.lower() == str(name).lower():
-            return i
-    raise _at(walk, key, f"table {table.name!r} has no column {name!r}; its columns: {', '.join(c.name for c in table.columns)}")
-
-
-def _at(walk: ExpressionWalk, node: JavaObject, reason: str) -> SqlError:
-    span = walk.span_of(node)
-    return SqlError(reason) if span is None else sql_error(walk.source, span[0], reason)
+def _unfit_value(frame: DataFrame, into: BoundInsertSelect) -> tuple[int, int, str] | None:
+    """The first value of a frame that its column's type can't hold: (row, column of the frame, the value as a person reads it)."""
+    for i, target in enumerate(into.targets):
+        kind = into.table.fields[target].type
+        try:
+            tried = frame.selectExpr(f"c{i} AS found", f"c{i} IS NOT NULL AND try_cast(c{i} AS {kind}) IS NULL AS bad").toArrow()
+        except PySparkException:  # the value itself raises, or has no such cast
+            continue
+        if (row := pc.index(tried["bad"], True).as_py()) >= 0:
+            value = tried["found"][row].as_py()
+            return row, i, repr(value) if isinstance(value, str) else str(value)
+    return None

@@ -90,7 +90,7 @@ def sql_error(source: SourceText, offset: int, reason: str) -> SqlError:
 def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
     """Spark's parse, analysis or evaluation error as a SqlError: the first paragraph of its message and its place in `source`."""
     text = str(error).strip()
-    head = re.split(r"\n\s*== SQL|\n\s*JVM stacktrace|;\n", text, maxsplit=1)[0].strip()
+    head = re.split(r"\n\s*== SQL|\n\s*== DataFrame|\n\s*JVM stacktrace|;\n", text, maxsplit=1)[0].strip()
     reason = head
     for shape in _PLACES:
         reason = shape.sub("", reason)
@@ -111,8 +111,10 @@ def translated(source: SourceText) -> Iterator[None]:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    logger = logging.getLogger("SQLQueryContextLogger")
-    was_disabled, logger.disabled = logger.disabled, True
+    loggers = [logging.getLogger(f"{of}QueryContextLogger") for of in ("SQL", "DataFrame")]
+    were_disabled = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     except PySparkException as err:
@@ -121,4 +123,5 @@ def translated(source: SourceText) -> Iterator[None]:
         begin = len(source.text) - len(source.text[source.begin :].lstrip())
         raise SparkFailedError(*java_failure(err), source.place(begin), source.caret(begin)) from err
     finally:
-        logger.disabled = was_disabled
+        for logger, was_disabled in zip(loggers, were_disabled, strict=True):
+            logger.disabled = was_disabled

@@ -88,7 +88,10 @@ class ExpressionWalk:
         start = origin.startIndex().toString()
         if start == "None":
             return None
-        return int(start[5:-1]), int(origin.stopIndex().toString()[5:-1])
+        first = int(start[5:-1])
+        if first >= len(self.source.text):  # of a plain view's query (jobs.sql.plain_view)
+            return None
+        return first, int(origin.stopIndex().toString()[5:-1])
 
     def refuse(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
         """The error that refuses `node`, named by the user's own text where `construct` is None."""

@@ -1,7 +1,7 @@
 """Reads statements, or their beginnings, that Spark has no grammar for; a SELECT inside is left to Spark, by its offset.
 
 CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
-CREATE MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT …
+CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
 DROP SOURCE | TABLE | [MATERIALIZED] VIEW [IF EXISTS] name [CASCADE]
 SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS
 SHOW COLUMNS FROM name, DESCRIBE [TABLE] name, SHOW CREATE name
@@ -107,17 +107,19 @@ class SourceHeader:
 
 @dataclass(frozen=True, slots=True)
 class ViewHeader:
-    """A CREATE MATERIALIZED VIEW up to its SELECT, which begins at `select`."""
+    """A CREATE [MATERIALIZED] VIEW up to its SELECT, which begins at `select`; `columns` names the view's, None: the SELECT does."""
 
     name: str
     if_not_exists: bool
+    columns: tuple[str, ...] | None
     select: int
 
 
 def changed_table(source: SourceText) -> str | None:
-    """The name of the table that an INSERT, UPDATE or DELETE names, by its first words alone; None for any other statement."""
+    """The name of the table whose rows a statement changes, by its first words alone; None for a statement that changes none."""
     cursor = Cursor(source)
-    if not (cursor.accept("INSERT", "INTO") or cursor.accept("UPDATE") or cursor.accept("DELETE", "FROM")):
+    heads = (("INSERT", "INTO"), ("UPDATE",), ("DELETE", "FROM"), ("MERGE", "INTO"), ("TRUNCATE",))
+    if not any(cursor.accept(*head) for head in heads):
         return None
     cursor.accept("TABLE")
     return cursor.tokens[cursor.at].value().lower() if cursor.at < len(cursor.tokens) else None
@@ -174,10 +176,23 @@ def read_view(cursor: Cursor) -> ViewHeader:
     """After CREATE MATERIALIZED VIEW."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the view")
-    if cursor.offset < len(cursor.source.text) and cursor.tokens[cursor.at].text == "(":
-        raise cursor.complaint("a view's columns are named in its SELECT: expression AS name")
+    columns = _column_names(cursor) if cursor.accept("(") else None
     cursor.expect("AS")
-    return ViewHeader(name, if_not_exists, cursor.offset)
+    return ViewHeader(name, if_not_exists, columns, cursor.offset)
+
+
+def _column_names(cursor: Cursor) -> tuple[str, ...]:
+    """After an opening bracket: names of columns, up to the closing one."""
+    names: list[str] = []
+    while True:
+        token = cursor.next("the name of a column")
+        if token.kind not in ("word", "name"):
+            cursor.at -= 1
+            raise cursor.error("expected the name of a column")
+        names.append(token.value())
+        if not cursor.accept(","):
+            cursor.expect(")")
+            return tuple(names)
 
 
 def read_drop(cursor: Cursor) -> Drop:

@@ -24,18 +24,19 @@ _SUBQUERY = "its result changes with another relation's rows; write it as a join
 _CHANCE = "it gives another value on every run"
 
 
-def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: bool = False) -> None:
+def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: bool = False, rows_are_logged: bool = False) -> None:
     """Raises UnsupportedQueryError when the plan's rows depend on more than the rows it reads.
 
     Args:
         clock_is_fixed: now() and its like are taken once and kept (a DML statement), so they may stand.
+        rows_are_logged: what it computes is kept, so that subqueries may stand, too.
     """
     patterns = walk.sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
     def has(pattern: str) -> bool:
         return bool(analyzed.containsPattern(patterns.withName(pattern)))
 
-    if clock_is_fixed and has("PLAN_EXPRESSION"):  # of a view's, the optimizer makes joins of those that can be kept
+    if clock_is_fixed and not rows_are_logged and has("PLAN_EXPRESSION"):  # of a view's, the optimizer makes joins
         found = _first(analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery"))
         raise _refusal(walk, found, "a subquery", _SUBQUERY)
     if not clock_is_fixed and has("CURRENT_LIKE"):

@@ -13,7 +13,10 @@ from py4j.java_gateway import JavaObject, JVMView
 from pyspark.sql import SparkSession
 
 from jobs.sql.errors import NoRelationError, SqlError, translated
+from jobs.sql.plain_view import KIND as PLAIN_VIEW
+from jobs.sql.plain_view import plain_view_of, register
 from jobs.sql.source_text import SourceText
+from jobs.sql.statements import CreateTable
 from jobs.sql.tokens import tokens_of
 from statestore.meta.catalog import ColumnSpec, Relation
 
@@ -35,6 +38,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # IN lists stay lists
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
     "spark.sql.cbo.enabled": "false",
+    "spark.sql.parser.eagerEvalOfUnresolvedInlineTable": "false",  # what is a literal in VALUES must be seen
     _FILES: "false",  # FROM parquet.`/path` would read past the catalog
     "spark.sql.variable.substitute": "false",  # ${…} in a string is a string
     "spark.sql.debug.maxToStringFields": "1000",
@@ -46,6 +50,26 @@ def items(scala_seq: JavaObject) -> Iterator[JavaObject]:
     """The elements of a Scala Seq. Cost: one round trip to the JVM each."""
     for i in range(scala_seq.size()):
         yield scala_seq.apply(i)
+
+
+def option_of(option: JavaObject) -> JavaObject | None:
+    """What a Scala Option holds."""
+    return option.get() if option.isDefined() else None
+
+
+def text_of(option: JavaObject) -> str | None:
+    """The text that a Scala Option holds."""
+    return str(option.get()) if option.isDefined() else None
+
+
+def seq_of(sandbox: "Sandbox", values: Sequence[JavaObject]) -> JavaObject:
+    """A Scala Seq of objects of the JVM."""
+    return sandbox.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
+
+
+def column_of(sandbox: "Sandbox", expr: JavaObject) -> JavaObject:
+    """A Column (JVM) of a Catalyst expression."""
+    return sandbox.jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expr)
 
 
 class Sandbox:
@@ -92,8 +116,12 @@ class Sandbox:
 
     def set_relations(self, relations: Sequence[Relation]) -> None:
         """The relations that names may mean from now on; a later one of a name shadows an earlier one."""
+        before = self.relations
         self.relations = {r.name.lower(): r for r in relations}
-        for name in [n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen]:
+        stale = {n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen}
+        if stale:  # what a plain view uses may be another
+            stale |= {n for n in self._registered if before[n].kind == PLAIN_VIEW}
+        for name in stale:
             self.session.catalog.dropTempView(name)
             del self._registered[name]
 
@@ -106,6 +134,10 @@ class Sandbox:
         """Relations whose name occurs in a text, in the catalog's order. May name more than the text reads (an alias of the same name)."""
         words = {t.value().lower() for t in tokens_of(source) if t.kind in ("word", "name") and t.start >= source.begin}
         return [r for name, r in self.relations.items() if name in words]
+
+    def plain_views(self, source: SourceText) -> tuple[str, ...]:
+        """Names of the plain views whose name occurs in a text."""
+        return tuple(r.name for r in self.mentioned(source) if r.kind == PLAIN_VIEW)
 
     def read_by(self, analyzed: JavaObject) -> tuple[str, ...]:
         """Names of the relations that an analyzed plan reads, subqueries included."""
@@ -148,7 +180,14 @@ class Sandbox:
         name = relation.name.lower()
         if name in self._registered:
             return
-        required = key_of_table(relation) if relation.kind == "table" else ()  # never NULL
+        if relation.kind == PLAIN_VIEW:
+            view = plain_view_of(relation)
+            for used in view.uses:
+                self._register(self.relations[used])
+            register(self.session, view)
+            self._registered[name] = _identity(relation)
+            return
+        required = table_of(relation).required if relation.kind == "table" else ()  # never NULL
         types = self.jvm.org.apache.spark.sql.types
         schema = types.StructType()
         for i, column in enumerate(relation.columns):
@@ -165,13 +204,11 @@ def _identity(relation: Relation) -> tuple[int, tuple[ColumnSpec, ...]]:
 
 
 class _Definition(msgspec.Struct):
-    """The part of a table's definition that matters here: CreateTable's key, as it is or within the planner's own record."""
+    """The part of a table's definition that matters here: the statement that made it, within the planner's own record."""
 
-    key: tuple[int, ...] = ()
-    statement: "_Definition | None" = None
+    statement: CreateTable
 
 
-def key_of_table(relation: Relation) -> tuple[int, ...]:
-    """Columns of a table's primary key, in key order."""
-    definition = msgspec.json.decode(relation.definition, type=_Definition)
-    return definition.key if definition.statement is None else definition.statement.key
+def table_of(relation: Relation) -> CreateTable:
+    """The statement that made a table."""
+    return msgspec.json.decode(relation.definition, type=_Definition).statement

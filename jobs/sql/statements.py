@@ -7,7 +7,10 @@ logged, and for statements that only ask. Names of relations are in lower case.
 import msgspec
 import pyarrow as pa
 
-from jobs.sql.logical import Expr, Field, Plan
+from jobs.sql.logical import Expr, Field, Literal, Place, Plan
+
+OP = "op"  # the first column of a Change's rows
+ROW_ID_TYPE = "bigint"  # of the hidden last column of a table without a primary key
 
 
 class CreateSource(msgspec.Struct, frozen=True, tag=True):
@@ -20,13 +23,30 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     if_not_exists: bool = False
 
 
+class Default(msgspec.Struct, frozen=True):
+    """What a column holds where an INSERT gives it no value; `value` is None where each INSERT computes it anew (current_timestamp())."""
+
+    column: int
+    sql: str
+    value: Literal | None
+
+
 class CreateTable(msgspec.Struct, frozen=True, tag=True):
-    """A table that takes INSERT, UPDATE and DELETE; a repeated key overwrites."""
+    """A table that takes INSERT, UPDATE and DELETE. A repeated key overwrites; without a key every row is a row of its own."""
 
     name: str
     fields: tuple[Field, ...]
     key: tuple[int, ...]  # columns of the primary key; NULL is refused there
     if_not_exists: bool = False
+    not_null: tuple[int, ...] = ()  # other columns in which NULL is refused
+    defaults: tuple[Default, ...] = ()
+    comment: str | None = None
+    comments: tuple[tuple[int, str], ...] = ()  # (column, what it says)
+
+    @property
+    def required(self) -> tuple[int, ...]:
+        """The columns in which NULL is refused."""
+        return (*self.key, *self.not_null)
 
 
 class CreateView(msgspec.Struct, frozen=True, tag=True):
@@ -36,12 +56,25 @@ class CreateView(msgspec.Struct, frozen=True, tag=True):
     sql: str  # the SELECT as the user wrote it
     plan: Plan
     if_not_exists: bool = False
+    columns: tuple[str, ...] = ()  # as the statement names them apart from the SELECT; empty: the SELECT does
+    uses: tuple[str, ...] = ()  # the plain views by which the SELECT was bound
+
+
+class CreatePlainView(msgspec.Struct, frozen=True, tag=True):
+    """A name for a query, which Spark expands wherever it is used; nothing is stored of it."""
+
+    name: str
+    sql: str  # the query as the user wrote it
+    fields: tuple[Field, ...]  # types may be any of Spark's
+    columns: tuple[str, ...]  # the query's own names of these columns
+    uses: tuple[str, ...]  # relations that it may read, plain views among them
+    if_not_exists: bool = False
 
 
 class Drop(msgspec.Struct, frozen=True, tag=True):
     """Drops a relation; with cascade also what depends on it."""
 
-    kind: str  # source | table | view
+    kind: str  # source | table | view | plain view
     name: str
     cascade: bool = False
     if_exists: bool = False
@@ -49,6 +82,26 @@ class Drop(msgspec.Struct, frozen=True, tag=True):
 
 class Insert(msgspec.Struct, frozen=True, tag=True):
     """Rows to insert or overwrite, kept as one Arrow IPC object outside the log; columns are the table's, in order."""
+
+    table: str
+    rows: int
+    object: str
+
+
+class CreateTableAs(msgspec.Struct, frozen=True, tag=True):
+    """A table and its first rows, both or none; `rows` and `object` as an Insert's."""
+
+    table: CreateTable
+    rows: int
+    object: str
+
+
+class Change(msgspec.Struct, frozen=True, tag=True):
+    """Rows that a statement changed, as computed over the rows of the epoch before: kept as one Arrow IPC object outside the log.
+
+    Its columns: `op` (int8: -1 the row of this key goes, 1 this row is put in its key's place), then the table's stored columns. A hidden
+    row id that is NULL is one of a new row.
+    """
 
     table: str
     rows: int
@@ -70,7 +123,8 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
     where: Expr | None
 
 
-Statement = CreateSource | CreateTable | CreateView | Drop | Insert | Update | Delete
+RowChange = Insert | Change | Update | Delete
+Statement = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | Drop | RowChange
 
 
 class BoundInsert(msgspec.Struct, frozen=True):
@@ -83,13 +137,28 @@ class BoundInsert(msgspec.Struct, frozen=True):
 class BoundInsertSelect(msgspec.Struct, frozen=True):
     """An INSERT whose rows a SELECT over relations gives: to be run over the last committed epoch, then `dml.rows_to_insert`."""
 
-    table: str
-    fields: tuple[Field, ...]  # of the table
-    key: tuple[int, ...]  # of the table
-    targets: tuple[int, ...]  # the SELECT's column i goes to the table's column targets[i]; the other columns are NULL
+    table: CreateTable  # as it is now
+    targets: tuple[int, ...]  # the SELECT's column i goes to the table's column targets[i]; the other columns get their defaults
     select: str
     relations: tuple[str, ...]  # what the SELECT may read: names that occur in its text
     reads: tuple[str, ...]  # what it does read
+
+
+class BoundChange(msgspec.Struct, frozen=True):
+    """A statement whose changes are computed over the last committed epoch (jobs.sql.change) and logged as rows."""
+
+    table: CreateTable  # as it is now
+    statement: str
+    start: Place  # of its first character in the user's script
+    relations: tuple[str, ...]  # what it may read: names that occur in its text
+    reads: tuple[str, ...]  # what it does read, the table itself among them
+
+
+class BoundCreateTableAs(msgspec.Struct, frozen=True):
+    """A CREATE TABLE AS SELECT: its table, and where its rows come from."""
+
+    table: CreateTable
+    rows: BoundInsert | BoundInsertSelect
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -106,6 +175,7 @@ class Explain(msgspec.Struct, frozen=True):
     name: str | None
     sql: str
     plan: Plan
+    notes: tuple[str, ...] = ()  # what the user should know of it
 
 
 class Show(msgspec.Struct, frozen=True):
@@ -116,4 +186,19 @@ class Show(msgspec.Struct, frozen=True):
     name: str | None = None
 
 
-Bound = CreateSource | CreateTable | CreateView | Drop | BoundInsert | BoundInsertSelect | Update | Delete | Query | Explain | Show
+Bound = (
+    CreateSource
+    | CreateTable
+    | BoundCreateTableAs
+    | CreateView
+    | CreatePlainView
+    | Drop
+    | BoundInsert
+    | BoundInsertSelect
+    | BoundChange
+    | Update
+    | Delete
+    | Query
+    | Explain
+    | Show
+)

@@ -38,7 +38,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """A source, a table or a view.
+    """A source, a table, a view, or a plain view: a name for a query.
 
     `created`, `dropped` and `paused` are epochs: a reader at epoch e sees it iff created <= e < dropped, and from `paused` on it sees the
     rows of the epoch before: no epoch changes them any more.
@@ -46,7 +46,7 @@ class Relation(msgspec.Struct, frozen=True):
 
     id: int
     name: str
-    kind: str  # "source" | "table" | "view"
+    kind: str  # "source" | "table" | "view" | "plain view"
     columns: tuple[ColumnSpec, ...]  # what a reader sees, in order
     definition: msgspec.Raw  # JSON, opaque here
     state_tables: tuple[TableSchema, ...] = ()

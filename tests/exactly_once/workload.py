@@ -39,6 +39,7 @@ VIEWS = {
     "named": "SELECT t.k, v.name, r.id FROM t JOIN (VALUES (1, 'one'), (3, 'three'), (3, 'drei')) AS v(g, name) ON t.g = v.g "
     "JOIN range(0, 2000, 2) r ON t.k = r.id",
     "rolled": "SELECT g, a, count(*) AS n FROM t GROUP BY ROLLUP (g, a)",
+    "duplicates": "SELECT e.word, count(*) AS n, sum(t.a) AS s FROM e JOIN t ON e.g = t.g GROUP BY e.word",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
 }
 LATE_VIEWS = {
@@ -68,10 +69,12 @@ def first_statements(data: Path) -> str:
     """What is created and inserted before epoch one."""
     views = "".join(f"CREATE MATERIALIZED VIEW {name} AS {sql};\n" for name, sql in VIEWS.items())
     rows = ", ".join(f"({k}, {k % 7}, {k * 3 % 11})" for k in range(400))
+    words = ", ".join(f"({i % 7}, '{'xyz'[i % 3]}')" for i in range(50))
     return (
         f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales');\n"
         f"CREATE SOURCE notes (g int, word string) USING csv OPTIONS (path '{data}/notes');\n"
-        f"CREATE TABLE t (k int, g int, a int, PRIMARY KEY (k));\n{views}INSERT INTO t VALUES {rows};"
+        f"CREATE TABLE t (k int, g int, a int, PRIMARY KEY (k));\nCREATE TABLE e (g int, word string);\n{views}"
+        f"INSERT INTO t VALUES {rows};\nINSERT INTO e VALUES {words};"
     )
 
 
@@ -82,8 +85,18 @@ def second_statements() -> str:
         "UPDATE t SET g = (g + 3) % 7, a = a + 1 WHERE k % 5 = 0;\n"
         f"{views}"
         "DELETE FROM t WHERE k % 9 = 4;\n"
-        "INSERT INTO t VALUES (4, 1, 100), (1000, 2, 200), (1001, 3, NULL);\nUPDATE t SET a = 7 WHERE k = 1000;"
+        "INSERT INTO t VALUES (4, 1, 100), (1000, 2, 200), (1001, 3, NULL);\nUPDATE t SET a = 7 WHERE k = 1000;\n"
+        "INSERT INTO e VALUES (1, 'x'), (1, 'x'), (6, 'new');\nUPDATE e SET word = concat(word, '!') WHERE g = 1;\n"
+        "DELETE FROM e WHERE g = 2 AND word = 'y';"
     )
+
+
+def rows_of_e() -> pa.Table:
+    """Table e, which has no key, after epoch two, by plain Python."""
+    rows = [(i % 7, "xyz"[i % 3]) for i in range(50)] + [(1, "x"), (1, "x"), (6, "new")]
+    rows = [(g, word + "!" if g == 1 else word) for g, word in rows]
+    kept = [row for row in rows if row != (2, "y")]
+    return pa.table({"g": pa.array([g for g, _ in kept], pa.int32()), "word": [word for _, word in kept]})
 
 
 def rows_of_t() -> pa.Table:
@@ -102,8 +115,9 @@ def truth(spark: SparkSession, data: Path) -> dict[str, pa.Table]:
     judge.conf.set("spark.sql.ansi.enabled", "true")
     judge.read.parquet(str(data / "sales")).createOrReplaceTempView("sales")
     judge.read.schema("g int, word string").csv(str(data / "notes")).createOrReplaceTempView("notes")
-    judge.createDataFrame(rows_of_t()).createOrReplaceTempView("t")
-    found = {"t": rows_of_t()}
+    found = {"t": rows_of_t(), "e": rows_of_e()}
+    for name, rows in found.items():
+        judge.createDataFrame(rows).createOrReplaceTempView(name)
     for name, sql in {**VIEWS, **LATE_VIEWS}.items():
         answer = judge.sql(sql)
         answer.createOrReplaceTempView(name)

@@ -146,8 +146,6 @@ ADVICE = {
         "write it as a join",
         "SELECT o.id FROM orders o JOIN (SELECT shop, avg(price) AS p FROM orders GROUP BY shop) t ON o.shop = t.shop WHERE o.price > t.p",
     ),
-    "ORDER BY": ("SELECT id FROM orders ORDER BY id", "add a LIMIT", "SELECT id FROM orders ORDER BY id LIMIT 2"),
-    "LIMIT": ("SELECT id FROM orders LIMIT 2", "add an ORDER BY", "SELECT id FROM orders ORDER BY id LIMIT 2"),
     "a session window": (
         "SELECT session_window(ts, '1 hour').start AS s, count(*) AS n FROM orders GROUP BY session_window(ts, '1 hour')",
         "group by date_trunc('HOUR', ts)",

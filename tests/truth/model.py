@@ -12,6 +12,7 @@ TABLES = {
     "t": "k int, g int, a int, d double, s string, m decimal(10,2), PRIMARY KEY (k)",
     "u": "id bigint, g int, f float, label string, at timestamp, PRIMARY KEY (id)",
     "w": "label string, day date, flag boolean, big bigint, PRIMARY KEY (label, day)",
+    "e": "g int, a int, s string",  # no key: rows may be equal
 }
 KEYS = {"t": ("k",), "u": ("id",), "w": ("label", "day")}
 ARROW = {
@@ -22,6 +23,7 @@ ARROW = {
         [("id", pa.int64()), ("g", pa.int32()), ("f", pa.float32()), ("label", pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
     ),
     "w": pa.schema([("label", pa.string()), ("day", pa.date32()), ("flag", pa.bool_()), ("big", pa.int64())]),
+    "e": pa.schema([("g", pa.int32()), ("a", pa.int32()), ("s", pa.string())]),
 }
 _STRINGS = ("", "a", "ab", "b", "ß", "日本", "x'y", "NULL", "z" * 40)
 _DOUBLES = ("0.0D", "-0.0D", "1.5D", "-2.25D", "1e40D", "-1e40D", "1e20D", "1e-300D", "double('NaN')", "double('Infinity')", "0.1D")
@@ -39,6 +41,7 @@ class History:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self._inserted = 0
 
     def epoch(self) -> list[str]:
         """The statements of one epoch; sometimes none. The model takes them at once."""
@@ -61,7 +64,8 @@ class History:
         values = []
         for _ in range(self.random.randint(1, 12)):
             row, sql = self._row(table)
-            self.rows[table][tuple(row[k] for k in KEYS[table])] = row
+            self._inserted += 1
+            self.rows[table][tuple(row[k] for k in KEYS[table]) if table in KEYS else (self._inserted,)] = row
             values.append(sql)
         return [f"INSERT INTO {table} VALUES {', '.join(values)}"]
 
@@ -78,12 +82,22 @@ class History:
                 if row["g"] is None or row["g"] > 2:
                     row["label"] = label
             return [f"UPDATE u SET label = {_text(label)} WHERE g IS NULL OR g > 2"]
+        if table == "e":
+            for row in self.rows["e"].values():
+                if row["a"] is not None and row["a"] < 5:
+                    row["g"], row["s"] = g, None if row["s"] is None else row["s"] + "+"
+            return [f"UPDATE e SET g = {_null(g)}, s = concat(s, '+') WHERE a < 5"]
         for row in self.rows["w"].values():
             row["flag"] = None if row["flag"] is None else not row["flag"]
         return ["UPDATE w SET flag = NOT flag"]
 
     def _delete(self, table: str) -> list[str]:
-        column, value = {"t": ("k", self.random.randint(0, 40)), "u": ("g", self.random.randint(0, 4)), "w": ("flag", True)}[table]
+        column, value = {
+            "t": ("k", self.random.randint(0, 40)),
+            "u": ("g", self.random.randint(0, 4)),
+            "w": ("flag", True),
+            "e": ("a", self.random.randint(-3, 8)),
+        }[table]
         below = table == "t"
         doomed = [k for k, r in self.rows[table].items() if r[column] is not None and (r[column] < value if below else r[column] == value)]
         if below and self.random.random() < 0.7:
@@ -131,6 +145,8 @@ class History:
                 _pick(r, [(s, _text(s)) for s in _STRINGS]),
                 (_moment(moment), f"TIMESTAMP '{moment}'"),
             ]
+        elif table == "e":
+            values = [(g, _null(g)), _pick(r, [(i, str(i)) for i in range(-3, 9)]), _pick(r, [(s, _text(s)) for s in _STRINGS[:4]])]
         else:
             label, day = r.choice(_STRINGS), r.choice(_DAYS)
             values = [

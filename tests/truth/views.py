@@ -1,6 +1,9 @@
 """Every operator and their combinations, as views over the tables of tests.truth.model. Later views read earlier ones."""
 
 VIEWS: dict[str, str] = {
+    "duplicates": "SELECT s, a FROM e WHERE g > 1",
+    "duplicates_grouped": "SELECT g, count(*) AS n, sum(a) AS sa, min(s) AS lo, max(a) AS hi FROM e GROUP BY g",
+    "duplicates_joined": "SELECT t.k, e.a, e.s FROM e JOIN t ON e.g = t.g AND e.a < t.a",
     "filtered": "SELECT k, a + 1 AS a1, upper(s) AS s FROM t WHERE a > 3 AND (s IS NOT NULL OR g = 2)",
     "renamed": "SELECT s AS x, k FROM t",
     "keyless": "SELECT a, s FROM t",
@@ -104,6 +107,9 @@ VIEWS: dict[str, str] = {
 
 #: LIMIT views, with the columns that the order fixes.
 TOP_N: dict[str, tuple[str, tuple[str, ...]]] = {
+    "limited": ("SELECT k, a FROM t LIMIT 5", ()),  # which rows, Spark leaves open
+    "limited_duplicates": ("SELECT g FROM e LIMIT 7 OFFSET 2", ()),
+    "behind_the_top": ("SELECT k, a FROM t ORDER BY a DESC, k OFFSET 4", ("k", "a")),
     "top_rows": ("SELECT k, a FROM t ORDER BY a DESC, k LIMIT 5", ("k", "a")),
     "top_ties": ("SELECT a, g FROM t ORDER BY a NULLS LAST LIMIT 4", ("a",)),
     "top_offset": ("SELECT k, s FROM t ORDER BY s DESC NULLS FIRST, k LIMIT 3 OFFSET 2", ("k", "s")),

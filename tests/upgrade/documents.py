@@ -23,13 +23,24 @@ from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
 from jobs.executors.top_n import Order, TopN
 from jobs.executors.union_all import UnionAll
-from jobs.plan.definition import SourceDefinition, TableDefinition, ViewDefinition
+from jobs.plan.definition import PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
 from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from jobs.sources.files import document_of
 from jobs.sources.pins import PinnedFile
-from jobs.sql import logical
+from jobs.sql import logical, statements
 from jobs.sql.logical import AggCall, AggFunction, Call, Column, Field, JoinKind, Literal, Place, SortKey
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Delete, Drop, Insert, Update
+from jobs.sql.statements import (
+    CreatePlainView,
+    CreateSource,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    Default,
+    Delete,
+    Drop,
+    Insert,
+    Update,
+)
 from statestore.meta.barrier import Barrier, Mutation
 from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
 from statestore.meta.delta import (
@@ -89,10 +100,19 @@ GENERATE = logical.Generate(SCAN, logical.Generator.POSEXPLODE, Column(1, "strin
 
 _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
 _CREATE_TABLE = CreateTable("orders", _FIELDS, (0,), True)
+_ROWS = "meta/payload/00112233445566778899aabbccddeeff"
+_DEFAULTS = (Default(1, "'x'", Literal("x", "string")), Default(0, "rand()", None))
+_KEYLESS = CreateTable("events", _FIELDS, (), False, (1,), _DEFAULTS, "what happened", ((0, "which"),))
 STATEMENTS: dict[str, msgspec.Struct] = {
+    "create_table_keyless": _KEYLESS,
+    "create_table_as": CreateTableAs(_KEYLESS, 3, _ROWS),
+    "change": statements.Change("orders", 3, _ROWS),
     "create_source": _CREATE_SOURCE,
     "create_table": _CREATE_TABLE,
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
+    "create_plain_view": CreatePlainView("named", "SELECT k AS a …", _FIELDS, ("a", "b"), ("orders",), True),
+    "create_view_by_names": CreateView("p", "SELECT k + 10", PROJECT, columns=("a", "b", "c"), uses=("named",)),
+    "create_view_behind": CreateView("o", "SELECT k …", logical.TopN(SCAN, (), None, 2)),
     "create_view_project": CreateView("p", "SELECT k + 10 AS a", PROJECT),
     "create_view_subquery": CreateView("s", "SELECT k, g …", SUBQUERY),
     "create_view_union": CreateView("u", "SELECT k, g …", UNION),
@@ -115,6 +135,7 @@ NODES: dict[str, Node] = {
     "range": Range(0, 10, 3, "id"),
     "expand": Expand(((_K, _TEN), (_SUM, _TEN)), (0,), ("int", "int", "int", "int")),
     "generate": Generate(logical.Generator.INLINE, Column(1, "string"), True, 2, ("int", "string", "int", "int")),
+    "table_replay_keyless": TableReplay(7, (2,), ("int", "string", "bigint"), True),
     "project": Project((_SUM,), ("int",)),
     "filter": Filter(_BIG, ("int", "string")),
     "hash_join": HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
@@ -127,6 +148,7 @@ NODES: dict[str, Node] = {
     "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
     "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
     "top_n": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
+    "top_n_without_limit": TopN((), None, 2, (0,), ("int", "bigint")),
     "materialize": Materialize(9, (0,), (0,), ("int", "bigint")),
 }
 _OUTPUT = Output(("int", "bigint"), (0,), (0,), True, 12)
@@ -144,6 +166,8 @@ def _fragment(node: Node) -> Fragment:
 DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
+    "plain_view": PlainViewDefinition(CreatePlainView("named", "SELECT 1 AS a", _FIELDS, ("a", "b"), ())),
+    "view_by_names": ViewDefinition("SELECT …", TOP_N, (), _OUTPUT, ("a", "b")),
     **{f"view_{name}": ViewDefinition("SELECT …", TOP_N, (_fragment(node),), _OUTPUT) for name, node in NODES.items()},
 }
 

@@ -1,4 +1,4 @@
-"""Top-n: an order, a limit, and the sort keys as columns."""
+"""Top-n: an order (the stream key's where the query names none), a limit, and the sort keys as columns."""
 
 from dataclasses import replace
 

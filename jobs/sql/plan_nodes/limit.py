@@ -1,4 +1,6 @@
-"""GlobalLimit over Sort, and Offset: top-n."""
+"""Sort, GlobalLimit, LocalLimit and Offset: an order means something only where rows are counted from its beginning."""
+
+from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
@@ -7,51 +9,62 @@ from jobs.sql.plan_nodes.project import projected
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
 
-_LIMIT = ("LIMIT without ORDER BY", "which rows remain would be chance; add an ORDER BY")
+_NO_ORDER = "ORDER BY without LIMIT or OFFSET has no effect: a view has no order; order the query that reads it"
+_BY_KEY = "LIMIT or OFFSET without ORDER BY counts rows by their stream key, the same on every run; which rows they are, Spark leaves open"
 
 
-@binds("GlobalLimit")
+@binds("Sort")
+def bind_sort(walk: PlanWalk, node: JavaObject) -> Bound:
+    """A Sort whose rows nobody counts."""
+    walk.note(_NO_ORDER)
+    return walk.bind(node.child())
+
+
+@binds("GlobalLimit", "LocalLimit", "Offset")
 def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
-    """GlobalLimit [Offset] [LocalLimit] Project* Sort: top-n, the projections above it."""
-    limit = _constant(walk, node, node.limitExpr())
-    offset = 0
-    child = node.child()
-    while child.productPrefix() in ("LocalLimit", "Offset"):
-        if child.productPrefix() == "Offset":
-            offset = _constant(walk, child, child.offsetExpr())
+    """Limits and offsets over Project* [Sort]: top-n, the projections above it; without a Sort in the order of the stream key.
+
+    A LocalLimit alone is what Spark pushes below a union or a join: it drops no row that the limit above must have, and is none here.
+    """
+    above: list[JavaObject] = []
+    child = node
+    while child.productPrefix() in ("GlobalLimit", "LocalLimit", "Offset"):
+        above.append(child)
         child = child.child()
-    projects, child = _through_projects(child)
-    if child.productPrefix() != "Sort":
-        raise walk.refuse(node, *_LIMIT)
-    return _top(walk, projects, child, limit, offset)
-
-
-@binds("Offset")
-def bind_offset(walk: PlanWalk, node: JavaObject) -> Bound:
-    """Offset Project* [Sort]: all rows but the first; in the order of the stream key where the query names none."""
-    return _top(walk, *_through_projects(node.child()), None, _constant(walk, node, node.offsetExpr()))
-
-
-def _through_projects(node: JavaObject) -> tuple[list[JavaObject], JavaObject]:
-    """The Projects from `node` on, and what is below them."""
+    offset, limit = _window(walk, [n for n in reversed(above) if n.productPrefix() != "LocalLimit"])
+    if limit is None and offset == 0:
+        return walk.bind(child)
     projects: list[JavaObject] = []
-    while node.productPrefix() == "Project":
-        projects.append(node)
-        node = node.child()
-    return projects, node
-
-
-def _top(walk: PlanWalk, projects: list[JavaObject], node: JavaObject, limit: int | None, offset: int) -> Bound:
-    ordered = node.productPrefix() == "Sort"
-    below = walk.bind(node.child() if ordered else node)
+    while child.productPrefix() == "Project":
+        projects.append(child)
+        child = child.child()
     order = []
-    for key in items(node.order()) if ordered else ():
-        expr = walk.expressions.expression(key.child(), below.scope())
-        order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
+    if child.productPrefix() == "Sort":
+        below = walk.bind(child.child())
+        for key in items(child.order()):
+            expr = walk.expressions.expression(key.child(), below.scope())
+            order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
+    else:
+        walk.note(_BY_KEY)
+        below = walk.bind(child)
     bound = Bound(TopN(below.plan, tuple(order), limit, offset), below.ids)
     for project in reversed(projects):
         bound = projected(walk, project, bound)
     return bound
+
+
+def _window(walk: PlanWalk, nodes: Sequence[JavaObject]) -> tuple[int, int | None]:
+    """The rows that limits and offsets leave, the innermost first: how many are passed over, and how many follow (None: all)."""
+    offset = 0
+    limit: int | None = None
+    for node in nodes:
+        if node.productPrefix() == "Offset":
+            skipped = _constant(walk, node, node.offsetExpr())
+            offset, limit = offset + skipped, None if limit is None else max(0, limit - skipped)
+        else:
+            rows = _constant(walk, node, node.limitExpr())
+            limit = rows if limit is None else min(limit, rows)
+    return offset, limit
 
 
 def _constant(walk: PlanWalk, node: JavaObject, expr: JavaObject) -> int:

@@ -1,7 +1,7 @@
 """The walk over Catalyst's plan: from its leaves up, each class of node by the function that is registered for it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from py4j.java_gateway import JavaObject
 
@@ -52,6 +52,12 @@ class PlanWalk:
     """Walks one statement's plan."""
 
     expressions: ExpressionWalk
+    notes: list[str] = field(default_factory=list)  # what the user should know of the plan; EXPLAIN and CREATE say it
+
+    def note(self, text: str) -> None:
+        """Something that the user should know of the plan, said once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def bind(self, node: JavaObject) -> Bound:
         """The plan under a Catalyst node. Raises UnsupportedQueryError."""

@@ -15,7 +15,7 @@ from jobs.executors.operator import Actor, Entry
 from jobs.executors.table_replay import StatementRowError, TableReplay, TableReplayExecutor
 from jobs.kernels.kernel import Kernel
 from jobs.sql.logical import Call, Column, Expr, Literal
-from jobs.sql.statements import Delete, Insert, Update
+from jobs.sql.statements import Change, Delete, Insert, Update
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.store import HummockStore
@@ -29,7 +29,7 @@ VNODES = 16
 TYPES = ("bigint", "string", "double")
 NODE = TableReplay(1, (0,), TYPES)
 Row = tuple[Any, ...]
-Statement = Insert | Update | Delete
+Statement = Insert | Change | Update | Delete
 
 
 def column(i: int, types: Sequence[str] = TYPES) -> Column:
@@ -241,3 +241,65 @@ def test_units_share_the_keys_by_vnode(table: Table) -> None:
         assert 20 < chunk.num_rows < 120
         seen += chunk["c0"].to_pylist()
     assert np.array_equal(np.sort(seen), np.arange(1000))
+
+
+KEYLESS = TableReplay(1, (2,), ("bigint", "string", "bigint"), True)
+
+
+def put(table: Table, *rows: Row) -> Insert:
+    """An INSERT of visible columns."""
+    name = f"payload-{len(table.payloads)}"
+    columns = list(zip(*rows, strict=True))
+    table.payloads[name] = pa.table([pa.array(columns[0], pa.int64()), pa.array(columns[1], pa.string())], names=["a", "b"])
+    return Insert("t", len(rows), name)
+
+
+def visible(changes: list[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    return sorted(((w, row[:-1]) for w, row in changes), key=repr)
+
+
+def test_without_a_key_equal_rows_are_kept_and_changed_by_condition(tmp_path: Path, kernel: Kernel) -> None:
+    table = Table(tmp_path / "store", kernel, KEYLESS)
+    first = put(table, (1, "a"), (1, "a"), (2, "b"))
+    assert visible(table.epoch(first)) == [(1, (1, "a")), (1, (1, "a")), (1, (2, "b"))]
+    is_one = call("EqualTo", column(0), long(1))
+    rename = Update("t", ((1, Literal("x", "string")),), is_one)
+    assert visible(table.epoch(rename, put(table, (1, "a")))) == [(-1, (1, "a"))] * 2 + [(1, (1, "a"))] + [(1, (1, "x"))] * 2
+    assert visible(table.epoch(Delete("t", is_one))) == [(-1, (1, "a")), (-1, (1, "x")), (-1, (1, "x"))]
+
+
+def test_row_ids_come_from_the_log_alone(tmp_path: Path, kernel: Kernel) -> None:
+    """Whoever replays, in however many units, gives a row the same id; no two rows share one."""
+    found = []
+    for units in (1, 3):
+        table = Table(tmp_path / str(units), kernel, KEYLESS, units)
+        rows = [put(table, *((i, "x") for i in range(50))), put(table, (0, "x"), (1, "y"))]
+        found.append(table.epoch(*rows))
+    assert found[0] == found[1]
+    ids = [row[-1] for _, row in found[0]]
+    assert len(set(ids)) == 52
+    assert ids[0] >> 32 in (1, 2)
+
+
+def test_a_change_deletes_before_it_puts_and_new_rows_get_ids(tmp_path: Path, kernel: Kernel) -> None:
+    keyed = Table(tmp_path / "keyed", kernel)
+    keyed.epoch(keyed.insert((1, "a", 1.0), (2, "b", 2.0), (3, "c", 3.0)))
+    swap = [(1, None, None), (2, None, None)], [(2, "a", 1.0), (1, "b", 2.0), (4, "d", None)]
+    keyed.payloads["swap"] = pa.table(
+        {
+            "op": pa.array([-1, -1, 1, 1, 1], pa.int8()),
+            **{f"c{i}": pa.array([r[i] for part in swap for r in part], arrow_type(t)) for i, t in enumerate(TYPES)},
+        }
+    )
+    changes = keyed.epoch(Change("t", 5, "swap"))
+    assert changes == sorted(
+        [(-1, (1, "a", 1.0)), (-1, (2, "b", 2.0)), (1, (1, "b", 2.0)), (1, (2, "a", 1.0)), (1, (4, "d", None))], key=repr
+    )
+    table = Table(tmp_path / "keyless", kernel, KEYLESS)
+    ((_, (_, _, old)),) = table.epoch(put(table, (1, "a")))
+    table.payloads["change"] = pa.table(
+        {"op": pa.array([1, 1], pa.int8()), "a": [7, 8], "b": ["x", "y"], "id": pa.array([old, None], pa.int64())}
+    )
+    changes = table.epoch(Change("t", 2, "change"))
+    assert visible(changes) == [(-1, (1, "a")), (1, (7, "x")), (1, (8, "y"))]
+    assert {row[-1] for _, row in changes} == {old, (1 << 32) + 1}

@@ -40,7 +40,7 @@ RELATIONS = (
         "accounts",
         "table",
         tuple(ColumnSpec(f.name, f.type) for f in ACCOUNTS.fields),
-        msgspec.Raw(msgspec.json.encode(ACCOUNTS)),
+        msgspec.Raw(msgspec.json.encode({"statement": ACCOUNTS})),
     ),
 )
 

@@ -25,9 +25,6 @@ _VALUES = [
     "(3Y, NULL, 7, DATE'2020-02-29', CAST('NaN' AS DOUBLE)), (4, '', 0, NULL, -0.0D)",
     "(5, 17, 12345678.901, NULL, 0.1BD)",
     "(6, 'x', 123456789012, NULL, NULL)",
-    "('7', 'x', 1, NULL, NULL)",
-    "(8, 'x', '1.5', NULL, NULL)",
-    "(9, 'x', 1, '2020-01-01', NULL)",
     "(9.7D, 'x', 1, NULL, NULL)",
     "(1e30D, 'x', 1, NULL, NULL)",
     "(10, true, 1, NULL, 1)",
@@ -79,6 +76,30 @@ def test_values_become_the_rows_that_spark_would_store(values: str, binder: Bind
     )
 
 
+_TEXTS = {  # as written -> as Spark takes it
+    "('7', 'x', 1, NULL, NULL)": "(7, 'x', 1, NULL, NULL)",
+    "(8, 'x', ' 1.5', '2020-02-29', '-1e3')": "(8, 'x', 1.5, DATE'2020-02-29', -1000D)",
+    "(9, 'x', '12345678.901', '2020-01-01 12:00:00+02:00', 'NaN')": "(9, 'x', 12345678.90, TIMESTAMP'2020-01-01 10:00:00Z', double('NaN'))",
+    "(10, 'x', 1.5, '2020-01-01', 1), ('11', 'y', '2.5', NULL, '0.25')": (
+        "(10, 'x', 1.5, TIMESTAMP'2020-01-01', 1), (11, 'y', 2.5, NULL, 0.25)"
+    ),
+    "(12, 'x', DEFAULT, DEFAULT, '1'), (13, DEFAULT, 2, DEFAULT, 0.5)": "(12, 'x', NULL, NULL, 1), (13, NULL, 2, NULL, 0.5)",
+}
+
+
+@pytest.mark.parametrize(("written", "meant"), _TEXTS.items())
+def test_a_literal_in_text_is_one_of_its_columns_type(written: str, meant: str, binder: Binder, judge: Any) -> None:
+    bound = binder.bind(f"INSERT INTO accounts VALUES {written}")
+    assert isinstance(bound, BoundInsert)
+    assert sorted(map(repr, bound.rows.to_pylist())) == sorted(map(repr, judge(f"VALUES {meant}")))
+
+
+@pytest.mark.parametrize("values", ["('7x', NULL)", "(1, 'abc')", "(1, '2020-02-30'), (2, NULL)", "(1, concat('2020-01-', '01'))"])
+def test_a_text_that_is_none_of_its_columns_type_is_refused(values: str, binder: Binder) -> None:
+    with pytest.raises(SqlError, match=r"column '(id|opened)' of table 'accounts' is .* (can't hold '|does not take string).* column \d+"):
+        binder.bind(f"INSERT INTO accounts (id, opened) VALUES {values}")
+
+
 def test_columns_that_are_not_named_are_null(binder: Binder) -> None:
     bound = binder.bind("INSERT INTO accounts (Balance, ID) VALUES (2, 1)")
     assert isinstance(bound, BoundInsert)
@@ -90,7 +111,7 @@ def test_null_in_a_key_is_refused_with_the_row(binder: Binder) -> None:
         binder.bind("INSERT INTO accounts (id, owner) VALUES (1, 'a'), (2, 'b'), (NULL, 'c')")
     assert str(caught.value) == (
         "row 3 of 3 has NULL in column 'id', which is part of the primary key of table 'accounts'. "
-        "Nothing was inserted; give it a value or leave the row out."
+        "Nothing was changed; give it a value or leave the row out."
     )
 
 

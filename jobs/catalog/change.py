@@ -1,0 +1,44 @@
+"""What a statement changes in stored rows, computed by Spark over a committed epoch."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from jobs.catalog.query import query_session
+from jobs.catalog.read import NotThereYetError
+from jobs.catalog.reader import open_table, relation_frame, stored_table
+from jobs.sql.change import changed_rows, require_one_row_a_key
+from jobs.sql.sandbox import Sandbox
+from jobs.sql.statements import OP, BoundChange
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectStore
+
+
+def computed_change(
+    spark: SparkSession,
+    objects: ObjectStore,
+    version: HummockVersion,
+    epoch: int,
+    sandbox: Sandbox,
+    bound: BoundChange,
+    time_zone: str,
+) -> pa.Table:
+    """The rows of a `statements.Change`: `op`, then the table's stored columns.
+
+    Requires: the version's SSTs stay meanwhile.
+    Raises: NotThereYetError, TwoSourceRowsError, TwoRowsOfOneKeyError, NullKeyError; Spark's own errors.
+    Cost: up to three Spark queries over the table, and a read of the keys of rows that are put.
+    """
+    relation = next((r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, "table")), None)
+    if relation is None:
+        raise NotThereYetError(bound.table.name, epoch)
+    session = query_session(spark, objects.uri, version, epoch, bound.relations, time_zone)
+    target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True)
+    visible = [c.name for c in relation.columns]
+    rows = changed_rows(sandbox, session, target.toDF(*visible, *target.columns[len(visible) :]), bound)
+    if bound.table.key:
+        puts = rows.filter(pc.greater(rows[OP], 0)).drop_columns([OP])
+        stored = open_table(objects, version, stored_table(relation), epoch)
+        found = stored.get_rows(puts.select(list(bound.table.key)), columns=())
+        require_one_row_a_key(bound.table, rows, found.found)
+    return rows

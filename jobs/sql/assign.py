@@ -1,0 +1,235 @@
+"""What a statement may put into a table's column: values of a type that Spark stores there, literals that can be cast, defaults.
+
+A *literal* in text ('2024-01-01', '1.5') is taken as one of the column's type, where Spark can cast it; a column of another type follows
+Spark's ANSI store assignment.
+"""
+
+from collections.abc import Sequence
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.errors import SqlError, sql_error, translated
+from jobs.sql.expressions import ExpressionWalk
+from jobs.sql.logical import Field, Literal
+from jobs.sql.sandbox import Sandbox, column_of, items, seq_of
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import CreateTable, Default
+from jobs.sql.tokens import tokens_of
+from jobs.sql.type_names import name_of_type
+
+
+def assignments_of(walk: ExpressionWalk, table: CreateTable, assignments: JavaObject) -> tuple[list[int], list[JavaObject]]:
+    """Which columns a SET (or the INSERT of a MERGE) names, and their values (Catalyst's, not resolved). Raises SqlError."""
+    columns: list[int] = []
+    values: list[JavaObject] = []
+    for assignment in items(assignments):
+        column = column_named(walk, table, assignment.key())
+        if column in columns:
+            raise at_node(walk, assignment.key(), f"column {table.fields[column].name!r} is set twice")
+        columns.append(column)
+        values.append(default_expression(walk.sandbox, table, column) if is_default(assignment.value()) else assignment.value())
+    return columns, values
+
+
+def check_value(walk: ExpressionWalk, value: JavaObject, found: JavaObject, table: CreateTable, column: int) -> None:
+    """SqlError unless a value of type `found` (JVM) may be stored in the column."""
+    if not (found.catalogString() == "string" and value.productPrefix() == "Literal"):
+        check_assignable(walk.sandbox, walk.source, begin_of(walk, value) or 0, found, table, column)
+
+
+def require_boolean(walk: ExpressionWalk, condition: JavaObject, found: JavaObject) -> None:
+    """SqlError for a condition of another type."""
+    if found.catalogString() != "boolean":
+        raise at_node(walk, condition, f"the condition is of type {found.catalogString()}; expected boolean")
+
+
+def has_subquery(sandbox: Sandbox, expr: JavaObject) -> bool:
+    """Whether a subquery stands anywhere in an expression."""
+    return bool(expr.containsPattern(sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("PLAN_EXPRESSION")))
+
+
+def begin_of(walk: ExpressionWalk, node: JavaObject) -> int | None:
+    """The offset at which a node is written."""
+    span = walk.span_of(node)
+    return None if span is None else span[0]
+
+
+def at_node(walk: ExpressionWalk, node: JavaObject, reason: str) -> SqlError:
+    """What is wrong with what a node stands for."""
+    begin = begin_of(walk, node)
+    return SqlError(reason) if begin is None else sql_error(walk.source, begin, reason)
+
+
+def unfit_value(source: SourceText, table: CreateTable, column: int, shown: str, offset: int | None) -> SqlError:
+    """The error for a value that its column's type can't hold."""
+    field = table.fields[column]
+    reason = f"column {field.name!r} of table {table.name!r} is {field.type} and can't hold {shown}; nothing was changed"
+    return SqlError(reason) if offset is None else sql_error(source, offset, reason)
+
+
+def check_assignable(sandbox: Sandbox, source: SourceText, offset: int, found: JavaObject, table: CreateTable, column: int) -> None:
+    """SqlError unless Spark would store a value of this type in the column (ANSI store assignment)."""
+    spec = table.fields[column]
+    wanted = sandbox.jvm.org.apache.spark.sql.types.DataType.fromDDL(spec.type)
+    if not sandbox.jvm.org.apache.spark.sql.catalyst.expressions.Cast.canANSIStoreAssign(found, wanted):
+        given = name_of_type(found)
+        raise sql_error(
+            source, offset, f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not take {given}; cast it explicitly"
+        )
+
+
+
+def column_named(walk: ExpressionWalk, table: CreateTable, key: JavaObject) -> int:
+    """The table's column that an assignment sets. Raises SqlError."""
+    name = list(items(key.nameParts()))[-1] if key.productPrefix() == "UnresolvedAttribute" else key.toString()
+    for i, column in enumerate(table.fields):
+        if column.name.lower() == str(name).lower():
+            return i
+    raise at_node(walk, key, f"table {table.name!r} has no column {name!r}; its columns: {', '.join(c.name for c in table.fields)}")
+
+
+def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, field: Field, sql: str) -> Default:
+    """A column's DEFAULT. Raises SqlError for one that reads rows or is not of the column's type."""
+    what = f"the default of column {field.name!r}"
+    inner = SourceText(sql)
+    try:
+        with translated(inner):
+            expr = sandbox.parser().parseExpression(sql)
+            if has_subquery(sandbox, expr):
+                raise sql_error(source, offset, f"{what} is a subquery: it may read no rows")
+            nothing = sandbox.session._jsparkSession.emptyDataFrame()
+            raw = nothing.select(seq_of(sandbox, [column_of(sandbox, expr).alias("c")]))
+            found = next(items(raw.queryExecution().analyzed().output())).dataType()
+            table = CreateTable("new", (field,), ())
+            if not (found.catalogString() == "string" and expr.productPrefix() == "Literal"):
+                check_assignable(sandbox, source, offset, found, table, 0)
+            kind = sandbox.jvm.org.apache.spark.sql.types.DataType.fromDDL(field.type)
+            cast = nothing.select(seq_of(sandbox, [column_of(sandbox, expr).cast(kind).alias("c")])).queryExecution()
+            current = sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("CURRENT_LIKE")
+            if cast.analyzed().containsPattern(current) or not cast.analyzed().deterministic():
+                return Default(column, sql, None)
+            folded = next(items(cast.optimizedPlan().projectList())).child()
+            if folded.productPrefix() != "Literal":
+                raise unfit_value(source, table, 0, sql, offset)
+            value = ExpressionWalk(sandbox, inner).expression(folded, {})
+    except SqlError as err:
+        if err.place is not None and err.excerpt == source.caret(offset):
+            raise
+        raise sql_error(source, offset, f"{what}: {err.reason}") from err
+    assert isinstance(value, Literal)
+    return Default(column, sql, value)
+
+
+def values_of_table(walk: ExpressionWalk, query: JavaObject, table: CreateTable, named: Sequence[str]) -> JavaObject:
+    """The query of an INSERT. In VALUES each DEFAULT becomes what it stands for, and a text in a column that also has other values becomes
+    one of the column's type: Spark finds no common type for them.
+
+    Raises SqlError for a text that its column can't hold. Cost: round trips to the JVM for each value, where DEFAULT or mixed values occur.
+    """
+    sandbox, source = walk.sandbox, walk.source
+    if query.productPrefix() != "UnresolvedInlineTable":
+        return query
+    has_default = any(t.text.upper() == "DEFAULT" for t in tokens_of(source) if t.start >= source.begin)
+    if not has_default and not _lacks_common_type(sandbox, source, query):
+        return query
+    index = {f.name.lower(): i for i, f in enumerate(table.fields)}
+    columns = [index.get(n.lower()) for n in named] or list(range(len(table.fields)))
+    texts: list[tuple[JavaObject, int]] = []
+    rows = []
+    for row in items(query.rows()):
+        cells = list(items(row))
+        for i, (cell, column) in enumerate(zip(cells, columns, strict=False)):
+            if column is None:
+                continue
+            kind = table.fields[column].type
+            if is_default(cell):
+                cells[i] = sandbox.parser().parseExpression(f"CAST({default_sql(table, column)} AS {kind})")
+            elif kind != "string" and _is_text(cell):
+                texts.append((cell, column))
+                cells[i] = sandbox.parser().parseExpression(f"CAST({cell.sql()} AS {kind})")
+        rows.append(seq_of(sandbox, cells))
+    if (bad := first_unfit(sandbox, [cell for cell, _ in texts], [table.fields[c].type for _, c in texts])) is not None:
+        cell, column = texts[bad]
+        raise unfit_value(source, table, column, shown_literal(cell), begin_of(walk, cell))
+    inline = sandbox.jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedInlineTable
+    return inline(query.names(), seq_of(sandbox, rows))
+
+
+def first_unfit(sandbox: Sandbox, values: Sequence[JavaObject], kinds: Sequence[str]) -> int | None:
+    """The index of the first text among values (JVM expressions) that can't be cast to its type."""
+    types = sandbox.jvm.org.apache.spark.sql.types.DataType
+    places = [i for i, value in enumerate(values) if _is_text(value)]
+    if not places:
+        return None
+    casts = [column_of(sandbox, values[i]).try_cast(types.fromDDL(kinds[i])).alias(f"c{i}") for i in places]
+    tried = sandbox.session._jsparkSession.emptyDataFrame().select(seq_of(sandbox, casts)).queryExecution().optimizedPlan()
+    folded = (named.child() for named in items(tried.projectList()))
+    return next((i for i, cast in zip(places, folded, strict=True) if cast.productPrefix() == "Literal" and cast.value() is None), None)
+
+
+def _lacks_common_type(sandbox: Sandbox, source: SourceText, query: JavaObject) -> bool:
+    try:
+        sandbox.analyze(source, query)
+    except SqlError as err:
+        return "INCOMPATIBLE_TYPES_IN_INLINE_TABLE" in err.reason
+    return False
+
+
+def _is_text(expr: JavaObject) -> bool:
+    return bool(expr.productPrefix() == "Literal" and expr.dataType().catalogString() == "string")
+
+
+def is_default(expr: JavaObject) -> bool:
+    return expr.productPrefix() == "UnresolvedAttribute" and [str(p).upper() for p in items(expr.nameParts())] == ["DEFAULT"]
+
+
+def default_expression(sandbox: Sandbox, table: CreateTable, column: int) -> JavaObject:
+    return sandbox.parser().parseExpression(default_sql(table, column))
+
+
+def default_sql(table: CreateTable, column: int) -> str:
+    """What a column gets where a statement gives it no value, as SQL."""
+    return next((f"({d.sql})" for d in table.defaults if d.column == column), "NULL")
+
+
+def _seq(sandbox: Sandbox, values: Sequence[JavaObject]) -> JavaObject:
+    return sandbox.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
+
+
+def _column_of(sandbox: Sandbox, expr: JavaObject) -> JavaObject:
+    return sandbox.jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expr)
+
+
+def gives_literals(query: JavaObject, column: int) -> bool:
+    """Whether every value of a query's column is written as a literal. Cost: round trips to the JVM for each of them."""
+    match query.productPrefix():
+        case "UnresolvedInlineTable":
+            return all(row.apply(column).productPrefix() == "Literal" for row in items(query.rows()))
+        case "Project":
+            exprs = list(items(query.projectList()))
+            if column >= len(exprs) or any(_is_star(e) for e in exprs):
+                return False
+            expr = exprs[column]
+            while expr.productPrefix() in ("Alias", "UnresolvedAlias"):
+                expr = expr.child()
+            return bool(expr.productPrefix() == "Literal")
+        case "Union":
+            return all(gives_literals(below, column) for below in items(query.children()))
+        case _:
+            return False
+
+
+def _is_star(expr: JavaObject) -> bool:
+    return "Star" in (expr.child() if expr.productPrefix() == "UnresolvedAlias" else expr).productPrefix()
+
+
+def cell_offset(walk: ExpressionWalk, query: JavaObject, row: int, column: int) -> int | None:
+    """Where a value of an INSERT … VALUES is written."""
+    if query.productPrefix() != "UnresolvedInlineTable":
+        return None
+    return begin_of(walk, query.rows().apply(row).apply(column))
+
+
+def shown_literal(literal: JavaObject) -> str:
+    """A literal as a person reads it."""
+    return repr(str(literal.toString())) if literal.dataType().catalogString() == "string" else str(literal.toString())

@@ -1,0 +1,353 @@
+"""Statements whose changes are computed over the last committed epoch and logged as rows: MERGE INTO, and UPDATE and DELETE that read other
+rows than the row itself, set a column of the key, or may put NULL where a column takes none.
+
+Each is a list of *actions* over *frames*. A frame holds candidate rows: those of the table for an UPDATE or DELETE; for a MERGE the pairs
+that match, the source's rows that match none, and the table's that match none. To a candidate the first action whose condition holds
+applies, as Spark's MERGE has it. The same frames are analyzed over empty relations when the statement is bound, and run by Spark over the
+stored rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.java_gateway import JavaObject
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from jobs.sql.assign import assignments_of, check_value, default_expression, require_boolean
+from jobs.sql.errors import translated
+from jobs.sql.expressions import ExpressionWalk
+from jobs.sql.key_columns import require_values
+from jobs.sql.plain_view import quoted
+from jobs.sql.refusals import refuse_unstable
+from jobs.sql.sandbox import Sandbox, column_of, items, option_of, table_of
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import OP, ROW_ID_TYPE, BoundChange, CreateTable
+from statestore.errors import InputError
+from statestore.hummock.key import encode_keys
+from statestore.meta.catalog import KeyColumn, Relation
+from statestore.types import arrow_type
+
+_OLD, _NEW, _ACTION = "__old", "__new", "__action"  # columns of frames, beside the user's
+_SOURCE = "__source"  # a MERGE's source that has no name
+_NOTHING = -1  # in `__action`: no condition holds
+
+
+class TwoSourceRowsError(InputError):
+    """Rows of the table that a MERGE matches with more than one row of its source each: which of them counts would be chance."""
+
+    def __init__(self, table: str, key: str, rows: int) -> None:
+        super().__init__(table, key, rows)
+        self.table, self.key, self.rows = table, key, rows
+
+    def __str__(self) -> str:
+        return (
+            f"MERGE INTO {self.table}: {self.rows} rows of the table match more than one row of the source each, the first of them "
+            f"({self.key}). Nothing was changed; make the source's rows unique by the columns of ON (SELECT DISTINCT, GROUP BY)."
+        )
+
+
+class TwoRowsOfOneKeyError(InputError):
+    """A statement would leave two rows with one primary key."""
+
+    def __init__(self, table: str, key: str, rows: int) -> None:
+        super().__init__(table, key, rows)
+        self.table, self.key, self.rows = table, key, rows
+
+    def __str__(self) -> str:
+        return (
+            f"table {self.table!r} would hold two rows with the primary key ({self.key}); {self.rows} such keys in all. Nothing was "
+            "changed; give each row a key of its own, or delete the other row first."
+        )
+
+
+class Kind(Enum):
+    """What an action does."""
+
+    UPDATE = "update"  # the table's row is replaced
+    DELETE = "delete"  # it goes
+    INSERT = "insert"  # a row comes
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One WHEN of a MERGE, or what an UPDATE or DELETE does; expressions are Catalyst's, not resolved."""
+
+    kind: Kind
+    condition: JavaObject | None
+    columns: tuple[int, ...] = ()  # that get the values; an INSERT's others get their defaults, an UPDATE's stay
+    values: tuple[JavaObject, ...] = ()
+    star: bool = False  # SET * and INSERT *: every column gets the source's of its name
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """A frame of candidate rows and the actions on them; `pairs`: of a table's rows with a source's."""
+
+    frame: DataFrame
+    actions: tuple[Action, ...]
+    source: str = ""  # the name by which the source's columns are known, of a MERGE
+    pairs: bool = False
+
+
+def bind_change(sandbox: Sandbox, source: SourceText, relation: Relation, parsed: JavaObject) -> BoundChange:
+    """The statement, checked. Raises SqlError, UnsupportedQueryError for chance."""
+    table = table_of(relation)
+    within = {"UpdateTable": "UPDATE", "DeleteFromTable": "DELETE"}.get(parsed.productPrefix(), "MERGE")
+    walk = ExpressionWalk(sandbox, source, within)
+    for other in sandbox.mentioned(source):
+        sandbox.frame(other)  # so that their names mean something
+    target = DataFrame(sandbox.frame(relation), sandbox.session)
+    reads = {table.name, *sandbox.plain_views(source)}
+    with translated(source):
+        for candidates in _candidates(walk, sandbox.session, target, table, parsed):
+            frame = candidates.frame
+            for action in candidates.actions:
+                columns, exprs = _given(walk, table, action, candidates)
+                types = [a.dataType() for a in items(frame.select(*exprs)._jdf.queryExecution().analyzed().output())]
+                for column, value, found in zip(columns, _written(action, columns), types, strict=True):
+                    if value is not None:
+                        check_value(walk, value, found, table, column)
+                if action.condition is not None:
+                    judged = frame.select(_column(walk, action.condition))._jdf.queryExecution().analyzed()
+                    require_boolean(walk, action.condition, next(items(judged.output())).dataType())
+            analyzed = _changed(walk, table, candidates)._jdf.queryExecution().analyzed()
+            refuse_unstable(walk, analyzed, clock_is_fixed=True, rows_are_logged=True)
+            reads.update(sandbox.read_by(analyzed))
+    relations = tuple(r.name for r in sandbox.mentioned(source))
+    return BoundChange(table, source.text, source.start, relations, tuple(sorted(reads)))
+
+
+def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bound: BoundChange) -> pa.Table:
+    """What the statement changes, over a session in which every relation that it reads is a view of its stored rows.
+
+    Args:
+        target: the table's stored rows, a hidden row id last.
+
+    Returns: the rows of a `statements.Change`: `op`, then the table's stored columns. Keys may still be those of rows that are there.
+
+    Raises: TwoSourceRowsError, NullKeyError; Spark's own errors.
+    Cost: up to three Spark queries over the table; the rows that change come to the driver.
+    """
+    source = SourceText(bound.statement, bound.start)
+    table = bound.table
+    walk = ExpressionWalk(sandbox, source)
+    with sandbox.active():
+        parsed = sandbox.parse_statement(source)
+    with translated(source):
+        found = [(c, _changed(walk, table, c, hidden=not table.key).toArrow()) for c in _candidates(walk, session, target, table, parsed)]
+    schema = _stored_schema(table)
+    gone, come = [schema.empty_table()], [schema.empty_table()]
+    for candidates, rows in found:
+        if candidates.pairs:
+            rows = _single_pairs(table, candidates.actions, rows)
+        # an updated row goes and comes, since its key may change; without a key it is put in its own place, by its row id
+        leaves = {Kind.DELETE, Kind.UPDATE} if table.key else {Kind.DELETE}
+        gone.append(_without_values(table, _columns(_of_kinds(rows, candidates.actions, leaves), _OLD, schema)))
+        come.append(_columns(_of_kinds(rows, candidates.actions, {Kind.UPDATE, Kind.INSERT}), _NEW, schema))
+    puts, leaving = pa.concat_tables(come), pa.concat_tables(gone)
+    require_values(table, puts)
+    op = np.concatenate([np.full(leaving.num_rows, -1, np.int8), np.ones(puts.num_rows, np.int8)])
+    return pa.concat_tables([leaving, puts]).add_column(0, OP, pa.array(op))
+
+
+def _of_kinds(rows: pa.Table, actions: Sequence[Action], kinds: set[Kind]) -> pa.Table:
+    """The candidates to which an action of one of the kinds applies."""
+    wanted = [number for number, action in enumerate(actions) if action.kind in kinds]
+    return rows.filter(pc.is_in(rows[_ACTION], pa.array(wanted, pa.int32())))
+
+
+# --- frames ------------------------------------------------------------------------------------------------------------------------
+
+
+def _candidates(
+    walk: ExpressionWalk, session: SparkSession, target: DataFrame, table: CreateTable, parsed: JavaObject
+) -> list[Candidates]:
+    """The frames of a statement, with its actions. `target` has the table's columns (and a hidden row id, where rows are stored)."""
+    kind = parsed.productPrefix()
+    if kind in ("UpdateTable", "DeleteFromTable"):
+        rows = _named(target, table, parsed.table())
+        if kind == "UpdateTable":
+            condition = option_of(parsed.condition())
+            columns, values = assignments_of(walk, table, parsed.assignments())
+            action = Action(Kind.UPDATE, None, tuple(columns), tuple(values))
+        else:
+            condition, action = parsed.condition(), Action(Kind.DELETE, None)
+        return [Candidates(rows if condition is None else rows.filter(_column(walk, condition)), (action,))]
+    rows = _named(target, table, parsed.targetTable())
+    made = walk.sandbox.jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, parsed.sourceTable())
+    origin = parsed.sourceTable()
+    match origin.productPrefix():
+        case "SubqueryAlias":
+            name = str(origin.alias())
+        case "UnresolvedRelation":
+            name = str(list(items(origin.multipartIdentifier()))[-1])
+        case _:
+            name = _SOURCE
+    source = DataFrame(made, session).alias(name)
+    on = _column(walk, parsed.mergeCondition())
+    matched = tuple(_action(walk, table, a) for a in items(parsed.matchedActions()))
+    inserts = tuple(_action(walk, table, a) for a in items(parsed.notMatchedActions()))
+    alone = tuple(_action(walk, table, a) for a in items(parsed.notMatchedBySourceActions()))
+    found = []
+    if matched:
+        found.append(Candidates(rows.join(source, on, "inner"), matched, name, pairs=True))
+    if inserts:
+        found.append(Candidates(source.join(rows, on, "left_anti"), inserts, name))
+    if alone:
+        found.append(Candidates(rows.join(source, on, "left_anti"), alone))
+    return found
+
+
+def _named(target: DataFrame, table: CreateTable, relation: JavaObject) -> DataFrame:
+    """The table's rows, each with itself as a whole beside its columns, under the name that the statement gives it."""
+    whole = F.struct(*(F.col(quoted(c)).alias(f"c{i}") for i, c in enumerate(target.columns)))
+    visible = [F.col(quoted(f.name)) for f in table.fields]
+    name = relation.alias() if relation.productPrefix() == "SubqueryAlias" else table.name
+    return target.select(*visible, whole.alias(_OLD)).alias(name)
+
+
+def _action(walk: ExpressionWalk, table: CreateTable, action: JavaObject) -> Action:
+    condition = option_of(action.condition())
+    match action.productPrefix():
+        case "DeleteAction":
+            return Action(Kind.DELETE, condition)
+        case "UpdateStarAction":
+            return Action(Kind.UPDATE, condition, star=True)
+        case "InsertStarAction":
+            return Action(Kind.INSERT, condition, star=True)
+        case name:
+            columns, values = assignments_of(walk, table, action.assignments())
+            return Action(Kind.UPDATE if name == "UpdateAction" else Kind.INSERT, condition, tuple(columns), tuple(values))
+
+
+def _changed(walk: ExpressionWalk, table: CreateTable, candidates: Candidates, hidden: bool = False) -> DataFrame:
+    """One row per candidate: `__action` (which applies; -1 none), `__old` and `__new`, structs of the table's stored columns c0, c1, …
+
+    `hidden`: a row id is the last of them.
+    """
+    which = F.lit(_NOTHING)
+    for number, action in reversed(list(enumerate(candidates.actions))):
+        applies = F.lit(True) if action.condition is None else _column(walk, action.condition)
+        which = F.when(applies, F.lit(number)).otherwise(which)
+    decided = candidates.frame.withColumn(_ACTION, which)
+    width = len(table.fields)
+    has_old = _OLD in candidates.frame.columns
+    cases: list[list[tuple[int, Column]]] = [[] for _ in range(width)]
+    for number, action in enumerate(candidates.actions):
+        if action.kind is Kind.DELETE:
+            continue
+        columns, exprs = _given(walk, table, action, candidates)
+        for column, expr in zip(columns, exprs, strict=True):
+            cases[column].append((number, expr))
+    new = []
+    for column, field in enumerate(table.fields):
+        value = F.col(f"{_OLD}.c{column}") if has_old else F.lit(None)
+        for number, expr in reversed(cases[column]):
+            value = F.when(F.col(_ACTION) == number, expr.cast(field.type)).otherwise(value.cast(field.type))
+        new.append(value.cast(field.type).alias(f"c{column}"))
+    kinds = [f.type for f in table.fields]
+    if hidden:  # a row that is updated keeps its row id
+        kinds.append(ROW_ID_TYPE)
+        new.append((F.col(f"{_OLD}.c{width}") if has_old else F.lit(None)).cast(ROW_ID_TYPE).alias(f"c{width}"))
+    nothing = F.struct(*(F.lit(None).cast(kind).alias(f"c{i}") for i, kind in enumerate(kinds)))
+    return decided.select(F.col(_ACTION), (F.col(_OLD) if has_old else nothing).alias(_OLD), F.struct(*new).alias(_NEW))
+
+
+def _given(walk: ExpressionWalk, table: CreateTable, action: Action, candidates: Candidates) -> tuple[tuple[int, ...], list[Column]]:
+    """The columns to which an action gives values, and the values; of an INSERT all columns."""
+    if action.kind is Kind.DELETE:
+        return (), []
+    if action.star:
+        return tuple(range(len(table.fields))), [F.col(f"{quoted(candidates.source)}.{quoted(f.name)}") for f in table.fields]
+    columns = action.columns
+    exprs = [_column(walk, v) for v in action.values]
+    if action.kind is Kind.INSERT:
+        missing = tuple(i for i in range(len(table.fields)) if i not in columns)
+        columns = (*columns, *missing)
+        exprs += [_column(walk, default_expression(walk.sandbox, table, i)) for i in missing]
+    return columns, exprs
+
+
+def _written(action: Action, columns: Sequence[int]) -> list[JavaObject | None]:
+    """The values of `_given` as they were written; None where the statement does not write any."""
+    return [*action.values, *[None] * (len(columns) - len(action.values))]
+
+
+def _column(walk: ExpressionWalk, expr: JavaObject) -> Column:
+    return ClassicColumn(column_of(walk.sandbox, expr))
+
+
+# --- rows --------------------------------------------------------------------------------------------------------------------------
+
+
+def require_one_row_a_key(table: CreateTable, changed: pa.Table, live: pa.BooleanArray) -> None:
+    """Raises TwoRowsOfOneKeyError where rows that a statement puts share a key with each other, or with a row that stays.
+
+    Args:
+        changed: of `changed_rows`.
+        live: (rows that are put,) whether the table holds a row of that key.
+    """
+    if not table.key:
+        return
+    keys = _identities(table, changed.drop_columns([OP]))
+    goes = pc.less(changed[OP], 0)
+    put = keys.filter(pc.invert(goes))
+    counted = pa.table({"key": put}).group_by("key", use_threads=False).aggregate([([], "count_all")])
+    stays = pc.and_(live, pc.invert(pc.is_in(put, keys.filter(goes))))
+    twice = pc.or_(stays, pc.is_in(put, counted["key"].filter(pc.greater(counted["count_all"], 1)).combine_chunks()))
+    if (first := pc.index(twice, True).as_py()) >= 0:
+        rows = changed.drop_columns([OP]).filter(pc.invert(goes))
+        raise TwoRowsOfOneKeyError(table.name, _shown_key(table, rows, first), len(pc.unique(put.filter(twice))))
+
+
+def _stored_schema(table: CreateTable) -> pa.Schema:
+    """The table's columns as they are stored, a hidden row id last."""
+    types = [arrow_type(f.type) for f in table.fields]
+    return pa.schema([(f"c{i}", t) for i, t in enumerate(types if table.key else [*types, pa.int64()])])
+
+
+def _columns(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
+    """The fields of a struct column as a table."""
+    whole = rows[name].combine_chunks()
+    return pa.Table.from_arrays([f.cast(t) for f, t in zip(whole.flatten(), schema.types, strict=True)], schema=schema)
+
+
+def _without_values(table: CreateTable, rows: pa.Table) -> pa.Table:
+    """Rows that go, but for what names them: the key is all that a replay asks for."""
+    named = table.key or (len(table.fields),)
+    columns = [c if i in named else pa.nulls(rows.num_rows, c.type) for i, c in enumerate(rows.columns)]
+    return pa.table(columns, schema=rows.schema)
+
+
+def _identities(table: CreateTable, rows: pa.Table) -> pa.BinaryArray:
+    """Equal bytes iff equal keys (or row ids), -0.0 and NaN included."""
+    columns = [rows.column(k) for k in table.key or (len(table.fields),)]
+    places = tuple(KeyColumn(i) for i in range(len(columns)))
+    return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, places)
+
+
+def _single_pairs(table: CreateTable, actions: Sequence[Action], rows: pa.Table) -> pa.Table:
+    """The pairs of a MERGE, each row of the table in one at most. Raises TwoSourceRowsError.
+
+    As in Spark, rows that match more than once are harmless only where all that may happen to them is that they go.
+    """
+    old = _columns(rows, _OLD, _stored_schema(table))
+    numbered = pa.table({"key": _identities(table, old), "at": pa.array(np.arange(rows.num_rows))})
+    counted = numbered.group_by("key", use_threads=False).aggregate([("at", "min"), ("at", "count")])
+    twice = counted.filter(pc.greater(counted["at_count"], 1))
+    if twice.num_rows == 0:
+        return rows
+    if len(actions) == 1 and actions[0].kind is Kind.DELETE and actions[0].condition is None:
+        return rows.take(counted["at_min"])
+    raise TwoSourceRowsError(table.name, _shown_key(table, old, twice["at_min"][0].as_py()), twice.num_rows)
+
+
+def _shown_key(table: CreateTable, rows: pa.Table, row: int) -> str:
+    """What names a row to a person: its key, or all of it."""
+    return ", ".join(repr(rows.column(c)[row].as_py()) for c in table.key or range(len(table.fields)))

@@ -1,0 +1,35 @@
+"""Plain views: names for queries, expanded by Spark where they are used."""
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.sql.statements import CreatePlainView
+from statestore.meta.catalog import Relation
+
+KIND = "plain view"  # of a relation
+_BEHIND_ALL_TEXT = 1_000_000  # characters: places in a view's query lie behind those of any statement that uses it
+
+
+class _Definition(msgspec.Struct):
+    statement: CreatePlainView
+
+
+def plain_view_of(relation: Relation) -> CreatePlainView:
+    """The statement that made a plain view."""
+    return msgspec.json.decode(relation.definition, type=_Definition).statement
+
+
+def register(session: SparkSession, view: CreatePlainView) -> None:
+    """Make the view known to a session in which what it uses is known. Raises Spark's own errors.
+
+    Its columns are those that it had when it was made, also where a `*` in it has come to mean more.
+    """
+    rows: DataFrame = session.sql(" " * _BEHIND_ALL_TEXT + view.sql)
+    picked = (F.col(quoted(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))
+    rows.select(*picked).createOrReplaceTempView(quoted(view.name))
+
+
+def quoted(name: str) -> str:
+    """A name as SQL may write it, whatever its characters."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,117 @@
+"""CREATE TABLE, with columns or AS SELECT: what Spark's parser reads of it, checked."""
+
+from collections.abc import Sequence
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.assign import default_of
+from jobs.sql.dml import bind_rows
+from jobs.sql.errors import sql_error
+from jobs.sql.grammar import Cursor
+from jobs.sql.logical import Field
+from jobs.sql.sandbox import Sandbox, items, text_of
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import BoundCreateTableAs, CreateTable
+from jobs.sql.tokens import tokens_of
+from jobs.sql.type_names import name_of_type
+from statestore.types import UnsupportedTypeError, arrow_type
+
+
+def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTable | BoundCreateTableAs:
+    """After CREATE TABLE. Raises SqlError: syntax, types, a key of no columns, what tables don't have."""
+    cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("the table")
+    begin = cursor.offset
+    parsed = sandbox.parse_statement(source)
+    kind = parsed.productPrefix()
+    if kind not in ("CreateTable", "CreateTableAsSelect"):
+        raise sql_error(source, begin, "expected CREATE TABLE name (column type, …) or CREATE TABLE name AS SELECT …")
+    spec = parsed.tableSpec()
+    extras = (spec.provider(), spec.location(), spec.serde(), spec.collation())
+    if any(extra.isDefined() for extra in extras) or not spec.properties().isEmpty() or not parsed.partitioning().isEmpty():
+        reason = "a table is columns and a PRIMARY KEY; USING, PARTITIONED BY, TBLPROPERTIES and the like do not apply"
+        raise sql_error(source, begin, reason)
+    table = CreateTable(name, (), (), parsed.ignoreIfExists(), comment=text_of(spec.comment()))
+    if kind == "CreateTableAsSelect":
+        return _table_as(sandbox, source, cursor, table, parsed)
+    columns = list(items(parsed.columns()))
+    fields = declared_fields(source, begin, [(c.name(), c.dataType()) for c in columns])
+    places = [offset_of(source, begin, f.name) for f in fields]
+    key = _primary_key(source, begin, fields, list(items(spec.constraints())))
+    for field, column, place in zip(fields, columns, places, strict=True):
+        if column.generationExpression().isDefined() or column.identityColumnSpec().isDefined():
+            raise sql_error(source, place, f"column {field.name!r}: GENERATED and IDENTITY are not supported")
+    return CreateTable(
+        name,
+        fields,
+        key,
+        table.if_not_exists,
+        tuple(i for i, column in enumerate(columns) if i not in key and not column.nullable()),
+        tuple(
+            default_of(sandbox, source, place, i, field, column.defaultValue().get().originalSQL())
+            for i, (field, column, place) in enumerate(zip(fields, columns, places, strict=True))
+            if column.defaultValue().isDefined()
+        ),
+        table.comment,
+        tuple((i, text) for i, column in enumerate(columns) if (text := text_of(column.comment())) is not None),
+    )
+
+
+def _table_as(sandbox: Sandbox, source: SourceText, cursor: Cursor, table: CreateTable, parsed: JavaObject) -> BoundCreateTableAs:
+    """CREATE TABLE … AS SELECT: the columns are the query's; Spark's grammar has no place for a key there."""
+    if cursor.accept("COMMENT"):
+        cursor.next("a comment")
+    cursor.accept("AS")
+    select = source.part(cursor.offset)
+    with sandbox.files_readable():
+        frame = sandbox.analyze(select, parsed.query())
+    output = [(a.name(), a.dataType()) for a in items(frame.queryExecution().analyzed().output())]
+    fields = declared_fields(source, cursor.offset, output)
+    rows = bind_rows(sandbox, select, frame, parsed.query(), CreateTable(table.name, fields, ()), tuple(range(len(fields))))
+    return BoundCreateTableAs(CreateTable(table.name, fields, (), table.if_not_exists, comment=table.comment), rows)
+
+
+def declared_fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]]) -> tuple[Field, ...]:
+    """Declared columns: names unique, types that can be stored."""
+    fields: list[Field] = []
+    for name, kind in columns:
+        type_name = name_of_type(kind)
+        at = offset_of(source, offset, name)
+        try:
+            arrow_type(type_name)
+        except UnsupportedTypeError as err:
+            raise sql_error(source, at, f"column {name!r}: {err}") from err
+        if name.lower() in {f.name.lower() for f in fields}:
+            raise sql_error(source, at, f"column {name!r} is declared twice")
+        fields.append(Field(name, type_name))
+    return tuple(fields)
+
+
+def offset_of(source: SourceText, offset: int, name: str) -> int:
+    """Where a name occurs first at or after `offset`; `offset` where it does not."""
+    fitting = (t.start for t in tokens_of(source) if t.start >= offset and t.value().lower() == name.lower())
+    return next(fitting, offset)
+
+
+def _primary_key(source: SourceText, offset: int, fields: Sequence[Field], constraints: Sequence[JavaObject]) -> tuple[int, ...]:
+    """The columns of PRIMARY KEY; none where there is none."""
+    keys = [c for c in constraints if c.productPrefix() == "PrimaryKeyConstraint"]
+    if len(keys) != len(constraints):
+        raise sql_error(
+            source, offset, "the only constraint of a table is its PRIMARY KEY; UNIQUE, CHECK and FOREIGN KEY are not supported"
+        )
+    if not keys:
+        return ()
+    if len(keys) > 1:
+        raise sql_error(source, offset, "a table has one PRIMARY KEY (column, …) at most")
+    index = {f.name.lower(): i for i, f in enumerate(fields)}
+    names = [str(c) for c in items(keys[0].columns())]
+    unknown = [n for n in names if n.lower() not in index]
+    if unknown:
+        raise sql_error(
+            source, offset, f"PRIMARY KEY names {unknown[0]!r}, which is no column; the columns: {', '.join(f.name for f in fields)}"
+        )
+    key = tuple(index[n.lower()] for n in names)
+    if len(set(key)) < len(key):
+        raise sql_error(source, offset, f"PRIMARY KEY ({', '.join(names)}) names a column twice")
+    return key
