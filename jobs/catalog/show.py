@@ -21,7 +21,7 @@ def show(catalog: Catalog, statement: Show) -> pa.Table:
     if statement.name is not None:
         relation = find(catalog, statement.name)
         if statement.what == "columns":
-            return pa.table({"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]})
+            return _columns(relation)
         return pa.table({"statement": [_created_by(relation)]})
     kinds = {"sources": ("source",), "tables": ("table",), "views": ("view", "plain view")}.get(
         statement.what, ("source", "table", "view", "plain view")
@@ -40,6 +40,20 @@ def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
     view = CreateView(name, statement.sql, statement.plan)
     planned = admitted(catalog, view, epoch)
     return "\n".join([explain_relation(planned, find(planned, name)), *(f"note: {note}" for note in statement.notes)])
+
+
+def _columns(relation: Relation) -> pa.Table:
+    """A relation's columns; of a table also what they refuse, default to and are for."""
+    shown = {"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]}
+    definition = definition_of(relation)
+    if isinstance(definition, TableDefinition):
+        table = definition.statement
+        defaults, comments = {d.column: d.sql for d in table.defaults}, dict(table.comments)
+        places = range(len(table.fields))
+        shown["constraint"] = ["PRIMARY KEY" if i in table.key else "NOT NULL" if i in table.not_null else "" for i in places]
+        shown["default"] = [defaults.get(i, "") for i in places]
+        shown["comment"] = [comments.get(i, "") for i in places]
+    return pa.table(shown)
 
 
 def _created_by(relation: Relation) -> str:

@@ -19,6 +19,7 @@ from jobs.sources.registry import reader_of
 from jobs.sql.logical import Plan
 from jobs.sql.statements import (
     ROW_ID_TYPE,
+    AlterTable,
     Change,
     CreatePlainView,
     CreateSource,
@@ -125,6 +126,17 @@ class RelationInUseError(InputError):
             f"{self.kind} {self.name!r} can't be dropped: {', '.join(self.dependents)} reads it. "
             f"Drop what reads it first, or write DROP {_KEYWORDS[self.kind]} {self.name} CASCADE to drop all of it."
         )
+
+
+class CannotAlterError(InputError):
+    """A table whose names can't be changed."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"table {self.name!r} can't be altered so: {self.reason}. Nothing was changed."
 
 
 class PausedViewError(InputError):
@@ -237,6 +249,8 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
             return _drop(catalog, statement, epoch)
         case CreateTableAs(table):
             return apply_statement(catalog, table, epoch)
+        case AlterTable(table, to):
+            return _alter(catalog, table, to)
         case _:
             for relation in catalog.live():
                 if relation.name == statement.name.lower():
@@ -252,6 +266,27 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
                 next_relation_id=catalog.next_relation_id + 1,
                 next_table_id=catalog.next_table_id + len(relation.state_tables),
             )
+
+
+def _alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
+    """The catalog in which a table has other names or comments. Who reads it by its names must not be there."""
+    relation = find(catalog, table.name, "table")
+    definition = definition_of(relation)
+    assert isinstance(definition, TableDefinition)
+    if definition.statement != table:
+        raise CannotAlterError(table.name, "it has been altered since this statement was checked; give it again")
+    if to.name != table.name and any(r.name == to.name for r in catalog.live()):
+        raise CannotAlterError(table.name, f"{to.name!r} exists already; choose another name")
+    readers = [r.name for r in catalog.live() if relation.id in r.depends_on]
+    if readers and (to.name, to.fields) != (table.name, table.fields):
+        raise CannotAlterError(table.name, f"{', '.join(readers)} reads it by the names that it has; drop what reads it first")
+    altered = msgspec.structs.replace(
+        relation,
+        name=to.name,
+        columns=tuple(ColumnSpec(f.name, f.type) for f in to.fields),
+        definition=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(definition, statement=to))),
+    )
+    return msgspec.structs.replace(catalog, relations=tuple(altered if r.id == relation.id else r for r in catalog.relations))
 
 
 def fragments_of(relation: Relation) -> tuple[Fragment, ...]:

@@ -14,7 +14,7 @@ from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import Bound, CreatePlainView, CreateSource, CreateView, Drop, Explain, Query
-from jobs.sql.table_ddl import bind_table, declared_fields
+from jobs.sql.table_ddl import bind_alter, bind_comment, bind_table, declared_fields
 from jobs.sql.type_names import name_of_type
 from statestore.meta.catalog import Relation
 
@@ -85,6 +85,10 @@ class Binder:
             return bind_merge(self._sandbox, source)
         if cursor.accept("TRUNCATE"):
             return bind_truncate(self._sandbox, source)
+        if cursor.accept("ALTER", "TABLE"):
+            return bind_alter(self._sandbox, cursor)
+        if cursor.accept("COMMENT", "ON"):
+            return bind_comment(self._sandbox, cursor)
         if cursor.accept("CREATE"):
             return self._create(source, cursor)
         if cursor.accept("DROP"):
@@ -97,7 +101,7 @@ class Binder:
             return self._explain(source, cursor)
         if cursor.tokens[0].text.upper() in _QUERY_WORDS:
             return self._query(source)
-        raise cursor.error("expected SELECT, CREATE, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or EXPLAIN")
+        raise cursor.error("expected SELECT, CREATE, ALTER, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or EXPLAIN")
 
     def _create(self, source: SourceText, cursor: Cursor) -> Bound:
         if cursor.accept("MATERIALIZED", "VIEW"):

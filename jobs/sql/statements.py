@@ -96,6 +96,13 @@ class CreateTableAs(msgspec.Struct, frozen=True, tag=True):
     object: str
 
 
+class AlterTable(msgspec.Struct, frozen=True, tag=True):
+    """A table's names and comments are others from now on: where it is `table` still, it becomes `to`."""
+
+    table: CreateTable
+    to: CreateTable
+
+
 class Change(msgspec.Struct, frozen=True, tag=True):
     """Rows that a statement changed, as computed over the rows of the epoch before: kept as one Arrow IPC object outside the log.
 
@@ -124,7 +131,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 
 RowChange = Insert | Change | Update | Delete
-Statement = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | Drop | RowChange
+Statement = CreateSource | CreateTable | CreateTableAs | AlterTable | CreateView | CreatePlainView | Drop | RowChange
 
 
 class BoundInsert(msgspec.Struct, frozen=True):
@@ -190,6 +197,7 @@ Bound = (
     CreateSource
     | CreateTable
     | BoundCreateTableAs
+    | AlterTable
     | CreateView
     | CreatePlainView
     | Drop

@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.assign import default_of
-from jobs.sql.dml import bind_rows
+from jobs.sql.dml import bind_rows, named_table
 from jobs.sql.errors import sql_error
 from jobs.sql.grammar import Cursor
 from jobs.sql.logical import Field
-from jobs.sql.sandbox import Sandbox, items, text_of
+from jobs.sql.sandbox import Sandbox, items, table_of, text_of
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import BoundCreateTableAs, CreateTable
-from jobs.sql.tokens import tokens_of
+from jobs.sql.statements import AlterTable, BoundCreateTableAs, CreateTable
+from jobs.sql.tokens import Token, tokens_of
 from jobs.sql.type_names import name_of_type
 from statestore.types import UnsupportedTypeError, arrow_type
 
@@ -55,6 +56,87 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         table.comment,
         tuple((i, text) for i, column in enumerate(columns) if (text := text_of(column.comment())) is not None),
     )
+
+
+def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
+    """After ALTER TABLE: name RENAME TO name, RENAME COLUMN column TO column, ALTER [COLUMN] column COMMENT text. Raises SqlError."""
+    table = table_of(named_table(sandbox, cursor))
+    if cursor.accept("RENAME", "TO"):
+        to = msgspec.structs.replace(table, name=cursor.name("the table"))
+    elif cursor.accept("RENAME", "COLUMN"):
+        column = _column(cursor, table)
+        cursor.expect("TO")
+        begin = cursor.offset
+        name = _word(cursor, "the column's new name").value()
+        if any(f.name.lower() == name.lower() for i, f in enumerate(table.fields) if i != column):
+            raise sql_error(cursor.source, begin, f"table {table.name!r} has a column {name!r} already")
+        fields = tuple(Field(name, f.type) if i == column else f for i, f in enumerate(table.fields))
+        to = msgspec.structs.replace(table, fields=fields)
+    elif cursor.accept("ALTER"):
+        cursor.accept("COLUMN")
+        column = _column(cursor, table)
+        cursor.expect("COMMENT")
+        to = _commented(table, column, _comment(cursor))
+    elif cursor.comes("ADD"):
+        raise cursor.complaint("columns can't be added yet: CREATE TABLE a new one AS SELECT with the column, then drop this one")
+    else:
+        raise cursor.error("expected RENAME TO name, RENAME COLUMN name TO name or ALTER COLUMN name COMMENT '…'")
+    cursor.end()
+    return AlterTable(table, to)
+
+
+def bind_comment(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
+    """After COMMENT ON: TABLE name IS text, COLUMN name.column IS text; NULL takes the comment away. Raises SqlError."""
+    if cursor.accept("COLUMN"):
+        begin = cursor.at
+        dot = next((i for i in range(begin, len(cursor.tokens)) if cursor.tokens[i].text == "."), None)
+        if dot is None:
+            raise cursor.error("expected table.column")
+        del cursor.tokens[dot]  # a relation's name is never qualified, so `name` would refuse it
+        table = table_of(named_table(sandbox, cursor))
+        column = _column(cursor, table)
+        cursor.expect("IS")
+        to = _commented(table, column, _comment(cursor))
+    else:
+        cursor.expect("TABLE")
+        table = table_of(named_table(sandbox, cursor))
+        cursor.expect("IS")
+        to = msgspec.structs.replace(table, comment=_comment(cursor))
+    cursor.end()
+    return AlterTable(table, to)
+
+
+def _commented(table: CreateTable, column: int, comment: str | None) -> CreateTable:
+    kept = {c: text for c, text in table.comments if c != column} | ({} if comment is None else {column: comment})
+    return msgspec.structs.replace(table, comments=tuple(sorted(kept.items())))
+
+
+def _comment(cursor: Cursor) -> str | None:
+    if cursor.accept("NULL"):
+        return None
+    token = cursor.next("a text in quotes, or NULL")
+    if token.kind != "string":
+        cursor.at -= 1
+        raise cursor.error("expected a text in quotes, or NULL")
+    return token.value()
+
+
+def _word(cursor: Cursor, what: str) -> Token:
+    token = cursor.next(what)
+    if token.kind not in ("word", "name"):
+        cursor.at -= 1
+        raise cursor.error(f"expected {what}")
+    return token
+
+
+def _column(cursor: Cursor, table: CreateTable) -> int:
+    begin = cursor.offset
+    name = _word(cursor, "the name of a column").value()
+    for i, field in enumerate(table.fields):
+        if field.name.lower() == name.lower():
+            return i
+    reason = f"table {table.name!r} has no column {name!r}; its columns: {', '.join(f.name for f in table.fields)}"
+    raise sql_error(cursor.source, begin, reason)
 
 
 def _table_as(sandbox: Sandbox, source: SourceText, cursor: Cursor, table: CreateTable, parsed: JavaObject) -> BoundCreateTableAs:

@@ -106,6 +106,7 @@ _KEYLESS = CreateTable("events", _FIELDS, (), False, (1,), _DEFAULTS, "what happ
 STATEMENTS: dict[str, msgspec.Struct] = {
     "create_table_keyless": _KEYLESS,
     "create_table_as": CreateTableAs(_KEYLESS, 3, _ROWS),
+    "alter_table": statements.AlterTable(_KEYLESS, _CREATE_TABLE),
     "change": statements.Change("orders", 3, _ROWS),
     "create_source": _CREATE_SOURCE,
     "create_table": _CREATE_TABLE,
