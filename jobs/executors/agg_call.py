@@ -4,21 +4,54 @@ from collections.abc import Sequence
 
 import msgspec
 
+from jobs.executors.order import Order
 from jobs.sql.logical import AggFunction
 
 
 class Agg(msgspec.Struct, frozen=True):
-    """One aggregate over one column (`arg` None: count rows). `type` is the result's, `arg_type` the argument's."""
+    """One aggregate (`arg` None: count rows). `type` is the result's, `arg_type` the first argument's; `more` are the columns of further
+    arguments. `params` and `order` as in logical.AggCall. What a FILTER leaves out has NULL in an argument; where NULL means something,
+    `kept` is the boolean column of the FILTER."""
 
     function: AggFunction
     arg: int | None
     arg_type: str | None
     type: str
     mode: str | None = None
+    more: tuple[int, ...] = ()
+    more_types: tuple[str, ...] = ()
+    distinct: bool = False
+    kept: int | None = None
+    params: tuple[tuple[str, str], ...] = ()
+    order: tuple[Order, ...] = ()
+
+    @property
+    def args(self) -> tuple[int, ...]:
+        """Columns of the arguments."""
+        return self.more if self.arg is None else (self.arg, *self.more)
+
+    @property
+    def arg_types(self) -> tuple[str, ...]:
+        """Their types."""
+        return self.more_types if self.arg_type is None else (self.arg_type, *self.more_types)
+
+    @property
+    def first(self) -> tuple[int, str]:
+        """The first argument's column and type. Requires: there is one."""
+        assert self.arg is not None
+        assert self.arg_type is not None
+        return self.arg, self.arg_type
+
+    def param(self, name: str) -> str | None:
+        """A constant by name; None where there is none."""
+        return dict(self.params).get(name)
 
     def text(self) -> str:
-        """As EXPLAIN shows it: `sum(c3)`."""
-        return f"{self.function.lower()}({'*' if self.arg is None else f'c{self.arg}'})"
+        """As EXPLAIN shows it: `sum(c3)`, `max_by(c1, c2)`, `count(distinct c4)`."""
+        args = ", ".join(f"c{a}" for a in self.args) or "*"
+        order = f" order by {', '.join(o.text() for o in self.order)}" if self.order else ""
+        kept = "" if self.kept is None else f" where c{self.kept}"
+        return f"{self.function.sql}({'distinct ' if self.distinct else ''}{args}{order}{kept})"
 
 
 def calls_text(calls: Sequence[Agg]) -> str:

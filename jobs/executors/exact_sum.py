@@ -64,6 +64,12 @@ class Limbs:
 
     def to_float64(self) -> F64:
         """The sums in units of 2**-1074 as doubles, rounded half to even; infinite where they are too large."""
+        mantissa, exponent = self.to_parts()
+        with np.errstate(over="ignore"):
+            return np.ldexp(mantissa, exponent.astype(np.int32))
+
+    def to_parts(self, factors: int = 1) -> tuple[F64, I64]:
+        """The sums in units of 2**(-1074 * factors) as (m, e), m * 2**e: m a whole number of 53 bits, rounded half to even."""
         carried = self.carried()
         negative = carried.digits[-1] < 0
         digits = Limbs(carried.lowest, np.where(negative, -carried.digits, carried.digits)).carried().digits.astype(np.uint64)
@@ -73,17 +79,16 @@ class Limbs:
         head = (padded[top + 2, rows] << np.uint64(32)) | padded[top + 1, rows]
         below = padded[top, rows]
         sticky = _any_below(padded, top)
-        shift = _leading_zeros(head)
+        shift = leading_zeros(head)
         # 64 bits that begin with a one; then whether anything nonzero is left of them, and half of the last place kept of 53.
         whole = (head << shift) | np.where(shift > 0, below >> (np.uint64(32) - np.minimum(shift, np.uint64(32))), np.uint64(0))
         sticky |= (below << (shift + np.uint64(32))) != 0
         mantissa, rest = whole >> np.uint64(11), whole & np.uint64(0x7FF)
         up = (rest > 0x400) | ((rest == 0x400) & (sticky | ((mantissa & np.uint64(1)) == 1)))
         # Bit 63 of `whole` is bit 32 * top + 31 - shift of the digits.
-        exponent = _BITS * (top + carried.lowest) + 31 - shift.astype(np.int64) - 52 + _LEAST_EXPONENT
-        with np.errstate(over="ignore"):
-            size = np.ldexp((mantissa + up).astype(np.float64), exponent.astype(np.int32))
-        return np.where(negative, -size, size)  # type: ignore[no-any-return]
+        exponent = _BITS * (top + carried.lowest) + 31 - shift.astype(np.int64) - 52 + _LEAST_EXPONENT * factors
+        size = (mantissa + up).astype(np.float64)
+        return np.where(negative, -size, size), exponent
 
     def to_int128(self) -> tuple[Int128, Mask]:
         """The sums as integers, and whether they fit."""
@@ -215,7 +220,7 @@ def _any_below(padded: npt.NDArray[np.uint64], place: I64) -> Mask:
     return ((padded != 0) & (np.arange(len(padded))[:, None] < place)).any(axis=0)  # type: ignore[no-any-return]
 
 
-def _leading_zeros(head: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def leading_zeros(head: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """(n,) zeros before the first one of a 64-bit word; 0 for the word 0."""
     zeros = np.zeros(len(head), np.uint64)
     rest = head.copy()

@@ -1,72 +1,127 @@
-"""Extreme states: what min and max keep when rows may go.
+"""Extremes: the slot of min and max, and the state that it reads when rows may go.
 
 State: `group key | argument | upstream stream key`, the argument descending for max and ascending for min, so that a group's extreme is its
 first row. NULL arguments are not stored. The extreme itself is a slot of the group's value row, so a group is read from here only when its
 extreme (or a row equal to it) went.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import halves, net, state_table, take_rows
-from jobs.executors.value_state import Extreme, State
-from jobs.flow.chunk import WEIGHT
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
+from jobs.executors.base import take_rows
+from jobs.executors.exact_sum import float_values
+from jobs.executors.int128 import validity
+from jobs.executors.order import Order
+from jobs.executors.ordered_state import OrderedRows, OrderedState
+from jobs.executors.value_state import I64, Deposit, Side, SideState, Slot, State
+from statestore.hummock.key import encode_values
+from statestore.nested import is_nested
+from statestore.types import arrow_type
+from statestore.vnode import null_mask, one_array
 
 
-def extreme_table(input_types: Sequence[str], keys: Sequence[int], stream_key: Sequence[int], slot: Extreme) -> TableSchema:
-    """The layout of one call's extreme state, id 0, over rows that are grouped by `keys`."""
-    places = _places(keys, stream_key, slot)
-    types = [input_types[p] for p in places]
-    key = [KeyColumn(i, descending=slot.largest and p == slot.arg) for i, p in enumerate(places)]
-    return state_table(f"agg_{slot.function}_c{slot.arg}", types, key, range(len(keys)))
+@dataclass(frozen=True, slots=True)
+class Extreme(Slot):
+    """The largest (or smallest) value of a column; NULL where the group has none.
 
+    `retractable`: rows may go. Then its change is two columns, the extreme of the rows that come and of those that go, and only an
+    extreme state, its side, knows what is left.
+    """
 
-class ExtremeState:
-    """The values of one argument by group, the extreme first."""
+    arg: int
+    arg_type: str
+    largest: bool
+    retractable: bool
 
-    def __init__(self, keys: Sequence[int], stream_key: Sequence[int], slot: Extreme, table: StateTable) -> None:
-        self._slot, self._table = slot, table
-        self._places = _places(keys, stream_key, slot)
-        self._argument = self._places.index(slot.arg)
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (self.arg_type,)
 
-    def write(self, chunk: pa.Table) -> None:
-        """Store what a chunk of raw rows changes. Raises ChangeError for a row that comes or goes twice."""
-        names = [f"c{i}" for i in range(len(self._places))]
-        rows = pa.table([*(chunk.column(p) for p in self._places), chunk[WEIGHT]], names=[*names, WEIGHT])
-        rows = net(rows.filter(pc.is_valid(rows.column(self._argument))))
-        halves(rows, self._table.name, range(len(self._places))).write(self._table)
+    @property
+    def side(self) -> Side | None:
+        """The arguments by group, the extreme first."""
+        if not self.retractable:
+            return None
+        name = f"agg_{self.function}_c{self.arg}"
+        return OrderedRows(name, (Order(self.arg, self.largest, False),), (), (self.arg,))
 
-    def advance(self, groups: pa.Table, before: State, change: State) -> State:
-        """The groups' extremes after `write`.
+    @property
+    def function(self) -> str:
+        return "max" if self.largest else "min"
 
-        Args:
-            groups: (n,) the group keys.
-            before: their extremes until now.
-            change: the extreme of the rows that came, and of those that went.
+    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+        column = one_array(rows.column(self.arg))
+        comparable = self._comparable(column)
+        restored = partial(self._restored, column, comparable)
+        if not self.retractable:
+            return Deposit([(comparable, self.function)], restored)
+        come, gone = pa.array(weights > 0), pa.array(weights < 0)
+        return Deposit([(pc.if_else(half, comparable, None), self.function) for half in (come, gone)], restored)
+
+    def spread(self, state: State) -> Deposit:
+        comparable = self._comparable(state[0])
+        return Deposit([(comparable, self.function)], partial(self._restored, state[0], comparable))
+
+    def add(self, before: State, change: State) -> State:
+        return [self.better(before[0], change[0])]
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        """The groups' extremes after `change`: the extreme of the rows that came, and of those that went.
 
         A row that came and went within the epoch does no harm: if it beat `before`, so does what went, and the group is read.
 
         Cost: one scan of the first row of those groups whose extreme may have gone; none if there are none.
         """
-        slot = self._slot
+        assert isinstance(side, OrderedState)
         came, went = change
-        unsure = pc.and_(pc.is_valid(went), pc.invert(slot.beats(before[0], went))).to_numpy(zero_copy_only=False)
-        known = slot.better(before[0], came)
+        unsure = pc.and_(pc.is_valid(went), pc.invert(self.beats(before[0], went))).to_numpy(zero_copy_only=False)
+        known = self.better(before[0], came)
         asked = np.flatnonzero(unsure)
         if len(asked) == 0:
             return [known]
-        first = self._table.scan_prefix(take_rows(groups, asked), limit=1)
+        (first,) = side.first(take_rows(groups, asked), (self.arg,))
         places = np.full(groups.num_rows, -1, np.int64)
-        places[asked[first.index.to_numpy()]] = np.arange(len(first.index))
-        read = pc.take(first.rows.column(self._argument).combine_chunks(), pa.array(places, mask=places < 0))
-        return [pc.if_else(pa.array(unsure), read, known)]
+        places[asked] = np.arange(len(asked))
+        return [pc.if_else(pa.array(unsure), first.take(pa.array(places, mask=places < 0)), known)]
+
+    def better(self, left: pa.Array, right: pa.Array) -> pa.Array:
+        """The more extreme of two values; a NULL loses."""
+        return pc.if_else(pc.or_(pc.is_null(left), self.beats(right, left)), right, left)
+
+    def beats(self, left: pa.Array, right: pa.Array) -> pa.BooleanArray:
+        """Whether `left` is more extreme; False where either is NULL."""
+        x, y = self._comparable(left), self._comparable(right)
+        return pc.fill_null(pc.greater(x, y) if self.largest else pc.less(x, y), False)
+
+    def _comparable(self, column: pa.Array) -> pa.Array:
+        """Floats as integers in Spark's order, NaN above all; arrays and structs as bytes in Spark's order; other types as they are."""
+        if is_nested(column.type):
+            return pc.if_else(column.is_valid(), encode_values(column), pa.scalar(None, pa.binary()))
+        return _ordered_bits(column) if self.arg_type in ("float", "double") else column
+
+    def _restored(self, column: pa.Array, comparable: pa.Array, values: State) -> State:
+        """Of comparable values some, as they are in the column."""
+        if is_nested(column.type):
+            return [column.take(pc.index_in(v, value_set=comparable)) for v in values]
+        floating = self.arg_type in ("float", "double")
+        return [(_from_ordered_bits(v) if floating else v).cast(arrow_type(self.arg_type)) for v in values]
 
 
-def _places(keys: Sequence[int], stream_key: Sequence[int], slot: Extreme) -> tuple[int, ...]:
-    """Input columns that the state's columns are, each once."""
-    return tuple(dict.fromkeys((*keys, slot.arg, *stream_key)))
+def _ordered_bits(column: pa.Array) -> pa.Array:
+    """Floats as int64 that compare as Spark compares floats: NaN, however signed, is above infinity. -0.0 is just below 0.0."""
+    values = float_values(column)
+    bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
+    ordered = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
+    nulls = null_mask(column) if column.null_count else None
+    return pa.array(ordered, pa.int64(), mask=nulls)
+
+
+def _from_ordered_bits(column: pa.Array) -> pa.Array:
+    ordered = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    bits = np.where(ordered < 0, ordered ^ np.int64(2**63 - 1), ordered)
+    valid = ~null_mask(column) if column.null_count else None
+    return pa.Array.from_buffers(pa.float64(), len(bits), [validity(valid), pa.py_buffer(bits)])

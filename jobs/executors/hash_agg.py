@@ -1,6 +1,7 @@
-"""HashAgg: groups with counts, sums, averages and extremes, kept correct under inserts and deletes.
+"""HashAgg: groups and their aggregates (aggregates/), kept correct under inserts and deletes.
 
-State: `agg_values`, group key -> (row count, slots of the calls; see value_state); and where rows may go, an extreme state per min and max.
+State: `agg_values`, group key -> (row count, slots of the calls; see value_state); and the side states that slots read (ordered_state,
+distinct_state), each in a table of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.executors.agg_call import Agg, calls_text
-from jobs.executors.agg_result import AggregateOverflowError, result_of
+from jobs.executors.aggregates.registry import aggregate_of
 from jobs.executors.base import NO_ROW, change_error, no_columns, state_table
-from jobs.executors.extreme import ExtremeState, extreme_table
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list, show_row
 from jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
-from jobs.executors.value_state import Extreme, State, slots_of, value_layout
+from jobs.executors.value_layout import slots_of, value_layout
+from jobs.executors.value_state import Slot, State
 from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
 from jobs.sql.logical import Expr
@@ -45,17 +46,16 @@ class HashAgg(msgspec.Struct, frozen=True, tag=True):
         return not self.keys
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The value states, then one extreme state per retractable min and max, in slot order. Raises UnsupportedTypeError."""
+        """The value states, then the side states in slot order. Raises UnsupportedTypeError."""
         layout = value_layout(self.calls, self.append_only)
         keys = range(len(self.keys))
         types = (*(self.input_types[k] for k in self.keys), *layout.types)
         values = state_table("agg_values", types, [KeyColumn(k) for k in keys], keys)
-        extremes = [slot for slot in layout.slots if isinstance(slot, Extreme) and slot.retractable]
-        return (values, *(extreme_table(self.input_types, self.keys, self.input_stream_key, slot) for slot in extremes))
+        return (values, *(side.table(self.input_types, self.keys, self.input_stream_key) for side in layout.sides))
 
     def lineage(self) -> tuple[Origin, ...]:
         keys = range(len(self.keys)) if self.partial else self.keys
-        calls = (Computed(f"{c.function.lower()}(…)" if self.partial and c.arg is not None else c.text()) for c in self.calls)
+        calls = (Computed(f"{c.function.sql}(…)" if self.partial and c.arg is not None else c.text()) for c in self.calls)
         return (*(Passed(k) for k in keys), *calls)
 
     def expressions(self) -> tuple[Expr, ...]:
@@ -66,7 +66,8 @@ class HashAgg(msgspec.Struct, frozen=True, tag=True):
         return f"HashAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]{notes}"
 
     def cost(self) -> str:
-        return "changed rows + touched groups"
+        notes = [f"{call.function.sql}: {note}" for call in self.calls if (note := aggregate_of(call).note(call))]
+        return "; ".join(["changed rows + touched groups", *dict.fromkeys(notes)])
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return HashAggExecutor(self, tables, actor.kernel)
@@ -84,40 +85,38 @@ class HashAggExecutor:
         self._node, self._kernel = node, kernel
         self._layout = value_layout(node.calls, node.append_only)
         self._values = tables[0]
-        retractable = [i for i, slot in enumerate(self._layout.slots) if isinstance(slot, Extreme) and slot.retractable]
-        self._extremes: dict[int, ExtremeState] = {}
-        for i, table in zip(retractable, tables[1:], strict=True):
-            slot = self._layout.slots[i]
-            assert isinstance(slot, Extreme)
-            self._extremes[i] = ExtremeState(node.keys, node.input_stream_key, slot, table)
+        sides = zip(self._layout.sides, tables[1:], strict=True)
+        self._sides = {side: side.open(node.keys, node.input_stream_key, table) for side, table in sides}
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """One chunk: raw rows, or PartialAgg's output where the node says so.
 
         Raises:
             ChangeError: more rows of a group went than it had.
-            AggregateOverflowError: a sum or average does not fit its type.
+            AggregateOverflowError, AggregateDivisionError: where Spark raises on a group's final rows.
 
-        Cost: one grouping of the input, one `get_rows` of the groups touched, and per retractable extreme at most one scan of first rows.
+        Cost: one grouping of the input, one `get_rows` of the groups touched, and what the slots read of their side states.
         """
         (chunk,) = chunks
         node = self._node
         if chunk.num_rows == 0 and node.keys:
             return empty_chunk(node.types)
-        grouped = group_partials(self._layout, chunk, len(node.keys)) if node.partial else group_rows(self._layout, chunk, node.keys)
-        return self._advanced(chunk, *grouped)
+        counted = {side: state.write(chunk) for side, state in self._sides.items()}
+        if node.partial:
+            return self._advanced(*group_partials(self._layout, chunk, len(node.keys)))
+        return self._advanced(*group_rows(self._layout, chunk, node.keys, counted))
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """The change by all pieces: each is summed up by itself, but for extremes, which want all rows. Raises as `apply`."""
-        if self._node.partial or self._extremes:
+        """The change by all pieces: each is summed up by itself, but where states beside the groups want all rows. Raises as `apply`."""
+        if self._node.partial or self._sides:
             yield self.apply(pa.concat_tables([empty_chunk(self._node.input_types), *pieces]))
         elif (summed := sum_pieces(self._layout, pieces, self._node.keys)) is None:
             yield self.apply(empty_chunk(self._node.input_types))
         else:
-            yield self._advanced(summed, *group_partials(self._layout, summed, len(self._node.keys)))
+            yield self._advanced(*group_partials(self._layout, summed, len(self._node.keys)))
 
-    def _advanced(self, chunk: pa.Table, keys: Sequence[pa.Array], change: Sequence[State]) -> pa.Table:
-        """What changes by the groups' change, which `chunk` was grouped to."""
+    def _advanced(self, keys: Sequence[pa.Array], change: Sequence[State]) -> pa.Table:
+        """What changes by the groups' change."""
         located = self._values.locate(_groups(keys))  # from here on all is in the state's order, and so is the view's change
         keys = [located.take(key) for key in keys]
         moved = {id(column): located.take(column) for state in change for column in state}  # some slots share a column
@@ -125,7 +124,7 @@ class HashAggExecutor:
         groups = _groups(keys)
         found = self._values.get_located(located)
         before = self._layout.split(found.rows.columns[len(keys) :])
-        after = self._advance(chunk, groups, before, change)
+        after = [self._advance(slot, groups, *moves) for slot, *moves in zip(self._layout.slots, before, change, strict=True)]
         rows = after[0][0].to_numpy(zero_copy_only=False)
         if rows.min(initial=0) < 0:
             raise change_error(self._values.name, NO_ROW, groups, int(np.flatnonzero(rows < 0)[0]))
@@ -137,25 +136,19 @@ class HashAggExecutor:
         same = existed & live & same_rows(old, new)
         return difference(some_rows(old, existed & ~same), some_rows(new, live & ~same))
 
-    def _advance(self, chunk: pa.Table, groups: pa.Table, before: Sequence[State], change: Sequence[State]) -> list[State]:
-        after: list[State] = []
-        for i, slot in enumerate(self._layout.slots):
-            if (extreme := self._extremes.get(i)) is None:
-                after.append(slot.add(before[i], change[i]))
-            else:
-                extreme.write(chunk)
-                after.append(extreme.advance(groups, before[i], change[i]))
-        return after
+    def _advance(self, slot: Slot, groups: pa.Table, before: State, change: State) -> State:
+        return slot.add(before, change) if slot.side is None else slot.read(self._sides[slot.side], groups, before, change)
 
     def _results(self, groups: pa.Table, states: Sequence[State], there: np.ndarray) -> pa.Table:
-        """The rows a query sees, (n,), of groups that are there; others hold anything. Raises AggregateOverflowError."""
+        """The rows a query sees, (n,), of groups that are there; others hold anything. Raises as `apply`."""
         columns = [c.combine_chunks() for c in groups.columns]
-        places = {slot: i for i, slot in enumerate(self._layout.slots)}
+        places = {kept: i for i, kept in enumerate(zip(self._layout.slots, self._layout.distinct, strict=True))}
         for call in self._node.calls:
-            slots = slots_of(call, self._node.append_only)
-            result = result_of(call, slots, [states[places[slot]] for slot in slots], self._kernel)
-            if result.overflow is not None and call.mode != "TRY" and (bad := np.flatnonzero(result.overflow & there)).size:
-                raise AggregateOverflowError(call.function, call.type, show_row(groups, int(bad[0])))
+            kept = slots_of(call, self._node.append_only)
+            slots = [slot for slot, _ in kept]
+            result = aggregate_of(call).result(call, slots, [states[places[k]] for k in kept], self._kernel)
+            if result.bad is not None and call.mode != "TRY" and (bad := np.flatnonzero(result.bad & there)).size:
+                raise result.error(call.function, call.type, show_row(groups, int(bad[0])))
             columns.append(result.values)
         if not columns:  # DISTINCT of no columns
             return no_columns(groups.num_rows)

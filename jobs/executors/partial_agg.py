@@ -3,7 +3,7 @@
 Output: the group key (normalised), then the state columns of the group's change (see value_state), weight 1 each. HashAgg adds them up.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -12,7 +12,8 @@ import pyarrow as pa
 from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.base import weights_of
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list
-from jobs.executors.value_state import Extreme, State, ValueLayout, value_layout
+from jobs.executors.value_layout import ValueLayout, value_layout
+from jobs.executors.value_state import I64, Side, State
 from jobs.flow.chunk import empty_chunk, make_chunk
 from jobs.sql.logical import Expr
 from statestore.meta.catalog import TableSchema
@@ -70,8 +71,8 @@ class PartialAggExecutor:
     def __init__(self, node: PartialAgg) -> None:
         self._node = node
         self._layout = value_layout(node.calls, node.append_only)
-        if any(isinstance(slot, Extreme) and slot.retractable for slot in self._layout.slots):
-            raise ValueError("min and max over rows that may go need an extreme state, so they can't be summed up by the sender")
+        if self._layout.sides:
+            raise ValueError("an aggregate with a state beside its groups' rows can't be summed up by the sender")
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """One chunk of partials for all pieces."""
@@ -89,7 +90,7 @@ def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[i
     most = MERGED_ROWS
     for piece in pieces:
         if piece.num_rows:
-            held.append(_chunk_of(*group_rows(layout, piece, keys)))
+            held.append(_chunk_of(*group_rows(layout, piece, keys, {})))
         if len(held) > 1 and sum(partials.num_rows for partials in held) > most:
             held = [_chunk_of(*group_partials(layout, pa.concat_tables(held), len(keys)))]
             most = max(MERGED_ROWS, 2 * held[0].num_rows)
@@ -103,10 +104,14 @@ def _chunk_of(keys: Sequence[pa.Array], states: Sequence[State]) -> pa.Table:
     return make_chunk(columns, pa.array(np.ones(len(states[0][0]), np.int64)))
 
 
-def group_rows(layout: ValueLayout, chunk: pa.Table, keys: Sequence[int]) -> tuple[list[pa.Array], list[State]]:
-    """The change of each group that raw rows touch: distinct keys, normalised, and per slot its collected columns."""
+def group_rows(
+    layout: ValueLayout, chunk: pa.Table, keys: Sequence[int], counted: Mapping[Side, I64]
+) -> tuple[list[pa.Array], list[State]]:
+    """The change of each group that raw rows touch: distinct keys, normalised, and per slot its collected columns. `counted`: the weights
+    under which the rows stand for distinct values."""
     weights = weights_of(chunk)
-    deposits = [slot.deposit(chunk, weights) for slot in layout.slots]
+    kept = zip(layout.slots, layout.distinct, strict=True)
+    deposits = [slot.deposit(chunk, weights if values is None else counted[values]) for slot, values in kept]
     return layout.group([normalise(chunk.column(k)) for k in keys], deposits)
 
 

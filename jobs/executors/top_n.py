@@ -10,22 +10,11 @@ import pyarrow as pa
 
 from jobs.executors.base import halves, net, no_columns, state_table
 from jobs.executors.operator import Actor, Executor, Origin, Passed
+from jobs.executors.order import Order
 from jobs.flow.chunk import difference, empty_chunk
 from jobs.sql.logical import Expr
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
-
-
-class Order(msgspec.Struct, frozen=True):
-    """One ORDER BY column."""
-
-    column: int
-    descending: bool
-    nulls_last: bool
-
-    def text(self) -> str:
-        """As EXPLAIN shows it: `c3 desc nulls last`."""
-        return f"c{self.column}{' desc' if self.descending else ''} nulls {'last' if self.nulls_last else 'first'}"
 
 
 class TopN(msgspec.Struct, frozen=True, tag=True):

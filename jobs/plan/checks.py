@@ -5,7 +5,6 @@ from jobs.kernels.render import check
 from jobs.plan.definition import apply_statement
 from jobs.sources.registry import reader_of
 from jobs.sql import logical
-from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.statements import CreateSource, CreateView, Delete, Statement, Update
 from statestore.meta.catalog import Catalog
 from statestore.table.schema import row_schema
@@ -49,9 +48,3 @@ def check_plan(plan: logical.Plan) -> None:
         check_plan(below)
     for expr in plan.expressions:
         check(expr)
-    if isinstance(plan, logical.Aggregate):
-        for call in plan.calls:
-            if call.mode == "TRY" or call.distinct:
-                name = f"{'try_' if call.mode == 'TRY' else ''}{call.function.lower()}{' distinct' if call.distinct else ''}"
-                kept = ", ".join(logical.AggFunction).lower()
-                raise UnsupportedQueryError(name, f"aggregates of views are {kept}", call.place)

@@ -30,9 +30,10 @@ from typing import Any
 
 from py4j.java_gateway import JavaObject
 
+from jobs.sql.aggregate_functions import REFUSED, parts_of
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_tree import conjunction
-from jobs.sql.logical import AggCall, AggFunction, Call, Expr, Literal, Place
+from jobs.sql.logical import AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
 from jobs.sql.type_names import name_of_type
@@ -40,8 +41,7 @@ from jobs.sql.type_names import name_of_type
 #: Expression ids of a plan node's input, and what each stands for.
 Scope = Mapping[int, Expr]
 
-#: SQL's names of the aggregates that are kept.
-_AGGREGATES = {f: "avg" if f is AggFunction.AVERAGE else f.lower() for f in AggFunction}
+_AGGREGATES = frozenset(f.value for f in AggFunction)
 _COMPARISONS = ("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _BOOLEAN = frozenset({"And", "Or", "Not", "IsNull", "IsNotNull", "In", "Like", "StartsWith", "EndsWith", "Contains", *_COMPARISONS})
 _SUBQUERIES = frozenset(
@@ -137,23 +137,32 @@ class ExpressionWalk:
         return Call(name, kind, args, mode, params, self.place_of(node))
 
     def aggregate(self, node: JavaObject, scope: Scope) -> AggCall:
-        """An AggregateExpression over the aggregate's input. Raises UnsupportedQueryError for DISTINCT and unknown functions."""
-        function = node.aggregateFunction()
-        name = function.productPrefix()
-        if node.isDistinct() and name not in ("Min", "Max"):
-            raise self.refuse(node, None, "DISTINCT inside an aggregate is not kept yet; aggregate over SELECT DISTINCT … instead")
-        if name not in _AGGREGATES:
-            raise self.refuse(node, None, f"the aggregates kept incrementally are {', '.join(_AGGREGATES.values())}")
-        args = tuple(self.expression(child, scope) for child in items(function.children()))
-        mode, _ = self._mode_and_params(name, function)
+        """An AggregateExpression over the aggregate's input. Raises UnsupportedQueryError for functions that are not kept."""
+        parts = parts_of(node, self.sandbox.jvm)
+        if parts.name in REFUSED:
+            raise self.refuse(node, None, REFUSED[parts.name])
+        if parts.name not in _AGGREGATES:
+            raise self.refuse(node, None, "this aggregate is not kept incrementally yet")
+        function = AggFunction(parts.name)
+        if dict(parts.params).get("ignoreNulls") == "false" and (node.isDistinct() or function is AggFunction.COLLECT_SET):
+            raise self.refuse(node, None, "a NULL among distinct values is not kept; leave out RESPECT NULLS")
+        args = tuple(self.expression(arg, scope) for arg in parts.args)
+        mode, _ = self._mode_and_params(function, node.aggregateFunction())
         condition = node.filter()
         where = self.expression(condition.get(), scope) if condition.isDefined() else None
-        if name == "Count":
+        if function is AggFunction.COUNT and not node.isDistinct():
             args = tuple(a for a in args if not (isinstance(a, Literal) and a.value is not None))  # count(1) counts rows
             if len(args) > 1:  # count(a, b) counts rows where none is NULL
                 present = [Call("IsNotNull", "boolean", (a,)) for a in args] + ([] if where is None else [where])
                 args, where = (), conjunction(present)
-        return AggCall(AggFunction(name), name_of_type(function.dataType()), args, mode, filter=where, place=self.place_of(node))
+        kind = name_of_type(node.aggregateFunction().dataType())
+        order = tuple(self.sort_key(key, scope) for key in parts.order)
+        return AggCall(function, kind, args, mode, node.isDistinct(), where, self.place_of(node), parts.params, order)
+
+    def sort_key(self, node: JavaObject, scope: Scope) -> SortKey:
+        """A SortOrder. Raises UnsupportedQueryError."""
+        expr = self.expression(node.child(), scope)
+        return SortKey(expr, node.direction().sql() == "DESC", node.nullOrdering().sql() == "NULLS LAST")
 
     def _literal(self, node: JavaObject) -> Literal:
         return self.constant(node, node.value(), node.dataType())

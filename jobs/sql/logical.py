@@ -8,19 +8,57 @@ another Spark version would bind it. Types are Spark's catalog strings (statesto
 output of the node's input (for a join condition: left columns, then right columns).
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
 
 
 class AggFunction(StrEnum):
-    """The aggregates that are kept, by Catalyst's class names."""
+    """The aggregates that are kept, by Catalyst's class names, which are stored."""
 
     COUNT = "Count"
     SUM = "Sum"
     AVERAGE = "Average"
     MIN = "Min"
     MAX = "Max"
+    BIT_AND = "BitAndAgg"
+    BIT_OR = "BitOrAgg"
+    BIT_XOR = "BitXorAgg"
+    STDDEV_POP = "StddevPop"
+    STDDEV_SAMP = "StddevSamp"
+    VAR_POP = "VariancePop"
+    VAR_SAMP = "VarianceSamp"
+    SKEWNESS = "Skewness"
+    KURTOSIS = "Kurtosis"
+    COVAR_POP = "CovPopulation"
+    COVAR_SAMP = "CovSample"
+    CORR = "Corr"
+    REGR_SXX = "RegrReplacement"  # regr_sxx and regr_syy: of one of the two, where both are there
+    REGR_SXY = "RegrSXY"
+    REGR_R2 = "RegrR2"
+    REGR_SLOPE = "RegrSlope"
+    REGR_INTERCEPT = "RegrIntercept"
+    ONLY = "Only"  # the one value there is: what Spark's rewrite of several DISTINCT writes as first(x, true) FILTER (WHERE gid = 0)
+    FIRST = "First"
+    LAST = "Last"
+    MIN_BY = "MinBy"
+    MAX_BY = "MaxBy"
+    MODE = "Mode"
+    PERCENTILE = "Percentile"
+    PERCENTILE_DISC = "PercentileDisc"
+    LISTAGG = "ListAgg"
+    COLLECT_LIST = "CollectList"
+    COLLECT_SET = "CollectSet"
+    APPROX_COUNT_DISTINCT = "HyperLogLogPlusPlus"
+
+    @property
+    def sql(self) -> str:
+        """The name that a user writes."""
+        return _SQL_NAMES.get(self, self.name.lower())
+
+
+_SQL_NAMES = {AggFunction.AVERAGE: "avg", AggFunction.REGR_SXX: "regr_sxx"}
 
 
 class JoinKind(StrEnum):
@@ -115,8 +153,17 @@ class Call(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
 Expr = Column | Literal | Call
 
 
+class SortKey(msgspec.Struct, frozen=True):
+    """One ORDER BY item."""
+
+    expr: Expr
+    descending: bool
+    nulls_last: bool
+
+
 class AggCall(msgspec.Struct, frozen=True):
-    """An aggregate. Count without args counts rows."""
+    """An aggregate. Count without args counts rows. `params` are constants that change its result (ignoreNulls, percentage, …), as text;
+    `order` is its WITHIN GROUP."""
 
     function: AggFunction
     type: str
@@ -125,14 +172,23 @@ class AggCall(msgspec.Struct, frozen=True):
     distinct: bool = False
     filter: Expr | None = None
     place: Place | None = None
+    params: tuple[tuple[str, str], ...] = ()
+    order: tuple[SortKey, ...] = ()
 
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """Its arguments, its order, its FILTER."""
+        return (*self.args, *(k.expr for k in self.order), *(() if self.filter is None else (self.filter,)))
 
-class SortKey(msgspec.Struct, frozen=True):
-    """One ORDER BY item."""
-
-    expr: Expr
-    descending: bool
-    nulls_last: bool
+    def over(self, move: Callable[[Expr], Expr], place: Place | None) -> "AggCall":
+        """The same call with `move` of each of its expressions."""
+        return msgspec.structs.replace(
+            self,
+            args=tuple(move(a) for a in self.args),
+            filter=None if self.filter is None else move(self.filter),
+            order=tuple(SortKey(move(k.expr), k.descending, k.nulls_last) for k in self.order),
+            place=place,
+        )
 
 
 class Scan(msgspec.Struct, frozen=True, tag=True):
@@ -330,8 +386,7 @@ class Aggregate(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        of_calls = (e for call in self.calls for e in (*call.args, *(() if call.filter is None else (call.filter,))))
-        return (*self.keys, *of_calls)
+        return (*self.keys, *(e for call in self.calls for e in call.expressions))
 
 
 class TopN(msgspec.Struct, frozen=True, tag=True):

@@ -9,7 +9,6 @@ from typing import assert_never
 
 from jobs.sql.expression_tree import columns_of, renumbered
 from jobs.sql.logical import (
-    AggCall,
     Aggregate,
     Column,
     Expand,
@@ -74,11 +73,10 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
                 below, tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in plan.order), plan.limit, plan.offset
             ), to
         case Aggregate():
-            used = _used([*plan.keys, *(a for c in plan.calls for a in c.args), *(c.filter for c in plan.calls if c.filter is not None)])
-            below, to = _narrow(plan.input, used)
-            return Aggregate(
-                below, tuple(renumbered(k, to) for k in plan.keys), tuple(_moved(c, to) for c in plan.calls), plan.fields
-            ), _same(len(plan.fields))
+            below, to = _narrow(plan.input, _used(plan.expressions))
+            keys = tuple(renumbered(k, to) for k in plan.keys)
+            calls = tuple(call.over(lambda e: renumbered(e, to), call.place) for call in plan.calls)
+            return Aggregate(below, keys, calls, plan.fields), _same(len(plan.fields))
         case Join():
             return _narrow_join(plan, wanted)
         case SingleRow():
@@ -137,18 +135,6 @@ def _picked(below: Plan, exprs: tuple[Expr, ...], fields: tuple[Field, ...]) -> 
     if isinstance(below, Scan):
         return Scan(below.relation, tuple(below.columns[i] for i in columns), fields)
     return Project(below, exprs, fields)
-
-
-def _moved(call: AggCall, to: dict[int, int]) -> AggCall:
-    return AggCall(
-        call.function,
-        call.type,
-        tuple(renumbered(a, to) for a in call.args),
-        call.mode,
-        call.distinct,
-        None if call.filter is None else renumbered(call.filter, to),
-        call.place,
-    )
 
 
 def _used(exprs: Sequence[Expr]) -> tuple[int, ...]:

@@ -24,12 +24,14 @@ from jobs.sql.logical import (
     Range,
     Scan,
     SingleRow,
+    SortKey,
     TopN,
     Union,
     Values,
 )
 
 _SHOWN_ROWS = 8  # of a list of VALUES
+_SHOWN_CHARACTERS = 60  # of a constant
 
 
 def show_plan(plan: Plan) -> str:
@@ -92,10 +94,7 @@ def _lines(plan: Plan, depth: int) -> list[str]:
             return [f"{head}Union all", *(line for below in plan.inputs for line in _lines(below, depth + 1))]
         case TopN():
             names = _names(plan.input)
-            order = ", ".join(
-                f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}"
-                for k in plan.order
-            )
+            order = _order(plan.order, names)
             limit = "none" if plan.limit is None else plan.limit
             return [f"{head}TopN order=[{order}] limit={limit} offset={plan.offset}", *_lines(plan.input, depth + 1)]
         case _:
@@ -114,8 +113,17 @@ def _names(plan: Plan) -> list[str]:
 def _show_call(call: AggCall, names: Sequence[str]) -> str:
     args = ", ".join(show_expr(a, names) for a in call.args) or "*"
     mode = "" if call.mode is None else f"[{call.mode}]"
+    distinct = "distinct " if call.distinct else ""
+    params = "".join(f" {name}={value if len(value) <= _SHOWN_CHARACTERS else '…'}" for name, value in call.params)
+    order = f" order by [{_order(call.order, names)}]" if call.order else ""
     where = "" if call.filter is None else f" where {show_expr(call.filter, names)}"
-    return f"{call.function}{mode}({args}):{call.type}{where}"
+    return f"{call.function}{mode}({distinct}{args}{params}{order}):{call.type}{where}"
+
+
+def _order(keys: Sequence[SortKey], names: Sequence[str]) -> str:
+    return ", ".join(
+        f"{show_expr(k.expr, names)} {'desc' if k.descending else 'asc'} nulls {'last' if k.nulls_last else 'first'}" for k in keys
+    )
 
 
 def main() -> None:

@@ -29,6 +29,8 @@ POLICY = FlushPolicy(target_bytes=4096)  # small: several SSTs an epoch, some up
 VIEWS = {
     "by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) AS hi FROM sales GROUP BY g",
     "joined": "SELECT t.k, t.a, b.n, b.s FROM t JOIN by_group b ON t.g = b.g",
+    "shapes": "SELECT g, count(DISTINCT amount) AS n, median(amount) AS mid, stddev(amount) AS sd, bit_xor(id) AS x, "
+    "max_by(amount, id) AS last, approx_count_distinct(id) AS ids FROM sales GROUP BY g",
     "words": "SELECT n.word, count(*) AS c, min(t.a) AS lo FROM notes n JOIN t ON n.g = t.g GROUP BY n.word",
     "unsold": "SELECT t.k, t.a, b.n FROM t LEFT JOIN by_group b ON t.g = b.g AND b.n > t.a",
     "unseen": "SELECT k FROM t WHERE a NOT IN (SELECT g FROM sales WHERE amount > 97)",

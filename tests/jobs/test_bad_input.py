@@ -106,7 +106,7 @@ STATEMENTS = {
         ("xpath_int(item", "line 1, column 38"),
     ),
     "an aggregate without an executor": Bad(
-        "CREATE MATERIALIZED VIEW v AS SELECT shop, stddev(id) AS s FROM orders GROUP BY shop", InputError, ("line 1, column 44",)
+        "CREATE MATERIALIZED VIEW v AS SELECT shop, approx_top_k(id) AS s FROM orders GROUP BY shop", InputError, ("line 1, column 44",)
     ),
     "a type mismatch in a view": Bad(
         "CREATE MATERIALIZED VIEW v AS SELECT shop + true AS x FROM orders", SqlError, ("DATATYPE_MISMATCH", "line 1, column 38", "^")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from statestore.types import type_name
+
 RELATIVE = 1e-9
 
 
@@ -20,8 +22,8 @@ def assert_same_answer(found: pa.Table, expected: pa.Table, what: str, only: Seq
         scale: sum of the absolute values that float sums are made of.
     """
     assert found.column_names == expected.column_names, f"{what}: columns {found.column_names}, Spark has {expected.column_names}"
-    types = [(f.name, f.type) for f in found.schema]
-    assert types == [(f.name, f.type) for f in expected.schema], f"{what}: types {types}, Spark has {expected.schema}"
+    types = [(f.name, type_name(f.type)) for f in found.schema]
+    assert types == [(f.name, type_name(f.type)) for f in expected.schema], f"{what}: types {types}, Spark has {expected.schema}"
     if only is not None:
         found, expected = found.select(list(only)), expected.select(list(only))
     if not any(pa.types.is_floating(f.type) for f in found.schema):

@@ -14,6 +14,14 @@ VIEWS: dict[str, str] = {
     "global_all": "SELECT count(*) AS n, sum(a) AS sa, min(d) AS lo, max(s) AS hi, avg(f) AS af FROM t JOIN u ON t.k * 100000000000 = u.id",
     "global_one": "SELECT count(*) AS n, sum(a) AS s FROM t",
     "having_some": "SELECT g, sum(a) AS sa FROM t GROUP BY g HAVING count(*) > 1 AND sum(a) > 4",
+    "distinct_values": "SELECT g, count(DISTINCT a) AS na, sum(DISTINCT a) AS sa, avg(DISTINCT a) AS aa, sum(m) AS sm FROM t GROUP BY g",
+    "distinct_pairs": "SELECT count(DISTINCT g, s) AS n FROM t",
+    "bits_and_moments": "SELECT g, bit_and(a) AS ba, bit_or(a) AS bo, bit_xor(k) AS bx, stddev(a) AS sd, var_pop(m) AS vm, "
+    "skewness(a) AS sk, kurtosis(a) AS ku, covar_samp(a, k) AS cv, regr_slope(a, k) AS rs, regr_r2(a, k) AS r2 FROM t GROUP BY g",
+    "frequencies": "SELECT g, mode(s, true) AS ms, median(a) AS mid, percentile(m, 0.9) AS high, approx_count_distinct(s) AS ns, "
+    "percentile_disc(0.3) WITHIN GROUP (ORDER BY d DESC) AS pd FROM t GROUP BY g",
+    "ordered_rows": "SELECT g, max_by(s, k) AS top, min_by(d, k) FILTER (WHERE a > 2) AS low, bool_or(a > 4) AS some_big, "
+    "listagg(s, ',') WITHIN GROUP (ORDER BY a DESC, k) AS texts FROM t GROUP BY g",
     "expression_keys": "SELECT g + 1 AS g1, CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END AS size, count(*) AS n "
     "FROM t GROUP BY g + 1, CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END",
     "distinct_rows": "SELECT DISTINCT g, s FROM t",

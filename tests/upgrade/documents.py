@@ -14,6 +14,7 @@ from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
 from jobs.executors.null_aware_anti import NullAwareAnti
+from jobs.executors.order import Order
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
 from jobs.executors.registry import Node
@@ -21,7 +22,7 @@ from jobs.executors.row_join import RowJoin
 from jobs.executors.single_row import SingleRow
 from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
-from jobs.executors.top_n import Order, TopN
+from jobs.executors.top_n import TopN
 from jobs.executors.union_all import UnionAll
 from jobs.plan.definition import PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
 from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
@@ -84,6 +85,8 @@ CALLS = (
     AggCall(AggFunction.COUNT, "bigint", ()),
 )
 AGGREGATE = logical.Aggregate(JOIN, (_K,), CALLS, (Field("k", "int"), Field("s", "bigint"), Field("n", "bigint")))
+_LISTAGG = AggCall(AggFunction.LISTAGG, "string", (Column(1, "string"),), params=(("delimiter", "-"),), order=(SortKey(_K, True, True),))
+ORDERED_AGGREGATE = logical.Aggregate(SCAN, (), (_LISTAGG,), (Field("l", "string"),))
 TOP_N = logical.TopN(AGGREGATE, (SortKey(_K, True, True),), 5, 2)
 
 UNION = logical.Union((SCAN, logical.Join(SCAN, SCAN, JoinKind.NULL_AWARE_ANTI, (_K,), (_K,), (False,))), _FIELDS)
@@ -124,12 +127,17 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
     "update": Update("orders", ((1, Literal("x", "string")),), _BIG),
     "delete": Delete("orders", _BIG),
+    "create_view_ordered_aggregate": CreateView("l", "SELECT …", ORDERED_AGGREGATE),
 }
 
 # --- stream nodes and definitions ------------------------------------------------------------------------------------------------
 
 _AGG = Agg(AggFunction.SUM, 1, "int", "bigint", "TRY")
 _COUNT = Agg(AggFunction.COUNT, None, None, "bigint")
+_FIRST = Agg(AggFunction.FIRST, 1, "string", "string", kept=2, params=(("ignoreNulls", "false"),))
+_COVAR = Agg(AggFunction.COVAR_POP, 3, "double", "double", None, (4,), ("double",), True)
+_LAST_TEXTS = Agg(AggFunction.LISTAGG, 1, "string", "string", params=(("delimiter", "-"),), order=(Order(0, True, True),))
+_WIDE = ("int", "string", "boolean", "double", "double")
 NODES: dict[str, Node] = {
     "table_replay": TableReplay(7, (0,), ("int", "string")),
     "values": Values(2, ((1, None), ("x", "y")), ("k", "g"), ("int", "string", "bigint")),
@@ -148,6 +156,9 @@ NODES: dict[str, Node] = {
     "union_all": UnionAll(("int", "int", "string")),
     "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
     "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
+    "hash_agg_ordered": HashAgg(
+        _WIDE, (0,), (_FIRST, _COVAR, _LAST_TEXTS), (0,), False, False, ("int", "string", "double", "string")
+    ),
     "top_n": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
     "top_n_without_limit": TopN((), None, 2, (0,), ("int", "bigint")),
     "materialize": Materialize(9, (0,), (0,), ("int", "bigint")),

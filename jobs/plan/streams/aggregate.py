@@ -5,8 +5,12 @@ from dataclasses import replace
 import msgspec
 
 from jobs.executors.agg_call import Agg
+from jobs.executors.aggregates.registry import aggregate_of
 from jobs.executors.hash_agg import HashAgg
+from jobs.executors.order import Order
+from jobs.executors.ordered_state import OrderedRows
 from jobs.executors.partial_agg import PartialAgg, partial_types
+from jobs.executors.value_layout import value_layout
 from jobs.plan.streams.builder import Builder, Stream
 from jobs.sql import logical
 from jobs.sql.expression_tree import renumbered
@@ -16,17 +20,13 @@ from jobs.sql.logical import AggFunction
 def plan_aggregate(builder: Builder, plan: logical.Aggregate) -> Stream:
     below = builder.stream(plan.input)
     columns: list[logical.Expr] = [renumbered(k, below.visible) for k in plan.keys]
-    calls: list[Agg] = []
-    for call in plan.calls:
-        argument = _argument(call, below.visible)
-        if argument is not None and argument not in columns[len(plan.keys) :]:
-            columns.append(argument)
-        place = None if argument is None else len(plan.keys) + columns[len(plan.keys) :].index(argument)
-        calls.append(Agg(call.function, place, None if argument is None else argument.type, call.type, call.mode))
-    extremes = not below.append_only and any(c.function in (AggFunction.MIN, AggFunction.MAX) for c in calls)
+    arguments = _Arguments(below.visible, len(plan.keys))
+    calls = tuple(arguments.call(call) for call in plan.calls)
+    columns += arguments.columns
+    sides = value_layout(calls, below.append_only).sides
     wide = len(columns)
     distribution: tuple[int, ...] | None = None
-    columns += [logical.Column(c, below.types[c]) for c in below.key] if extremes else []
+    columns += [logical.Column(c, below.types[c]) for c in below.key] if any(isinstance(s, OrderedRows) for s in sides) else []
     if below.distribution is not None:  # keep it only where the groups have it
         at = {e.index: i for i, e in reversed(list(enumerate(columns[: len(plan.keys)]))) if isinstance(e, logical.Column)}
         distribution = tuple(at[c] for c in below.distribution) if all(c in at for c in below.distribution) else None
@@ -36,10 +36,10 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate) -> Stream:
     ref = builder.projection(below, columns, types)
     raw = replace(below, ref=ref, types=types, visible=keys, key=stream_key, distribution=distribution)
     out_types = tuple(types[k] for k in keys) + tuple(c.type for c in calls)
-    partial = distribution is None and not extremes
-    node = HashAgg(types, keys, tuple(calls), stream_key, below.append_only, partial, out_types)
+    partial = distribution is None and not sides
+    node = HashAgg(types, keys, calls, stream_key, below.append_only, partial, out_types)
     if partial:
-        sender = PartialAgg(types, keys, tuple(calls), below.append_only, ())
+        sender = PartialAgg(types, keys, calls, below.append_only, ())
         sender = msgspec.structs.replace(sender, types=partial_types(sender))
         ref = builder.operator(raw.draft, sender, (raw.ref,))
         raw = replace(raw, ref=ref, types=sender.types, key=keys, append_only=False)
@@ -51,19 +51,36 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate) -> Stream:
     return replace(raw, ref=ref, types=out_types, visible=visible, key=keys, distribution=distribution, append_only=False)
 
 
-def _argument(call: logical.AggCall, visible: tuple[int, ...]) -> logical.Expr | None:
-    """The one column an aggregate reads; a FILTER becomes NULL where it does not hold, which every aggregate ignores."""
-    argument = renumbered(call.args[0], visible) if call.args else None
-    if len(call.args) > 1:  # count(a, b): rows where all are there
-        missing: logical.Expr = logical.Call("IsNotNull", "boolean", (argument,))  # type: ignore[arg-type]
-        for other in call.args[1:]:
-            there = logical.Call("IsNotNull", "boolean", (renumbered(other, visible),))
-            missing = logical.Call("And", "boolean", (missing, there))
-        argument = logical.Call("If", "int", (missing, logical.Literal(1, "int"), logical.Literal(None, "int")))
-    if call.function is AggFunction.COUNT and isinstance(argument, logical.Literal) and argument.value is not None:
-        argument = None
-    if call.filter is None:
-        return argument
-    argument = logical.Literal(1, "int") if argument is None else argument
-    condition = renumbered(call.filter, visible)
-    return logical.Call("If", argument.type, (condition, argument, logical.Literal(None, argument.type)))
+class _Arguments:
+    """The columns that an aggregation reads behind its keys, each once."""
+
+    def __init__(self, visible: tuple[int, ...], first: int) -> None:
+        self._visible, self._first = visible, first
+        self.columns: list[logical.Expr] = []
+
+    def call(self, call: logical.AggCall) -> Agg:
+        """The call over columns."""
+        args = [renumbered(a, self._visible) for a in call.args]
+        if call.function is AggFunction.COUNT and args and all(isinstance(a, logical.Literal) and a.value is not None for a in args):
+            args = []
+        types = tuple(a.type for a in args)
+        bare = Agg(call.function, None, types[0] if types else None, call.type, call.mode, (), types[1:], call.distinct, None, call.params)
+        kept = None
+        if call.filter is not None:  # what it leaves out becomes NULL, which most aggregates ignore
+            condition = renumbered(call.filter, self._visible)
+            carrier = aggregate_of(bare).carrier(bare)
+            if carrier is None:
+                kept = self._place(condition)
+            else:
+                args = args or [logical.Literal(1, "int")]
+                nothing = logical.Literal(None, args[carrier].type)
+                args[carrier] = logical.Call("If", nothing.type, (condition, args[carrier], nothing))
+        places = tuple(self._place(a) for a in args)
+        order = tuple(Order(self._place(renumbered(k.expr, self._visible)), k.descending, k.nulls_last) for k in call.order)
+        first, kind = (places[0], args[0].type) if places else (None, None)
+        return msgspec.structs.replace(bare, arg=first, arg_type=kind, more=places[1:], kept=kept, order=order)
+
+    def _place(self, expr: logical.Expr) -> int:
+        if expr not in self.columns:
+            self.columns.append(expr)
+        return self._first + self.columns.index(expr)

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from jobs.executors.top_n import Order, TopN
+from jobs.executors.order import Order
+from jobs.executors.top_n import TopN
 from jobs.plan.streams.builder import Builder, Stream
 from jobs.sql import logical
 

@@ -101,14 +101,7 @@ class _AggregateResult:
         return self._walk.call(node, tuple(self.expression(child) for child in children))
 
     def call(self, call: AggCall) -> Column:
-        identity = AggCall(
-            call.function,
-            call.type,
-            tuple(without_places(a) for a in call.args),
-            call.mode,
-            call.distinct,
-            None if call.filter is None else without_places(call.filter),
-        )
+        identity = call.over(without_places, None)
         at = self._seen.setdefault(identity, len(self.calls))
         if at == len(self.calls):
             self.calls.append(call)

@@ -73,13 +73,15 @@ def chunk_of(types: Sequence[str], rows: Iterable[tuple[Row, int]]) -> pa.Table:
 
 
 def pairs_of(chunk: pa.Table) -> list[tuple[Row, int]]:
-    """The chunk as (row, weight) pairs; every NaN is the same object, so that it equals itself."""
+    """The chunk as (row, weight) pairs. Every NaN is the same object, so that it equals itself; a list is a tuple: these are counted."""
     columns = [[_plain(v) for v in column.to_pylist()] for column in chunk.columns[:-1]]  # by place: names may repeat
     rows = list(zip(*columns, strict=True)) if columns else [()] * chunk.num_rows
     return list(zip(rows, chunk.column(chunk.num_columns - 1).to_pylist(), strict=True))
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_plain(element) for element in value)
     return NAN if isinstance(value, float) and value != value else value
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from jobs.executors.agg_call import Agg
 from jobs.executors.hash_join import HashJoin, joined_types
-from jobs.executors.top_n import Order, TopN
+from jobs.executors.order import Order
+from jobs.executors.top_n import TopN
 from jobs.sql.logical import Call, Column, JoinKind
 from statestore.objectstore.base import ObjectStore
 from statestore.types import type_name

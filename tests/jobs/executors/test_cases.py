@@ -12,6 +12,7 @@ from tests.jobs.executors.harness import Bench, Case, Row, chunk_of, integrate, 
 FILES = (
     "project_filter.yaml",
     "hash_agg.yaml",
+    "aggregates.yaml",
     "hash_join.yaml",
     "outer_join.yaml",
     "union_all.yaml",

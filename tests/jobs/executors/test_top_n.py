@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.executors.top_n import Order, TopN
+from jobs.executors.order import Order
+from jobs.executors.top_n import TopN
 from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate
 

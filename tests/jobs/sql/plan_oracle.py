@@ -81,7 +81,6 @@ _FUNCTIONS = {
     "Year": "year",
     "Substring": "substring",
 }
-_AGGREGATES = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
 
 
 def answer_of_query(spark: SparkSession, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -191,7 +190,12 @@ def _column(expr: Expr) -> SparkColumn:
 
 def _call(call: AggCall) -> str:
     where = "" if call.filter is None else f" FILTER (WHERE {_text(call.filter)})"
-    return f"{_AGGREGATES[call.function]}({', '.join(_text(a) for a in call.args) or '*'}){where}"
+    params = dict(call.params)
+    constants = [params["percentages"]] if "percentages" in params else [repr(params["delimiter"])] if "delimiter" in params else []
+    order = ", ".join(f"{_text(k.expr)} {'DESC' if k.descending else 'ASC'}" for k in call.order)
+    within = f" WITHIN GROUP (ORDER BY {order})" if order else ""
+    args = ", ".join([*(_text(a) for a in call.args), *constants]) or "*"
+    return f"{call.function.sql}({'DISTINCT ' if call.distinct else ''}{args}){within}{where}"
 
 
 def _text(expr: Expr, shift: int = 0) -> str:

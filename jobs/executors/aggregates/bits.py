@@ -1,0 +1,106 @@
+"""bit_and, bit_or and bit_xor: how many values have each bit, so that values may go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.plain import Plain
+from jobs.executors.value_state import I64, Deposit, NonNullCount, Slot, State, weights_where_there
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction
+from statestore.types import arrow_type
+from statestore.vnode import one_array
+
+
+@dataclass(frozen=True, slots=True)
+class BitCounts(Slot):
+    """A binary column: per bit, from the lowest on, how many of the group's values have it, as int64, little-endian. NULL: none."""
+
+    arg: int
+    arg_type: str
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return ("binary",)
+
+    @property
+    def width(self) -> int:
+        """Bits of a value."""
+        return int(arrow_type(self.arg_type).bit_width)
+
+    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+        column = one_array(rows.column(self.arg))
+        values = pc.fill_null(column, 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        counted = weights_where_there(rows, (self.arg,), weights)
+        return self._deposit([((values >> bit) & 1) * counted for bit in range(self.width)])
+
+    def spread(self, state: State) -> Deposit:
+        return self._deposit(list(self.counts(state[0]).T))
+
+    def add(self, before: State, change: State) -> State:
+        return [_packed(self.counts(before[0]) + self.counts(change[0]))]
+
+    def counts(self, column: pa.Array) -> I64:
+        """(n, width)"""
+        filled = pc.fill_null(column, b"\0" * (8 * self.width))
+        return np.frombuffer(filled.cast(pa.binary(8 * self.width)).buffers()[1], "<i8").reshape(-1, self.width)[
+            filled.offset : filled.offset + len(filled)
+        ]
+
+    def _deposit(self, columns: list[I64]) -> Deposit:
+        """Several bits' counts in each int64 that is summed up: lanes wide enough for the sum of all their sizes and a sign."""
+        most = max((int(np.abs(c).sum()) for c in columns), default=0)
+        lane = most.bit_length() + 1
+        lanes = max(1, 63 // lane)
+        packed = []
+        for first in range(0, self.width, lanes):
+            total = np.zeros(len(columns[0]), np.int64)
+            for i, column in enumerate(columns[first : first + lanes]):
+                total += column << (i * lane)
+            packed.append((pa.array(total), "sum"))
+        return Deposit(packed, lambda sums: [_packed(_unpacked(sums, self.width, lane, lanes))])
+
+
+def _packed(counts: I64) -> pa.Array:
+    n, width = counts.shape
+    ends = np.arange(n + 1, dtype=np.int32) * (8 * width)
+    return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(counts, "<i8"))])
+
+
+def _unpacked(sums: State, width: int, lane: int, lanes: int) -> I64:
+    """(n, width) the counts in their lanes; a lane's sign has been borrowed from the next."""
+    counts = np.empty((len(sums[0]), width), np.int64)
+    for number, column in enumerate(sums):
+        rest = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+        for bit in range(number * lanes, min(width, (number + 1) * lanes)):
+            counts[:, bit] = rest << np.int64(64 - lane) >> np.int64(64 - lane)
+            rest = (rest - counts[:, bit]) >> np.int64(lane)
+    return counts
+
+
+class Bits(Plain):
+    """A bit is set in bit_and where all values have it, in bit_or where some has it, in bit_xor where an odd number of them has it."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        return (BitCounts(arg, arg_type), NonNullCount(arg))
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        (bits, _), count = slots, pc.fill_null(states[1][0], 0).to_numpy(zero_copy_only=False)
+        assert isinstance(bits, BitCounts)
+        counts = bits.counts(states[0][0])
+        match call.function:
+            case AggFunction.BIT_AND:
+                is_set = counts == count[:, None]
+            case AggFunction.BIT_OR:
+                is_set = counts > 0
+            case _:
+                is_set = counts % 2 == 1
+        octets = np.packbits(is_set, axis=1, bitorder="little")
+        values = np.ascontiguousarray(octets).view(f"<i{bits.width // 8}").ravel()
+        return Result(pa.array(values, arrow_type(call.type), mask=count == 0))

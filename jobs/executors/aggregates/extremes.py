@@ -1,0 +1,21 @@
+"""min and max, which are also bool_and (every) and bool_or (some, any)."""
+
+from collections.abc import Sequence
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.plain import Plain
+from jobs.executors.extreme import Extreme
+from jobs.executors.value_state import Slot, State
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction
+
+
+class MinMax(Plain):
+    """The extreme is kept with the group; where rows may go, the next ones in order beside it."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        return (Extreme(*call.first, call.function is AggFunction.MAX, not append_only),)
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        return Result(states[0][0])

@@ -1,0 +1,64 @@
+"""Aggregates of how often each value is there: mode, percentile (median, percentile_cont), percentile_disc, approx_count_distinct."""
+
+from collections.abc import Sequence
+
+import pyarrow.compute as pc
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.plain import Plain
+from jobs.executors.distinct_state import DistinctValues
+from jobs.executors.held import Estimate, Mode, Percentile
+from jobs.executors.hyperloglog import Corrections
+from jobs.executors.value_state import Slot, State
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction
+
+_READS = "reads the touched groups' values"
+
+
+class _Frequencies(Plain):
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        return Result(states[0][0])
+
+    def note(self, call: Agg) -> str:
+        return _READS
+
+
+class MostFrequent(_Frequencies):
+    """mode."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        return (Mode(DistinctValues((arg,), (arg_type,)), call.param("prefer") == "greatest", call.distinct),)
+
+    def note(self, call: Agg) -> str:
+        return _READS if call.param("prefer") else f"{_READS}; the query leaves open which of equally frequent ones: the least"
+
+
+class ApproximateCount(_Frequencies):
+    """approx_count_distinct: Spark's own estimate, to the digit; never NULL."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        precision = int(call.param("precision") or 0)
+        tables = (tuple(float(v) for v in (call.param(name) or "").split(",")) for name in ("estimates", "biases"))
+        corrections = Corrections(precision, float(call.param("threshold") or 0), *tables)
+        return (Estimate(DistinctValues((arg,), (arg_type,), None, precision), corrections),)
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        return Result(pc.fill_null(states[0][0], 0))
+
+    def note(self, call: Agg) -> str:
+        return "reads the touched groups' registers"
+
+
+class Percentiles(_Frequencies):
+    """percentile and percentile_disc; a second argument says how often a row counts."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        values = DistinctValues((arg,), (arg_type,), call.more[0] if call.more else None)
+        shares = tuple(float(share) for share in (call.param("percentages") or "").split(","))
+        discrete = call.function is AggFunction.PERCENTILE_DISC
+        return (Percentile(values, shares, call.type, call.param("reverse") == "true", discrete, call.distinct),)

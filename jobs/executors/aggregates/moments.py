@@ -1,0 +1,148 @@
+"""Moments of doubles and of pairs of them: stddev, variance, skewness, kurtosis, covar, corr, regr.
+
+Kept are n and the exact sums of powers and products, so that what goes leaves no trace. With S1 = sum of x, S2 = sum of x*x, …, the central
+moments that Spark sums up are fractions of whole numbers, and no digit cancels before the division:
+
+    m2 = (n S2 - S1^2) / n
+    m3 = (n^2 S3 - 3 n S1 S2 + 2 S1^3) / n^2
+    m4 = (n^3 S4 - 4 n^2 S1 S3 + 6 n S1^2 S2 - 3 S1^4) / n^3
+    ck = (n Sxy - Sx Sy) / n
+
+From there on the formulas are Spark's, in doubles. A NaN or an infinity among the values makes each of them NaN.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import F64, I64, AggregateDivisionError, Mask, Result, doubles
+from jobs.executors.aggregates.plain import Plain
+from jobs.executors.exact_sum import Limbs, decode_limbs
+from jobs.executors.products import ExactProduct, plus, times, whole
+from jobs.executors.value_state import ExactSum, NonNullCount, Slot, State
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction
+
+_ORDER = {AggFunction.SKEWNESS: 3, AggFunction.KURTOSIS: 4}  # of the highest moment; 2 for the others
+
+
+class Moments(Plain):
+    """Of one column."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        powers = range(2, _ORDER.get(call.function, 2) + 1)
+        return (NonNullCount(arg), ExactSum(arg, arg_type), *(ExactProduct((arg,) * k, (arg,)) for k in powers))
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        count, finite = _count_of(states[0]), _finite(states[1])
+        sums = [decode_limbs(state[0]) for state in states[1:]]
+        m2 = _moment(_second(count, sums[0], sums[1]), count, 1, 2, finite)
+        some, n = count > 0, count.astype(np.float64)
+        with np.errstate(all="ignore"):
+            match call.function:
+                case AggFunction.VAR_POP:
+                    return Result(doubles(m2 / n, some))
+                case AggFunction.STDDEV_POP:
+                    return Result(doubles(np.sqrt(m2 / n), some))
+                case AggFunction.VAR_SAMP:
+                    return Result(doubles(m2 / (n - 1), count > 1))
+                case AggFunction.STDDEV_SAMP:
+                    return Result(doubles(np.sqrt(m2 / (n - 1)), count > 1))
+                case AggFunction.SKEWNESS:
+                    m3 = _moment(_third(count, *sums), count, 2, 3, finite)
+                    return Result(doubles(np.sqrt(n) * m3 / np.sqrt(m2 * m2 * m2), some & (m2 != 0)))
+                case AggFunction.KURTOSIS:
+                    m4 = _moment(_fourth(count, *sums), count, 3, 4, finite)
+                    return Result(doubles(n * m4 / (m2 * m2) - 3.0, some & (m2 != 0)))
+                case _:  # regr_sxx, regr_syy
+                    return Result(doubles(m2, some))
+
+
+class Pairs(Plain):
+    """Of two columns, over rows where both have a value. Of regr_… the first is y, which depends on the second, x."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        (y, x), (y_type, x_type) = call.args, call.arg_types
+        both = (y, x)
+        products: tuple[tuple[int, int], ...] = ((y, x),)
+        if call.function in (AggFunction.CORR, AggFunction.REGR_R2):
+            products = ((y, x), (y, y), (x, x))
+        elif call.function in (AggFunction.REGR_SLOPE, AggFunction.REGR_INTERCEPT):
+            products = ((y, x), (x, x))
+        sums = (ExactSum(y, y_type, (x,)), ExactSum(x, x_type, (y,)))
+        return (NonNullCount(y, (x,)), *sums, *(ExactProduct(p, both) for p in products))
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        count, y_finite, x_finite = _count_of(states[0]), _finite(states[1]), _finite(states[2])
+        y, x, *products = (decode_limbs(state[0]) for state in states[1:])
+        ck = _moment(plus(times(whole(count), products[0]), times(y, x), -1), count, 1, 2, y_finite & x_finite)
+        some, n = count > 0, count.astype(np.float64)
+        with np.errstate(all="ignore"):
+            match call.function:
+                case AggFunction.COVAR_POP:
+                    return Result(doubles(ck / n, some))
+                case AggFunction.COVAR_SAMP:
+                    return Result(doubles(ck / (n - 1), count > 1))
+                case AggFunction.REGR_SXY:
+                    return Result(doubles(ck, some))
+                case AggFunction.CORR | AggFunction.REGR_R2:
+                    y2 = _moment(_second(count, y, products[1]), count, 1, 2, y_finite)
+                    x2 = _moment(_second(count, x, products[2]), count, 1, 2, x_finite)
+                    return _correlation(call.function, count, ck, y2, x2)
+                case _:
+                    x2 = _moment(_second(count, x, products[1]), count, 1, 2, x_finite)
+                    slope = ck / x2
+                    if call.function is AggFunction.REGR_SLOPE:
+                        return Result(doubles(slope, some & (x2 != 0)))
+                    y_mean, x_mean = (_moment(s, count, 1, 1, f) for s, f in ((y, y_finite), (x, x_finite)))
+                    return Result(doubles(y_mean - slope * x_mean, some & (x2 != 0)))
+
+
+def _correlation(function: AggFunction, count: I64, ck: F64, y2: F64, x2: F64) -> Result:
+    """corr: Spark divides by zero where a column's values are all the same. regr_r2: NULL where x's are, 1 where only y's are."""
+    product = y2 * x2
+    quotient = ck / np.sqrt(product)
+    if function is AggFunction.CORR:
+        bad = (count > 1) & (product == 0)
+        return Result(doubles(quotient, (count > 1) & ~bad), bad if bad.any() else None, AggregateDivisionError)
+    return Result(doubles(np.where(y2 == 0, 1.0, quotient * quotient), (count > 0) & (x2 != 0)))
+
+
+def _second(n: I64, s1: Limbs, s2: Limbs) -> Limbs:
+    return plus(times(whole(n), s2), times(s1, s1), -1)
+
+
+def _third(n: I64, s1: Limbs, s2: Limbs, s3: Limbs) -> Limbs:
+    count = whole(n)
+    square = times(s1, s1)
+    total = plus(times(times(count, count), s3), times(times(count, s1), s2), -3)
+    return plus(total, times(square, s1), 2)
+
+
+def _fourth(n: I64, s1: Limbs, s2: Limbs, s3: Limbs, s4: Limbs) -> Limbs:
+    count = whole(n)
+    squared, square = times(count, count), times(s1, s1)
+    total = plus(times(times(squared, count), s4), times(times(squared, s1), s3), -4)
+    total = plus(total, times(times(count, square), s2), 6)
+    return plus(total, times(square, square), -3)
+
+
+def _moment(numerator: Limbs, n: I64, power: int, factors: int, finite: Mask) -> F64:
+    """numerator / n**power as doubles, in units of that many factors; NaN where a value was not finite."""
+    mantissa, exponent = numerator.to_parts(factors)
+    with np.errstate(all="ignore"):
+        value = np.ldexp(mantissa / np.maximum(n, 1).astype(np.float64) ** power, np.clip(exponent, -(2**30), 2**30).astype(np.int32))
+    return np.where(finite, value, np.nan)
+
+
+def _count_of(state: State) -> I64:
+    return pc.fill_null(state[0], 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _finite(state: State) -> Mask:
+    """Where an exact sum has met neither NaN nor an infinity."""
+    specials = [pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in state[1:]]
+    return np.add.reduce(specials) == 0  # type: ignore[no-any-return]

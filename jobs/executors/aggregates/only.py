@@ -1,0 +1,57 @@
+"""The one value there is: what Spark's rewrite of several DISTINCT makes of the other aggregates, one row of which is in each group."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.plain import Plain
+from jobs.executors.value_state import I64, Deposit, Slot, State, zero_for_null
+from jobs.kernels.kernel import Kernel
+from statestore.vnode import null_mask, one_array
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyValue(Slot):
+    """A value and whether it is there: a row that comes brings it, the one that goes takes it away. Requires: never two live values."""
+
+    arg: int
+    arg_type: str
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (self.arg_type, "bigint")
+
+    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+        column = one_array(rows.column(self.arg))
+        return _deposit(column, np.where(null_mask(column), 0, weights), weights > 0)
+
+    def spread(self, state: State) -> Deposit:
+        there = pc.is_valid(state[0]).to_numpy(zero_copy_only=False)
+        return _deposit(state[0], state[1].to_numpy(zero_copy_only=False), there)
+
+    def add(self, before: State, change: State) -> State:
+        count = pc.add(pc.fill_null(before[1], 0), change[1])
+        value = pc.if_else(pc.is_valid(change[0]), change[0], before[0])
+        return [pc.if_else(pc.equal(count, 0), pa.scalar(None, value.type), value), count]
+
+
+def _deposit(column: pa.Array, counts: I64, comes: np.ndarray) -> Deposit:
+    """The place of the row that brings a value, and how the count of values changes."""
+    brings = comes & ~null_mask(column)
+    places = pa.array(np.arange(len(column)), mask=~brings)
+    return Deposit([(places, "max"), (pa.array(counts), "sum")], lambda v: [column.take(v[0]), *zero_for_null(v[1:])])
+
+
+class Only(Plain):
+    """first(x, true) where a group has one x."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        return (OnlyValue(*call.first),)
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        return Result(states[0][0])

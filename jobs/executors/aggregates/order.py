@@ -1,0 +1,105 @@
+"""Aggregates of rows in an order: first, last, any_value, min_by, max_by, listagg, collect_list, collect_set.
+
+Where the query leaves the order open, or rows are equal in it, the rest of the order is that of the stream key.
+"""
+
+from collections.abc import Sequence
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.distinct_state import DistinctValues
+from jobs.executors.held import Collected, CollectedDistinct, FirstRow, Joined, JoinedDistinct
+from jobs.executors.order import Order
+from jobs.executors.ordered_state import OrderedRows
+from jobs.executors.value_state import Slot, State
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction
+
+_OPEN = "the query leaves the order open: by stream key"
+_TIES = "among equals by stream key"
+
+
+class _Kept:
+    """The slot holds the result."""
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        return Result(states[0][0])
+
+
+class First(_Kept):
+    """first (any_value, first_value) and last (last_value)."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        present = (arg,) if _ignores_nulls(call) else ()
+        rows = OrderedRows(f"agg_rows_c{arg}", (), (arg,), present, call.kept)
+        return (FirstRow(rows, arg, arg_type, call.function is AggFunction.LAST),)
+
+    def carrier(self, call: Agg) -> int | None:
+        return 0 if _ignores_nulls(call) else None
+
+    def note(self, call: Agg) -> str:
+        return _OPEN
+
+
+class By(_Kept):
+    """min_by and max_by: of the row whose second argument is the least or the greatest; rows where that is NULL do not count."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        (by,) = call.more
+        largest = call.function is AggFunction.MAX_BY
+        rows = OrderedRows(f"agg_{call.function.sql}_c{by}", (Order(by, largest, False),), (arg,), (by,))
+        return (FirstRow(rows, arg, arg_type),)
+
+    def carrier(self, call: Agg) -> int | None:
+        return 1
+
+    def note(self, call: Agg) -> str:
+        return _TIES
+
+
+class ListAgg(_Kept):
+    """listagg (string_agg): texts one after the other; NULLs do not count."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        delimiter = call.param("delimiter") or ""
+        if call.distinct:  # Spark lets DISTINCT be ordered by the values themselves only
+            return (JoinedDistinct(DistinctValues((arg,), (arg_type,)), any(o.descending for o in call.order), delimiter),)
+        return (Joined(OrderedRows(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
+
+    def carrier(self, call: Agg) -> int | None:
+        return 0
+
+    def note(self, call: Agg) -> str:
+        if call.distinct:
+            return "reads the touched groups' values" + ("" if call.order else "; the query leaves the order open: by value")
+        return f"reads the touched groups' rows; {_TIES if call.order else _OPEN}"
+
+
+class Collect(_Kept):
+    """collect_list (array_agg) and collect_set; NULLs do not count unless the query respects them."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        if _as_set(call):
+            return (CollectedDistinct(DistinctValues((arg,), (arg_type,)), call.type),)
+        present = (arg,) if _ignores_nulls(call) else ()
+        return (Collected(OrderedRows(f"agg_list_c{arg}", (), (arg,), present, call.kept), arg, call.type),)
+
+    def carrier(self, call: Agg) -> int | None:
+        return 0 if _ignores_nulls(call) else None
+
+    def note(self, call: Agg) -> str:
+        if _as_set(call):
+            return "reads the touched groups' values; the query leaves the order open: by value"
+        return f"reads the touched groups' rows; {_OPEN}"
+
+
+def _as_set(call: Agg) -> bool:
+    return call.distinct or call.function is AggFunction.COLLECT_SET
+
+
+def _ignores_nulls(call: Agg) -> bool:
+    return call.param("ignoreNulls") == "true"

@@ -1,0 +1,44 @@
+"""The aggregate functions there are, each with its entry."""
+
+from collections.abc import Mapping
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.aggregates.bits import Bits
+from jobs.executors.aggregates.extremes import MinMax
+from jobs.executors.aggregates.face import Aggregate
+from jobs.executors.aggregates.frequencies import ApproximateCount, MostFrequent, Percentiles
+from jobs.executors.aggregates.moments import Moments, Pairs
+from jobs.executors.aggregates.only import Only
+from jobs.executors.aggregates.order import By, Collect, First, ListAgg
+from jobs.executors.aggregates.sums import Count, Sum
+from jobs.sql.logical import AggFunction
+
+AGGREGATES: Mapping[AggFunction, Aggregate] = {
+    AggFunction.COUNT: Count(),
+    AggFunction.SUM: Sum(),
+    AggFunction.AVERAGE: Sum(),
+    AggFunction.MIN: MinMax(),
+    AggFunction.MAX: MinMax(),
+    **dict.fromkeys((AggFunction.BIT_AND, AggFunction.BIT_OR, AggFunction.BIT_XOR), Bits()),
+    **dict.fromkeys((AggFunction.STDDEV_POP, AggFunction.STDDEV_SAMP, AggFunction.VAR_POP, AggFunction.VAR_SAMP), Moments()),
+    **dict.fromkeys((AggFunction.SKEWNESS, AggFunction.KURTOSIS, AggFunction.REGR_SXX), Moments()),
+    **dict.fromkeys((AggFunction.COVAR_POP, AggFunction.COVAR_SAMP, AggFunction.CORR, AggFunction.REGR_SXY), Pairs()),
+    **dict.fromkeys((AggFunction.REGR_R2, AggFunction.REGR_SLOPE, AggFunction.REGR_INTERCEPT), Pairs()),
+    AggFunction.ONLY: Only(),
+    AggFunction.FIRST: First(),
+    AggFunction.LAST: First(),
+    AggFunction.MIN_BY: By(),
+    AggFunction.MAX_BY: By(),
+    AggFunction.LISTAGG: ListAgg(),
+    AggFunction.COLLECT_LIST: Collect(),
+    AggFunction.COLLECT_SET: Collect(),
+    AggFunction.APPROX_COUNT_DISTINCT: ApproximateCount(),
+    AggFunction.MODE: MostFrequent(),
+    AggFunction.PERCENTILE: Percentiles(),
+    AggFunction.PERCENTILE_DISC: Percentiles(),
+}
+
+
+def aggregate_of(call: Agg) -> Aggregate:
+    """The entry of a call's function."""
+    return AGGREGATES[call.function]

@@ -1,0 +1,100 @@
+"""count, sum and avg."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import F64, I64, Mask, Result, doubles
+from jobs.executors.aggregates.plain import Plain
+from jobs.executors.exact_sum import decode_limbs
+from jobs.executors.int128 import Int128
+from jobs.executors.value_state import ExactSum, NonNullCount, RowCount, Slot, State, WideSum
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction
+from statestore.types import arrow_type
+
+_SUM_DIGITS = 10  # what a decimal sum has more than its argument, in Spark
+_MOST_DIGITS = 38
+_LONGEST_WIDE = 28  # digits: sums of 10**10 such decimals fit a decimal(38,0)
+
+
+class Count(Plain):
+    """Rows, or rows with a value in every argument."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        return (RowCount(),) if call.arg is None else (NonNullCount(call.arg, call.more),)
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        return Result(pc.fill_null(states[0][0], 0))
+
+
+class Sum(Plain):
+    """sum and avg: NULL without values; the sum is exact until the end."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        kind = arrow_type(arg_type)
+        exact = pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.precision > _LONGEST_WIDE)
+        total: Slot = ExactSum(arg, arg_type) if exact else WideSum(arg, arg_type)
+        return (total, NonNullCount(arg))
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        """Cost: some passes over the columns; one query for an average of decimals."""
+        kind = arrow_type(call.type)
+        count = pc.fill_null(states[1][0], 0).to_numpy(zero_copy_only=False)
+        some = count != 0
+        if isinstance(slots[0], ExactSum) and slots[0].floating:
+            return _floating(call, states[0], count)
+        argument = arrow_type(call.first[1])
+        if isinstance(slots[0], ExactSum):
+            total, fits = decode_limbs(states[0][0]).to_int128()
+        else:
+            total, fits = Int128.of_decimals(states[0][0]), np.ones(len(count), np.bool_)
+        if pa.types.is_decimal(argument):
+            fits &= total.fits_digits(min(_MOST_DIGITS, argument.precision + _SUM_DIGITS))
+            total = Int128(np.where(fits, total.low, np.uint64(0)), np.where(fits, total.high, np.int64(0)))
+            if call.function is AggFunction.SUM:
+                return _judged(total.to_decimals(kind.precision, kind.scale, some & fits), some & ~fits)
+            values = _decimal_quotient(total, count, kind.scale - argument.scale, kind, kernel)
+            overflow = some & (~fits | values.is_null().to_numpy(zero_copy_only=False))
+            return _judged(pc.if_else(pa.array(some & fits), values, None), overflow)
+        if call.function is AggFunction.SUM:
+            fits = total.fits_int64()
+            return _judged(pa.array(total.low.view(np.int64), kind, mask=~(some & fits)), some & ~fits)
+        return Result(doubles(_divided(total.to_float64(), count), some))
+
+
+def _floating(call: Agg, state: State, count: I64) -> Result:
+    """Sum or average of float or double."""
+    total = decode_limbs(state[0]).to_float64()
+    nan, plus, minus = (pc.fill_null(c, 0).to_numpy(zero_copy_only=False) > 0 for c in state[1:])
+    total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
+    total = np.where(nan | (plus & minus), np.nan, total)
+    return Result(doubles(total if call.function is AggFunction.SUM else _divided(total, count), count != 0))
+
+
+def _divided(total: F64, count: I64) -> F64:
+    return total / np.maximum(count, 1)
+
+
+def _judged(values: pa.Array, overflow: Mask) -> Result:
+    return Result(values, overflow if overflow.any() else None)
+
+
+def _decimal_quotient(total: Int128, count: I64, digits: int, kind: pa.Decimal128Type, kernel: Kernel) -> pa.Array:
+    """total / count as `kind`, rounded half up (away from zero); NULL where it does not fit.
+
+    `kind` has `digits` more places than `total`, 0 to 4. The quotient comes before the added places, so that nothing exceeds 128 bits.
+    """
+    table = pa.table({"t": total.to_decimals(_MOST_DIGITS, 0), "c": pa.array(np.maximum(count, 1))})
+    scale = 10**digits
+    size = "abs(t::HUGEINT)"
+    rounded = f"(({size} % c) * {scale * 2} + c) // (c::HUGEINT * 2)"
+    whole = f"CASE WHEN {size} // c < {10 ** (kind.precision - digits)}::HUGEINT THEN ({size} // c) * {scale} + {rounded} END"
+    sql = f"SELECT TRY_CAST(sign(t) * ({whole}) AS DECIMAL({kind.precision},0)) AS q FROM states"
+    column = kernel.query(sql, states=table)["q"].combine_chunks()
+    array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    return Int128.of_decimals(array).to_decimals(kind.precision, kind.scale, array.is_valid().to_numpy(zero_copy_only=False))

@@ -1,0 +1,274 @@
+"""Held results: slots whose value is computed anew from a side state wherever a group is touched, and kept with the group until then."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_result import F64
+from jobs.executors.distinct_state import DistinctState, DistinctValues
+from jobs.executors.group_segments import I64, Segments
+from jobs.executors.hyperloglog import Corrections
+from jobs.executors.ordered_state import OrderedRows, OrderedState
+from jobs.executors.value_state import Deposit, Side, SideState, Slot, State
+from statestore.types import arrow_type
+
+
+class Held(Slot):
+    """A slot without a change of its own."""
+
+    __slots__ = ()
+
+    def deposit(self, rows: pa.Table, weights: I64) -> Deposit:
+        return Deposit([], _nothing)
+
+    def spread(self, state: State) -> Deposit:
+        raise NotImplementedError
+
+    def add(self, before: State, change: State) -> State:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRow(Held):
+    """A column of a group's first row in an order, or of its last one; NULL without rows. One limited scan of the touched groups."""
+
+    rows: OrderedRows
+    column: int
+    type: str
+    last: bool = False
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (self.type,)
+
+    @property
+    def side(self) -> Side:
+        return self.rows
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, OrderedState)
+        return side.first(groups, (self.column,), self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Held):
+    """The texts of a group's rows in an order, one after the other, a delimiter between; NULL without rows. Reads the touched groups."""
+
+    rows: OrderedRows
+    column: int
+    type: str
+    delimiter: str  # of binary values as hex
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (self.type,)
+
+    @property
+    def side(self) -> Side:
+        return self.rows
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, OrderedState)
+        return [joined(side.all(groups, (self.column,)), self.delimiter)]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedDistinct(Held):
+    """The same over a group's distinct texts in their own order."""
+
+    values: DistinctValues
+    descending: bool
+    delimiter: str
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.values.types
+
+    @property
+    def side(self) -> Side:
+        return self.values
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, DistinctState)
+        segments = side.all(groups)
+        return [joined(reversed_segments(segments) if self.descending else segments, self.delimiter)]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected(Held):
+    """A column of a group's rows in an order, as a list; empty without rows. Reads the touched groups."""
+
+    rows: OrderedRows
+    column: int
+    type: str
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (self.type,)
+
+    @property
+    def side(self) -> Side:
+        return self.rows
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, OrderedState)
+        return [lists(side.all(groups, (self.column,)), self.type)]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedDistinct(Held):
+    """A group's distinct values in ascending order, as a list; empty without rows. Reads the touched groups' values."""
+
+    values: DistinctValues
+    type: str
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (self.type,)
+
+    @property
+    def side(self) -> Side:
+        return self.values
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, DistinctState)
+        return [lists(side.all(groups), self.type)]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode(Held):
+    """The most frequent value; of several the least, or the greatest. `once`: each value counts once. Reads the touched groups' values."""
+
+    values: DistinctValues
+    greatest: bool
+    once: bool
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.values.types
+
+    @property
+    def side(self) -> Side:
+        return self.values
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, DistinctState)
+        segments = side.all(groups)
+        counts = np.ones_like(counts_of(segments)) if self.once else counts_of(segments)
+        starts, ends = segments.starts[segments.filled], segments.starts[segments.filled + 1]
+        if not len(starts):
+            return [segments.placed(starts)]
+        most = np.repeat(np.maximum.reduceat(counts, starts), ends - starts)
+        candidates = np.flatnonzero(counts == most)
+        place = np.searchsorted(candidates, ends) - 1 if self.greatest else np.searchsorted(candidates, starts)
+        return [segments.placed(candidates[place])]
+
+
+@dataclass(frozen=True, slots=True)
+class Percentile(Held):
+    """Values at shares of the way through a group's sorted rows, as doubles: interpolated between two, or (`discrete`) of the first
+    that reaches the share. With `reverse` from the greatest down. NULL without rows. Reads the touched groups' values."""
+
+    values: DistinctValues
+    shares: tuple[float, ...]
+    type: str
+    reverse: bool
+    discrete: bool
+    once: bool
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (self.type,)
+
+    @property
+    def side(self) -> Side:
+        return self.values
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, DistinctState)
+        segments = side.all(groups)
+        if self.reverse:
+            segments = reversed_segments(segments)
+        counts = np.ones_like(counts_of(segments)) if self.once else counts_of(segments)
+        upto = np.cumsum(counts)
+        starts, ends = segments.starts[segments.filled], segments.starts[segments.filled + 1]
+        below = upto[starts] - counts[starts]  # rows of the groups before
+        rows = upto[ends - 1] - below
+        values = segments.columns[0].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        found = [self._at(share, upto, below, rows, values) for share in self.shares]
+        answers = np.full((groups.num_rows, len(found)), np.nan)
+        answers[segments.filled] = np.stack(found, axis=1)
+        empty = np.ones(groups.num_rows, np.bool_)
+        empty[segments.filled] = False
+        if not self.type.startswith("array"):
+            return [pa.array(answers[:, 0], mask=empty)]
+        offsets = np.arange(groups.num_rows + 1, dtype=np.int32) * len(found)
+        return [pa.ListArray.from_arrays(pa.array(offsets), pa.array(answers.ravel()), mask=pa.array(empty))]
+
+    def _at(self, share: float, upto: I64, below: I64, rows: I64, values: F64) -> F64:
+        if self.discrete:
+            rank = np.maximum(np.ceil(share * rows).astype(np.int64), 1) - 1
+            discrete: F64 = values[np.searchsorted(upto, below + rank, side="right")]
+            return discrete
+        position = (rows - 1) * share
+        lower, higher = np.floor(position), np.ceil(position)
+        low, high = (np.searchsorted(upto, below + p.astype(np.int64), side="right") for p in (lower, higher))
+        with np.errstate(invalid="ignore"):
+            between = (higher - position) * values[low] + (position - lower) * values[high]
+        answer: F64 = np.where((lower == higher) | (low == high), values[low], between)
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate(Held):
+    """About how many distinct values a group has. Reads the registers of the touched groups."""
+
+    values: DistinctValues
+    corrections: Corrections
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return ("bigint",)
+
+    @property
+    def side(self) -> Side:
+        return self.values
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, DistinctState)
+        segments = side.all(groups)
+        registers = segments.columns[0].to_numpy(zero_copy_only=False).astype(np.int64)
+        return [pa.array(self.corrections.counts(segments.starts, registers))]
+
+
+def counts_of(segments: Segments) -> I64:
+    """How often each value of a distinct state is there."""
+    return segments.columns[-1].to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def reversed_segments(segments: Segments) -> Segments:
+    """The rows of every group in reverse."""
+    ends = np.repeat(segments.starts[1:] + segments.starts[:-1] - 1, np.diff(segments.starts))
+    places = pa.array(ends - np.arange(len(ends)))
+    return Segments(segments.starts, [column.take(places) for column in segments.columns])
+
+
+def lists(segments: Segments, type_name: str) -> pa.Array:
+    """(n,) the first column of each group as a list."""
+    return pa.ListArray.from_arrays(pa.array(segments.starts.astype(np.int32)), segments.columns[0]).cast(arrow_type(type_name))
+
+
+def joined(segments: Segments, delimiter: str) -> pa.Array:
+    """(n,) the first column's texts (or bytes) of each group with a delimiter between; NULL for a group without rows."""
+    texts = segments.columns[0]
+    binary = pa.types.is_binary(texts.type)
+    lists = pa.LargeListArray.from_arrays(segments.starts, texts)
+    between = pa.scalar(bytes.fromhex(delimiter), pa.binary()) if binary else pa.scalar(delimiter)
+    empty = pa.array(np.diff(segments.starts) == 0)
+    return pc.if_else(empty, None, pc.binary_join(lists, between)).cast(texts.type)
+
+
+def _nothing(columns: State) -> State:
+    return columns

@@ -1,0 +1,124 @@
+"""Catalyst's aggregate functions as they are read: which of their children are arguments, which are constants, what orders them.
+
+Catalyst's optimized plan has rewritten many (see `python -m jobs.sql.show --help` for a live view):
+
+    bool_and, every          Min                    bool_or, some, any       Max
+    count_if(c)              Count(if not c null)   regr_count(y, x)         Count of what is not NULL
+    any_value, first_value   First                  array_agg                CollectList
+    std, stddev, variance    StddevSamp, …Samp      regr_avgx, regr_avgy     Average(if both are there)
+    median, percentile_cont  Percentile             regr_sxx, regr_syy       RegrReplacement(if both are there)
+
+A query with several DISTINCT (or one with a FILTER) comes rewritten too: rows are expanded, one copy for each DISTINCT (its number is
+`gid`) and one for the plain aggregates, which are computed below. Above them stands `first(x, true) FILTER (WHERE gid = 0)`: the one value
+there is, `Only` here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from py4j.java_gateway import JavaObject, JVMView
+
+from jobs.sql.sandbox import items
+
+Params = tuple[tuple[str, str], ...]
+
+_BY_CHANCE = "Spark's answer depends on the order in which it meets the rows"
+#: Functions that are known and refused, with the reason.
+REFUSED = {
+    "ApproximatePercentile": f"{_BY_CHANCE}; write percentile or percentile_disc, which are exact",
+    "HistogramNumeric": f"{_BY_CHANCE}; group by a bin of the value",
+    "ApproxTopK": f"{_BY_CHANCE}; count by value, ORDER BY that and LIMIT",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a function is made of: `args` are expressions, `order` SortOrders, `params` constants as text. `name` is an AggFunction's."""
+
+    name: str
+    args: Sequence[JavaObject]
+    params: Params = ()
+    order: Sequence[JavaObject] = ()
+
+
+def parts_of(node: JavaObject, jvm: JVMView) -> Parts:
+    """Take an AggregateExpression's function apart."""
+    function = node.aggregateFunction()
+    name = function.productPrefix()
+    if name == "HyperLogLogPlusPlus":
+        return _sketch(name, function, jvm)
+    read = _READERS.get(name)
+    if read is None:
+        return Parts(name, list(items(function.children())))
+    if name == "First" and _is_the_only_one(node):
+        return Parts("Only", [function.child()])
+    return read(name, function)
+
+
+def _is_the_only_one(node: JavaObject) -> bool:
+    """Whether this is the optimizer's own `first(x, true) FILTER (WHERE gid = 0)`: no relation qualifies its column."""
+    condition = node.filter()
+    if not node.aggregateFunction().ignoreNulls() or not condition.isDefined() or condition.get().productPrefix() != "EqualTo":
+        return False
+    column = condition.get().left()
+    return bool(column.productPrefix() == "AttributeReference" and column.name() == "gid" and column.qualifier().isEmpty())
+
+
+def _first(name: str, function: JavaObject) -> Parts:
+    return Parts(name, [function.child()], (("ignoreNulls", _boolean(function.ignoreNulls())),))
+
+
+def _mode(name: str, function: JavaObject) -> Parts:
+    """Of values that are equally frequent: Spark names one by its order reversed (`true`: the least), or leaves it open."""
+    reverse = function.reverseOpt()
+    return Parts(name, [function.child()], (("prefer", "least" if reverse.get() else "greatest"),) if reverse.isDefined() else ())
+
+
+def _percentile(name: str, function: JavaObject) -> Parts:
+    args = [function.child()]
+    if name == "Percentile":
+        frequency = function.frequencyExpression()
+        args += [] if frequency.productPrefix() == "Literal" and frequency.value() == 1 else [frequency]
+    value = function.percentageExpression().eval(None)
+    percentages = [value] if isinstance(value, float) else list(value.toDoubleArray())
+    params = (("percentages", ",".join(map(repr, percentages))), ("reverse", _boolean(function.reverse())))
+    return Parts(name, args, params)
+
+
+def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
+    """How many bits of a hash choose a register, and the tables by which this Spark corrects its estimate at that precision: the view keeps
+    them, so that another Spark changes no running view."""
+    precision = math.ceil(2.0 * math.log(1.106 / function.relativeSD()) / math.log(2.0))
+    helper = jvm.org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper
+    params = [("precision", str(precision)), ("threshold", repr(float(list(helper.THRESHOLDS())[precision - 4])))]
+    for label, table in (("estimates", helper.RAW_ESTIMATE_DATA()), ("biases", helper.BIAS_DATA())):
+        params.append((label, ",".join(repr(float(value)) for value in table[precision - 4])))
+    return Parts(name, [function.child()], tuple(params))
+
+
+def _listagg(name: str, function: JavaObject) -> Parts:
+    delimiter = function.delimiter().eval(None)
+    if delimiter is None:
+        text = ""
+    elif isinstance(delimiter, bytes | bytearray):
+        text = bytes(delimiter).hex()
+    else:
+        text = delimiter.toString()
+    return Parts(name, [function.child()], (("delimiter", text),), list(items(function.orderExpressions())))
+
+
+def _boolean(value: bool) -> str:
+    return str(value).lower()
+
+
+_READERS: dict[str, Callable[[str, JavaObject], Parts]] = {
+    "First": _first,
+    "Last": _first,
+    "CollectList": _first,
+    "CollectSet": _first,
+    "Mode": _mode,
+    "Percentile": _percentile,
+    "PercentileDisc": _percentile,
+    "ListAgg": _listagg,
+}
