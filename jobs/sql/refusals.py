@@ -21,6 +21,7 @@ _WINDOWS = {
     "window": f"its two moments are one value, which no column holds; {_FIXED_WIDTH}",
 }
 _SUBQUERY = "its result changes with another relation's rows; write it as a join"
+_READER = "it depends on who reads, from where, and a view's rows are the same for everybody; leave it out"
 _CHANCE = "it gives another value on every run"
 
 
@@ -40,8 +41,9 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
         found = _first(analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery"))
         raise _refusal(walk, found, "a subquery", _SUBQUERY)
     if not clock_is_fixed and has("CURRENT_LIKE"):
-        found = _first(analyzed, lambda node: node.productPrefix() in _CURRENT)
-        raise _refusal(walk, found, None if found is not None else "now() or current_date", _CLOCK)
+        found = _first(analyzed, lambda node: node.productPrefix() in _CURRENT | _OF_THE_READER)
+        reason = _READER if found is not None and found.productPrefix() in _OF_THE_READER else _CLOCK
+        raise _refusal(walk, found, None if found is not None else "now() or current_date", reason)
     # the analyzer has made windows of time plain expressions: only the text still has them
     source = walk.source
     for token, following in pairwise(tokens_of(source)):
@@ -62,13 +64,9 @@ _CURRENT = frozenset(
         "Now",
         "LocalTimestamp",
         "CurrentBatchTimestamp",
-        "CurrentDatabase",
-        "CurrentCatalog",
-        "CurrentTimeZone",
-        "CurrentUser",
-        "CurrentPath",
     }
 )
+_OF_THE_READER = frozenset({"CurrentDatabase", "CurrentCatalog", "CurrentTimeZone", "CurrentUser", "CurrentPath"})
 
 
 def _is_chance(node: JavaObject) -> bool:

@@ -2,6 +2,8 @@
 
 REASONS: dict[str, tuple[str, str]] = {
     "Window": ("a window function", "window functions are not kept yet"),
+    "UnionLoop": ("a WITH that reads itself", "any row may lead to any other in any number of rounds; write out the rounds that there are"),
+    "ScriptTransformation": ("TRANSFORM", "what a program outside answers may differ from run to run"),
     "Sample": ("TABLESAMPLE", "it picks other rows on every run"),
     "LogicalRelation": ("a relation of Spark's own catalog", "only relations made here are known; declare it with CREATE SOURCE"),
 }

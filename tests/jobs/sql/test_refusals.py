@@ -1,0 +1,31 @@
+"""The table of what is refused, `cases/refusals.yaml`: each SELECT with the message that CREATE MATERIALIZED VIEW answers it with."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.plan.checks import check_plan
+from jobs.sql.catalyst import bind_view
+from jobs.sql.plan_nodes.refused import REASONS
+from jobs.sql.sandbox import Sandbox
+from jobs.sql.source_text import SourceText
+from statestore.errors import InputError
+from tests.jobs.sql.conftest import CASES, Case, load_cases
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", load_cases("refusals.yaml", "error"))
+def test_what_cannot_be_kept_is_refused_with_reason_and_place(case: Case, sandbox: Sandbox, expect: Any) -> None:
+    with sandbox.active(), pytest.raises(InputError) as caught:
+        check_plan(bind_view(sandbox, SourceText(case.sql)))
+    expect(case, "error", f"{type(caught.value).__name__}: {caught.value}")
+
+
+NOT_NAMED = {"LogicalRelation"}  # no text reaches one: there is no catalog but ours, and files are not read by name
+
+
+@pytest.mark.parametrize("construct", [construct for node, (construct, _) in REASONS.items() if node not in NOT_NAMED])
+def test_every_node_that_is_refused_has_a_case(construct: str) -> None:
+    errors = [entry["error"] for entry in yaml.safe_load((CASES / "refusals.yaml").read_text())]
+    assert any(f"{construct} is not supported" in error for error in errors)
