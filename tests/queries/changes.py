@@ -1,0 +1,44 @@
+"""How the tables change: 60 % of the rows, then the others, then deletes, then updates. DuckDB and Tussock run the same statements."""
+
+from collections.abc import Iterator
+
+from tests.queries.data import Database, columns, key_of, names, rows_of
+
+_EARLY = "hash({}) % 10 < 6"
+
+
+def early(database: Database, table: str) -> str:
+    """Which rows are there when the views start; all of a handful."""
+    if rows_of(database, table).num_rows < 10:
+        return "true"
+    return _EARLY.format(", ".join(key_of(database, table)))
+
+
+def deletes(database: Database) -> Iterator[str]:
+    """One DELETE a table: an eighth of its rows, or of its orders."""
+    for table in names(database):
+        yield f"DELETE FROM `{table}` WHERE {key_of(database, table)[-1]} % 8 = 3"
+
+
+def updates(database: Database) -> Iterator[str]:
+    """One UPDATE a table: every second column of a fifth of its rows, or of its orders, gets a value that others of its kind have."""
+    for table in names(database):
+        key = key_of(database, table)
+        changed = [(c, kind) for c, kind in columns(database, table).items() if c not in key][::2]
+        values = ", ".join(f"{c} = {_value(database, table, c, kind)}" for c, kind in changed)
+        if values:
+            yield f"UPDATE `{table}` SET {values} WHERE {key[-1]} % 5 = 2"
+
+
+def for_duckdb(statement: str) -> str:
+    """A statement as DuckDB quotes names."""
+    return statement.replace("`", '"')
+
+
+def _value(database: Database, table: str, column: str, kind: str) -> str:
+    if kind == "string":
+        (text,) = database.execute(f'SELECT max({column}) FROM "{table}"').fetchone() or (None,)
+        return "NULL" if text is None else "'" + str(text).replace("'", "''") + "'"
+    if kind == "timestamp":
+        return f"{column} + INTERVAL '3' SECOND"
+    return f"{column} + 1" if kind == "date" else f"CAST({column} + 1 AS {kind})"
