@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export AIRFLOW_HOME := $(CURDIR)
 
-.PHONY: help setup demo up test test-deep check bench bench-store clean lock
+.PHONY: help setup demo up test test-deep check bench bench-store docs clean lock
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/res
 
 bench-store: setup ## the state store against RocksDB and SlateDB, and its requests over slow S3
 	@python -m benchmarks store
+
+docs: setup ## docs/functions.md from docs/functions.yaml
+	@python -m tests.functions.registry
 
 clean: ## remove what the commands above made, but not .venv
 	@rm -rf .airflow .tussock build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

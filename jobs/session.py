@@ -35,6 +35,7 @@ from jobs.driver.epoch import next_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.summary import EpochSummary
+from jobs.kernels.render import has_kernel
 from jobs.plan.definition import UnknownRelationError, find
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.process import clock_ms, open_meta, store_address
@@ -398,7 +399,7 @@ class Session:
         if self._binder is None:
             from jobs.sql.binder import Binder
 
-            self._binder = Binder(self.spark, relations, self.time_zone, tuple(READERS))
+            self._binder = Binder(self.spark, relations, self.time_zone, tuple(READERS), has_kernel)
         else:
             self._binder.set_relations(relations)
         return self._binder

@@ -29,7 +29,11 @@ REQUIRED: Mapping[str, str] = {
 
 #: What an epoch's own jobs want, and no other query of the application should get.
 EPOCH: Mapping[str, str] = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",  # cells are large: few a batch
+    # Of cells, which are large, few make a batch: what bounds it is its bytes. Rows that Spark computes on come by thousands.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    # else a part shared by two expressions is computed ahead of the CASE that guards it in either
+    "spark.sql.subexpressionElimination.enabled": "false",
     # Exchanges are sized by the plan, one partition a unit: planning again after each would find nothing to change.
     "spark.sql.adaptive.enabled": "false",
 }
@@ -150,13 +154,15 @@ def _quiet() -> Mapping[str, str]:
     return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
 
 
-_beside: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
+_beside: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
 
 
-def epoch_session(spark: SparkSession) -> SparkSession:
-    """A second session on the user's Spark application, with the settings that an epoch needs. Nothing of theirs changes; made once."""
-    if (session := _beside.get(spark)) is None:
-        session = _beside[spark] = spark.newSession()
-        for name, value in {**REQUIRED, **EPOCH}.items():
+def epoch_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
+    """A second session on the user's Spark application, with the settings that an epoch needs and the pipeline's time zone. Nothing of
+    theirs changes; made once."""
+    sessions = _beside.setdefault(spark, {})
+    if (session := sessions.get(time_zone)) is None:
+        session = sessions[time_zone] = spark.newSession()
+        for name, value in {**REQUIRED, **EPOCH, "spark.sql.session.timeZone": time_zone}.items():
             session.conf.set(name, value)
     return session

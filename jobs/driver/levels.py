@@ -13,7 +13,8 @@ from jobs.driver.leaves import LeafCells, place_of
 from jobs.driver.row_names import named_error
 from jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
 from jobs.flow.failure import first_failure
-from jobs.wire.cell import Mail
+from jobs.plan.schedule import Schedule
+from jobs.wire.cell import Mail, addresses_of
 from jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
 from statestore.errors import InputError
 from statestore.meta.store import MetaStore
@@ -69,12 +70,25 @@ def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequ
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]
     task = task.with_cells(cells_of([*own, *buffered]))
     log.info("running %d levels on %d units, expecting to seal %s", len(plan.schedule.levels), task.unit_count, task.expected.value)
-    answers, sealed = runner.run(LevelsToRun(meta.objects, task, reads, held))
+    started = {a.fragment for batch in own for a in addresses_of(batch)} | {r.scheduled.id for r in reads}
+    levels = LevelsToRun(meta.objects, task, reads, held, meta.settings.time_zone, views_by_spark(plan.schedule, started))
+    answers, sealed = runner.run(levels)
     try:
         return Ran(*read_answers(answers), sealed)
     except BaseException:
         sealed.release()
         raise
+
+
+def views_by_spark(schedule: Schedule, started: Iterable[int]) -> tuple[str, ...]:
+    """The views of which Spark computes something, where only these leaves have anything to start from."""
+    reached, found = set(started), set()
+    for scheduled in schedule.fragments():
+        if coming := [feed for feed in scheduled.feeds if feed.producer in reached]:
+            reached.add(scheduled.id)
+            if any(feed.project for feed in coming):
+                found.add(scheduled.relation)
+    return tuple(sorted(found))
 
 
 def read_answers(answers: pa.Table) -> tuple[list[FragmentReport], tuple[SstInfo, ...]]:

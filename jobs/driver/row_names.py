@@ -4,13 +4,13 @@ An actor knows its columns by number, so it sends facts (`FailedRow`); the drive
 (`named_error`). Names are looked for only when something has failed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jobs.executors.table_replay import StatementRowError
 from jobs.plan.definition import find, with_readers
 from jobs.plan.lineage import Lineage, NamedColumn, in_names
 from jobs.plan.schedule import Schedule
-from jobs.wire.failed_row import FailedRow
+from jobs.wire.failed_row import FailedRow, RaisedInSpark
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog
 
@@ -37,6 +37,8 @@ class ViewRowError(InputError):
 def named_error(error: InputError, plan: Schedule, catalog: Catalog, place_of: PlaceOf) -> InputError:
     """An epoch's error with the names of the catalog that it ran with; errors that speak in names already are returned as they are."""
     match error:
+        case RaisedInSpark():
+            return _raised_in_spark(error, plan, catalog, place_of)
         case FailedRow():
             return _view_row_error(error, plan, catalog, place_of)
         case StatementRowError(table=table, statement=statement, key=key, reason=reason):
@@ -51,11 +53,31 @@ def _view_row_error(failed: FailedRow, plan: Schedule, catalog: Catalog, place_o
     scheduled = fragments[failed.fragment]
     assert scheduled.fragment is not None
     columns = Lineage(fragments.values(), catalog.relations).read_by(scheduled, failed.operator)
-    shown = (_shown(c, value, place_of) for c, value in zip(columns, failed.values, strict=False))
+    return _named(failed.relation, failed.text, failed.reason, columns, failed.values, plan, catalog, place_of)
+
+
+def _raised_in_spark(failed: RaisedInSpark, plan: Schedule, catalog: Catalog, place_of: PlaceOf) -> ViewRowError:
+    fragments = {s.id: s for s in plan.fragments()}
+    feed = fragments[failed.fragment].feeds[failed.feed]
+    handed = Lineage(fragments.values(), catalog.relations).handed(feed)
+    return _named(failed.relation, str(failed.calls[failed.raised][2]), failed.reason, handed, failed.values, plan, catalog, place_of)
+
+
+def _named(
+    view: str,
+    text: str,
+    reason: str,
+    columns: Sequence[NamedColumn],
+    values: Sequence[str],
+    plan: Schedule,
+    catalog: Catalog,
+    place_of: PlaceOf,
+) -> ViewRowError:
+    shown = (_shown(c, value, place_of) for c, value in zip(columns, values, strict=False))
     row = ", ".join(dict.fromkeys(text for text in shown if text)) or "not known"
     new = {s.relation_id for s in plan.fragments() if s.new}
-    stopped = with_readers(catalog, find(catalog, failed.relation))
-    return ViewRowError(failed.relation, in_names(failed.text, columns), failed.reason, row, pausable=not new & stopped)
+    stopped = with_readers(catalog, find(catalog, view))
+    return ViewRowError(view, in_names(text, columns), reason, row, pausable=not new & stopped)
 
 
 def _shown(column: NamedColumn, value: str, place_of: PlaceOf) -> str:

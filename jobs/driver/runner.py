@@ -28,15 +28,18 @@ R = TypeVar("R")
 
 
 class NeedsSparkError(InputError):
-    """An epoch takes in files that only Spark reads, and the session is one without Spark."""
+    """An epoch takes in files that only Spark reads, or changes views with expressions that only Spark computes, and the session is one
+    without Spark."""
 
-    def __init__(self, sources: tuple[str, ...]) -> None:
-        super().__init__(sources)
-        self.sources = sources
+    def __init__(self, sources: Sequence[str], views: Sequence[str] = ()) -> None:
+        super().__init__(list(sources), list(views))
+        self.sources, self.views = sources, views
 
     def __str__(self) -> str:
+        files = [f"reads the files of {', '.join(self.sources)}"] if self.sources else []
+        views = [f"computes some expressions of {', '.join(self.views)} (EXPLAIN names them)"] if self.views else []
         return (
-            f"only Spark reads the files of {', '.join(self.sources)}, and this session runs epochs without it. Nothing of this epoch was "
+            f"only Spark {', and '.join(files + views)}, and this session runs epochs without it. Nothing of this epoch was "
             'committed; run it from a Session(…, runner="auto") or by `tussock epoch`.'
         )
 
@@ -50,12 +53,16 @@ class LevelsToRun:
         task: what every unit knows, the driver's own cells included.
         reads: files that Spark's own reader reads, for the level that takes them.
         held: epochs in flight that `task` counts, oldest first.
+        time_zone: the pipeline's.
+        by_spark: views of which Spark computes something in this epoch.
     """
 
     objects: ObjectStore
     task: EpochTask
     reads: Sequence[SparkRead]
     held: Sequence[Held]
+    time_zone: str = "UTC"
+    by_spark: tuple[str, ...] = ()
 
 
 class LevelRunner(Protocol):
@@ -82,8 +89,8 @@ class LocalRunner:
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
         """See LevelRunner. Raises NeedsSparkError."""
         task = levels.task
-        if levels.reads:
-            raise NeedsSparkError(tuple(sorted({read.source.name for read in levels.reads})))
+        if levels.reads or levels.by_spark:
+            raise NeedsSparkError(sorted({read.source.name for read in levels.reads}), levels.by_spark)
         assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), "Spark holds epochs before this one"
         found = CELL_SCHEMA.empty_table()
         for level in range(len(task.schedule.levels)):
@@ -113,7 +120,7 @@ class LocalRunner:
 class AutoRunner:
     """Runs on Spark where it is at work already, or is needed; else here.
 
-    Needed: by an epoch that takes in much, or files that only Spark reads.
+    Needed: by an epoch that takes in much, or files that only Spark reads, or changes views of which Spark computes something.
     """
 
     def __init__(self, spark: Callable[[], LevelRunner], at_work: Callable[[], bool], policy: FlushPolicy | None = None) -> None:
@@ -127,7 +134,7 @@ class AutoRunner:
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
         """See LevelRunner."""
-        fits = levels.task.expected is Expected.LITTLE and not levels.reads
+        fits = levels.task.expected is Expected.LITTLE and not levels.reads and not levels.by_spark
         return (self._local if fits and not self._at_work() else self._spark()).run(levels)
 
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:

@@ -7,7 +7,7 @@ The first level needs no exchange unless Spark's own reader feeds it: the driver
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
+from jobs.driver.by_spark import computed, with_reasons
 from jobs.driver.held import Held, HeldByDriver
 from jobs.driver.leaves import SparkRead
 from jobs.driver.runner import LevelsToRun, P, R
@@ -30,6 +31,7 @@ from jobs.task.spark_task import in_spark_task, partition_of_this_task, without_
 from jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
 from jobs.wire.epoch_task import EpochTask
 from jobs.wire.flush_policy import FlushPolicy
+from jobs.wire.typed_rows import frame_schema, steps_behind
 from statestore.meta.version import SstInfo
 
 #: Of a cell, as a Spark type: a DDL string would be parsed, by the JVM, for every level of every epoch.
@@ -50,14 +52,15 @@ class SparkRunner:
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
         """See LevelRunner."""
-        spark, task = epoch_session(self.spark), levels.task
+        spark, task = epoch_session(self.spark, levels.time_zone if levels.by_spark else "UTC"), levels.task
         known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
         try:
-            cells = _cells(spark, known, levels)
+            cells = _cells(spark, epoch_session(self.spark), known, levels)
             with spark_errors_as_ours(levels.reads):
                 if task.policy.may_exchange(task.expected, task.unit_count):
-                    return _kept_by_spark(known, cells)
-                found = cells.toArrow()
+                    answers, held = _kept_by_spark(known, cells)
+                    return with_reasons(spark, answers), held
+                found = with_reasons(spark, cells.toArrow())
         except BaseException:
             known.destroy()
             raise
@@ -109,21 +112,26 @@ class HeldBySpark:
         self._known.destroy()
 
 
-def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun) -> DataFrame:
-    """What comes out of the last level; nothing runs yet."""
+def _cells(spark: SparkSession, reading: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun) -> DataFrame:
+    """What comes out of the last level; nothing runs yet. `reading`: the session of sources' readers, whose time zone is always UTC."""
     task = levels.task
     units = task.unit_count
     frame: DataFrame | None = None
     for level in range(len(task.schedule.levels)):
-        read = [_read(spark, one, units) for one in levels.reads if one.scheduled.level == level]
+        read = [_read(reading, one, units) for one in levels.reads if one.scheduled.level == level]
         wanted = tables_read(task.schedule, level)
         buffered = [held for number, one in enumerate(levels.held) for held in one.frames(number, wanted)]
         arriving = [*([] if frame is None else [frame]), *read, *buffered]
-        actors = in_spark_task(level_function(lambda: known.value, level, partition_of_this_task))
+        steps = steps_behind(task.schedule, level)
+        schema = frame_schema(steps)
+        kind = from_arrow_schema(schema) if steps else CELL_TYPE
+        actors = in_spark_task(level_function(lambda: known.value, level, partition_of_this_task), schema)
         if arriving:
-            frame = reduce(DataFrame.unionByName, arriving).repartitionById(units, F.col("slot")).mapInArrow(actors, CELL_TYPE)
+            together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), arriving)
+            frame = together.repartitionById(units, F.col("slot")).mapInArrow(actors, kind)
         else:
-            frame = spark.range(0, units, 1, units).mapInArrow(without_cells(actors), CELL_TYPE)
+            frame = spark.range(0, units, 1, units).mapInArrow(without_cells(actors), kind)
+        frame = computed(frame, steps)
     assert frame is not None, "a plan has levels"
     return frame
 

@@ -1,10 +1,12 @@
 """Decimal arithmetic with Spark's result types: exact, then rounded HALF_UP to the result's scale.
 
 Where the exact result fits in 38 digits DuckDB computes it; wider ones go through Arrow's 256-bit decimals. Spark rounds products to
-39 digits and quotients to 39 places before it rounds to the result's scale; a type for which that first rounding could show is refused.
+39 digits before it rounds to the result's scale, and so does `_to_39_digits`; it rounds quotients to 39 places, and a type for which that
+first rounding could show is refused.
 """
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +18,7 @@ from jobs.sql.logical import Call
 
 MAX_DIGITS = 38  # of a decimal, in Spark, DuckDB and Arrow's 128 bits
 MAX_WIDE_DIGITS = 76  # of Arrow's 256 bits
+JAVA_DIGITS = 39  # of a product, before it is rounded to its scale
 
 
 def refuse_decimal(call: Call) -> str | None:
@@ -26,11 +29,10 @@ def refuse_decimal(call: Call) -> str | None:
         return None if decimal_of(call.type)[0] <= 34 else "is rounded to 34 digits by Spark; cast it to at most 34 digits"
     (p1, s1), (p2, s2) = (decimal_of(a.type) for a in call.args)
     scale = decimal_of(call.type)[1]
-    if call.node == "Multiply" and p1 + p2 > MAX_DIGITS and scale < s1 + s2:
-        return f"needs more than {MAX_DIGITS} digits before rounding; cast an operand to a smaller decimal"
     if call.node == "Remainder" and max(p1 - s1, p2 - s2) + max(s1, s2) > MAX_DIGITS:
         return f"needs more than {MAX_DIGITS} digits to bring its operands to one scale; cast an operand to a smaller decimal"
-    if call.node == "Multiply" and call.mode == "TRY" and p1 + p2 + 1 > MAX_WIDE_DIGITS:
+    rounds = p1 + p2 > MAX_DIGITS and scale < s1 + s2
+    if call.node == "Multiply" and (call.mode == "TRY" or rounds) and p1 + p2 + 1 > MAX_WIDE_DIGITS:
         return f"needs more than {MAX_WIDE_DIGITS} digits; cast an operand to a smaller decimal"
     if call.node == "Divide" and (scale + p2 > 39 or _quotient_digits(p1, s1, p2, s2, scale) > MAX_WIDE_DIGITS):
         return f"needs more than {MAX_WIDE_DIGITS} digits before rounding; cast an operand to a smaller decimal"
@@ -44,7 +46,7 @@ def decimal_call(call: Call, args: Sequence[str]) -> str:
         quotient = f"{_wide_function(call)}({args[0]}, nullif({args[1]}, 0))"
         return fail_when(f"{args[1]} = 0 AND {args[0]} IS NOT NULL", "division by zero", quotient, call)
     if call.node == "Multiply":
-        if p1 + p2 <= MAX_DIGITS or call.mode != "TRY":
+        if p1 + p2 <= MAX_DIGITS or (call.mode != "TRY" and decimal_of(call.type)[1] == s1 + s2):
             wide = cast(args[0], f"decimal({max(p1, 19)},{s1})")  # from 19 digits DuckDB multiplies in 128 bits
             return cast(f"({wide} * {args[1]})", call.type)
         return f"{_wide_function(call)}({args[0]}, {args[1]})"
@@ -72,6 +74,18 @@ def _quotient_digits(p1: int, s1: int, p2: int, s2: int, scale: int) -> int:
     return p1 - s1 + s2 + _quotient_scale(_dividend_scale(s1, p2, s2, scale), p2, s2)
 
 
+def _to_39_digits(exact: pa.Array) -> pa.Array:
+    """Rounded HALF_UP to 39 digits, as Java's MathContext does it: where to depends on how many digits a value has."""
+    scale, size, found = exact.type.scale, pc.abs(exact), exact
+    for digits in range(JAVA_DIGITS + 1, exact.type.precision + 1):
+        longer = pc.greater_equal(size, pa.scalar(Decimal((0, (1, *[0] * (digits - 1)), -scale)), exact.type))
+        if not pc.any(longer).as_py():
+            break
+        rounded = pc.round(exact, ndigits=scale - (digits - JAVA_DIGITS), round_mode="half_towards_infinity")
+        found = pc.if_else(longer, rounded, found)
+    return found
+
+
 _OPERATIONS: dict[str, Callable[..., pa.Array]] = {
     "Add": pc.add,
     "Subtract": pc.subtract,
@@ -96,6 +110,8 @@ def _wide_function(call: Call) -> str:
 
     def compute(a: pa.Array, b: pa.Array) -> pa.Array:
         exact = operation(a.cast(wide_left), b.cast(wide_right))
+        if call.node == "Multiply":
+            exact = _to_39_digits(exact)
         rounded = pc.round(exact, ndigits=scale, round_mode="half_towards_infinity") if exact.type.scale > scale else exact
         fits = pc.less(pc.abs(rounded), bound)
         if nulls:

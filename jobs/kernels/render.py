@@ -41,6 +41,15 @@ def check(expr: Expr) -> None:
     render(expr)
 
 
+def has_kernel(expr: Expr) -> bool:
+    """Whether a kernel renders the expression."""
+    try:
+        check(expr)
+    except UnsupportedExpressionError:
+        return False
+    return True
+
+
 def render(expr: Expr) -> str:
     """The expression as DuckDB text, parenthesised where it is not one word. Raises UnsupportedExpressionError."""
     match expr:

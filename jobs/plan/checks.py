@@ -5,6 +5,7 @@ from jobs.kernels.render import check
 from jobs.plan.definition import apply_statement
 from jobs.sources.registry import reader_of
 from jobs.sql import logical
+from jobs.sql.expression_tree import calls_of_spark, with_spark_calls
 from jobs.sql.statements import CreateSource, CreateView, Delete, Statement, Update
 from statestore.meta.catalog import Catalog
 from statestore.table.schema import row_schema
@@ -47,4 +48,7 @@ def check_plan(plan: logical.Plan) -> None:
     for below in plan.inputs:
         check_plan(below)
     for expr in plan.expressions:
-        check(expr)
+        check(with_spark_calls(expr, lambda call: logical.Column(0, call.type)))
+        for by_spark in calls_of_spark(expr):
+            for arg in by_spark.args:
+                check(arg)

@@ -10,6 +10,7 @@ from jobs.executors.operator import column_list
 from jobs.plan.fragments import Dispatch, Input, input_number, is_input
 from jobs.plan.lineage import Lineage, NamedColumn
 from jobs.plan.schedule import Scheduled, schedule
+from jobs.sql.logical import Column
 from statestore.meta.catalog import Catalog, Relation, TableSchema
 
 
@@ -50,6 +51,10 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
     for number, (i, feed, columns) in enumerate(zip(fragment.inputs, scheduled.feeds, lineage.inputs(scheduled), strict=True)):
         of = "" if i.relation_id is None else f" of {by_relation[i.relation_id].name}"
         lines.append(f"    in{number} <- fragment {feed.producer}{of}, {_dispatch(i)} [{_named(columns)}]")
+        by_spark = [f"c{place} = {columns[place].name}" for place, e in enumerate(feed.project) if not isinstance(e, Column)]
+        if by_spark:
+            lines.append(f"      Spark computes {', '.join(by_spark)}")
+            lines.append("      an epoch costs its changed rows, through Spark's rows and back (some 5 us each), and a run on Spark")
     tables = {t.table_id: t for t in scheduled.tables}
     results = lineage.results(scheduled)
     for number, operator in enumerate(fragment.operators):

@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from jobs.executors.registry import Node
+from jobs.sql.logical import Expr
 
 ROW_ID = -1  # as a column of an input from a source: the hidden `_row_id`
 
@@ -33,6 +34,7 @@ class Dispatch(StrEnum):
     """How the rows of an input find their actor."""
 
     FORWARD = "forward"  # they stay on the producer's unit and level
+    STAY = "stay"  # they stay on the producer's unit, and go to a later level: Spark computes on them in between
     HASH = "hash"  # to the unit of the vnode of their key
     SINGLETON = "singleton"  # to the unit of vnode 0
     BROADCAST = "broadcast"  # to every unit
@@ -43,6 +45,9 @@ class Input(msgspec.Struct, frozen=True):
 
     The producer is a relation (`relation_id`) or, when that is None, fragment `fragment` of the same view. `keys` (of a hash dispatch) are
     indices into `columns`.
+
+    `project`, where it is set, is what Spark makes of the rows on their way: one expression over `columns` per column that the
+    fragment reads, each a Column or a call that Spark computes. `types` are those of what is read.
     """
 
     relation_id: int | None
@@ -51,6 +56,12 @@ class Input(msgspec.Struct, frozen=True):
     types: tuple[str, ...]
     dispatch: Dispatch
     keys: tuple[int, ...] = ()
+    project: tuple[Expr, ...] | msgspec.UnsetType = msgspec.UNSET  # unset is not stored: definitions from before stay as they are
+
+    @property
+    def on_the_way(self) -> tuple[Expr, ...]:
+        """`project`, empty where Spark has no part in it."""
+        return () if isinstance(self.project, msgspec.UnsetType) else self.project
 
 
 class Operator(msgspec.Struct, frozen=True):

@@ -7,8 +7,10 @@ from typing import assert_never
 
 from jobs.executors.operator import Computed, Own, Passed
 from jobs.plan.fragments import Operator, input_number, is_input
-from jobs.plan.schedule import Scheduled
+from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.base import ROW_ID_NAME
+from jobs.sql.expression_text import expression_text
+from jobs.sql.logical import Column
 from statestore.meta.catalog import Relation
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")  # quoted text is passed over
@@ -48,7 +50,20 @@ class Lineage:
 
     def inputs(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
         """The columns of each of a fragment's inputs."""
-        return [tuple(self.output(feed.producer)[c] for c in feed.columns) for feed in scheduled.feeds]
+        return [self._read(feed) for feed in scheduled.feeds]
+
+    def handed(self, feed: Feed) -> tuple[NamedColumn, ...]:
+        """The columns that a producer hands on to an input."""
+        return tuple(self.output(feed.producer)[c] for c in feed.columns)
+
+    def _read(self, feed: Feed) -> tuple[NamedColumn, ...]:
+        handed = self.handed(feed)
+        if not feed.project:
+            return handed
+        return tuple(
+            handed[e.index] if isinstance(e, Column) else NamedColumn(in_names(expression_text(e), handed), computed=True)
+            for e in feed.project
+        )
 
     def results(self, scheduled: Scheduled) -> list[tuple[NamedColumn, ...]]:
         """The columns that each of a fragment's operators puts out."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator
+from jobs.sql.logical import Expr
 from jobs.sql.statements import CreateSource
 from statestore.meta.catalog import Catalog, Relation, TableSchema
 
@@ -29,6 +30,7 @@ class Exchange:
     full: bool  # with the snapshot at the previous epoch
     last_level: int  # of its deepest reader; until there it passes through
     dispatch: Dispatch
+    project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (jobs.plan.fragments.Input)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Feed:
     columns: tuple[int, ...]
     types: tuple[str, ...]
     full: bool
+    project: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +167,11 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})
-                key = (columns, i.dispatch, i.keys, full)
+                key = (columns, i.dispatch, i.keys, full, i.on_the_way)
                 number = known[key].index if key in known else len(known)
                 last = max(entry.level, known[key].last_level if key in known else 0)
-                known[key] = Exchange(number, columns, i.keys, full, last, i.dispatch)
-            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, full))
+                known[key] = Exchange(number, columns, i.keys, full, last, i.dispatch, i.on_the_way)
+            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, full, i.on_the_way))
     levels: list[list[Scheduled]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
     for index, entry in enumerate(entries):
         relation = entry.relation

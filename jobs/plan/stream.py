@@ -7,11 +7,10 @@ exchange starts a new fragment. Columns that no query asked for but a key needs 
 How each operator is planned is in `streams/`, one file an operator.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from jobs.executors.filter import Filter
 from jobs.executors.materialize import Materialize
 from jobs.plan.fragments import Fragment, Output
 from jobs.plan.streams.aggregate import plan_aggregate
@@ -24,7 +23,9 @@ from jobs.plan.streams.scan import plan_scan
 from jobs.plan.streams.top_n import plan_top_n
 from jobs.plan.streams.union import plan_union
 from jobs.sql import logical
-from jobs.sql.expression_tree import renumbered
+from jobs.sql.errors import UnsupportedQueryError
+from jobs.sql.expression_text import expression_text
+from jobs.sql.expression_tree import calls_of_spark, renumbered
 from statestore.meta.catalog import TableSchema
 
 
@@ -55,8 +56,21 @@ def plan_view(plan: logical.Plan, relation_id: int, upstream: Callable[[str], Up
     stream = builder.add(stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types))
     builder.close(stream)
     (table_id,) = stream.draft.operators[-1].tables
+    _require_computable(builder.closed)
     output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id)
     return ViewPlan(tuple(builder.closed), tuple(builder.tables), output)
+
+
+def _require_computable(fragments: Sequence[Fragment]) -> None:
+    """Raises UnsupportedQueryError where Spark would have to compute within an operator, on rows that exist nowhere else."""
+    for operator in (o for f in fragments for o in f.operators):
+        for call in (c for e in operator.node.expressions() for c in calls_of_spark(e)):
+            raise UnsupportedQueryError(
+                expression_text(call),
+                "no kernel renders it, and Spark, which computes such expressions between two operators, cannot reach into "
+                f"{type(operator.node).__name__}; compute it in a subquery below, as a column of its own",
+                call.place,
+            )
 
 
 def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
@@ -70,7 +84,7 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
             return plan_range(builder, plan)
         case logical.Filter(input, condition):
             below = builder.stream(input)
-            return builder.add(below, Filter(renumbered(condition, below.visible), below.types))
+            return builder.filtered(below, renumbered(condition, below.visible))
         case logical.Project(input, exprs):
             return builder.project(builder.stream(input), exprs)
         case logical.Expand():

@@ -1,6 +1,6 @@
 """The binder: one statement's text in, a bound statement out."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -9,7 +9,7 @@ from jobs.sql.catalyst import bind_view
 from jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
 from jobs.sql.errors import SqlError, sql_error, translated
 from jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
-from jobs.sql.logical import Field, Place
+from jobs.sql.logical import Expr, Field, Place
 from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
@@ -31,15 +31,24 @@ class Binder:
     once.
     """
 
-    def __init__(self, spark: SparkSession, relations: Sequence[Relation], time_zone: str, formats: Collection[str]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        relations: Sequence[Relation],
+        time_zone: str,
+        formats: Collection[str],
+        has_kernel: Callable[[Expr], bool] | None = None,
+    ) -> None:
         """
         Args:
             spark: a classic session; only its context and JVM are used, its views and settings stay as they are.
             relations: what names may mean: the catalog's live relations.
             time_zone: the pipeline's, for timestamps in texts and casts.
             formats: those that a source can have, in lower case (jobs.sources.registry).
+            has_kernel: whether a kernel renders an expression (jobs.kernels.render); what of a view none renders Spark is to compute.
+                None: nothing is.
         """
-        self._sandbox = Sandbox(spark, relations, time_zone)
+        self._sandbox = Sandbox(spark, relations, time_zone, has_kernel)
         self._formats = formats
         self.notes: list[str] = []  # what the user should know of the statement that was bound last
 

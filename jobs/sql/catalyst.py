@@ -31,6 +31,7 @@ from jobs.sql.prune import prune
 from jobs.sql.refusals import refuse_unstable
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
+from jobs.sql.spark_text import SparkText
 from jobs.sql.type_names import name_of_type
 from statestore.meta.catalog import ColumnSpec, Relation
 from statestore.types import UnsupportedTypeError, arrow_type
@@ -60,7 +61,8 @@ def bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None 
 def _bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None, notes: list[str]) -> Plan:
     execution = sandbox.analyze(source, sandbox.parse_query(source)).queryExecution()
     analyzed = execution.analyzed()
-    walk = PlanWalk(ExpressionWalk(sandbox, source), notes)
+    expressions = ExpressionWalk(sandbox, source, has_kernel=sandbox.has_kernel, texts=SparkText(sandbox, analyzed))
+    walk = PlanWalk(expressions, notes)
     refuse_unstable(walk.expressions, analyzed)
     fields = _view_fields(walk.expressions, execution, names)
     with translated(source):

@@ -4,9 +4,10 @@ For reading alone: it leaves out what a reader takes for granted (ANSI mode, lit
 """
 
 import datetime
+import re
 from collections.abc import Sequence
 
-from jobs.sql.logical import Call, Column, Expr, Literal
+from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Literal
 
 _INFIX = {
     "Add": "+",
@@ -24,6 +25,7 @@ _INFIX = {
     "GreaterThan": ">",
     "GreaterThanOrEqual": ">=",
 }
+_COLUMN = re.compile(r"`a(\d+)`")  # of a text that Spark computes
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
@@ -40,6 +42,8 @@ def _text(expr: Expr) -> str:
             return f"c{index}"
         case Literal():
             return _literal(expr)
+        case Call(node=node, args=args, params=((_, template),)) if node == BY_SPARK:
+            return f"({_COLUMN.sub(lambda found: _text(args[int(found[1])]), template)})"
         case Call(node="Cast", args=(child,), mode=mode, type=type_name):
             return f"{'TRY_' if mode == 'TRY' else ''}CAST({expression_text(child)} AS {type_name})"
         case Call(node="IsNull", args=(child,)):

@@ -1,11 +1,11 @@
 """Bound expressions as trees: what they read, the same over other columns, and their conjuncts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import msgspec
 
-from jobs.sql.logical import Call, Column, Expr
+from jobs.sql.logical import BY_SPARK, Call, Column, Expr
 
 
 def reads_of(expr: Expr) -> Iterator[int]:
@@ -20,6 +20,30 @@ def reads_of(expr: Expr) -> Iterator[int]:
 def columns_of(expr: Expr) -> frozenset[int]:
     """Indices of the input columns an expression reads."""
     return frozenset(reads_of(expr))
+
+
+def calls_of_spark(expr: Expr) -> Iterator[Call]:
+    """The parts of an expression that Spark computes between two levels, outermost ones only."""
+    if isinstance(expr, Call):
+        if expr.node == BY_SPARK:
+            yield expr
+        else:
+            for arg in expr.args:
+                yield from calls_of_spark(arg)
+
+
+def with_spark_calls(expr: Expr, to: Callable[[Call], Expr]) -> Expr:
+    """The expression with `to(call)` in the place of each call that Spark computes, outermost ones only."""
+    if not isinstance(expr, Call):
+        return expr
+    if expr.node == BY_SPARK:
+        return to(expr)
+    return msgspec.structs.replace(expr, args=tuple(with_spark_calls(a, to) for a in expr.args))
+
+
+def needs_spark(expr: Expr) -> bool:
+    """Whether Spark computes a part of the expression."""
+    return any(True for _ in calls_of_spark(expr))
 
 
 def substituted(expr: Expr, columns: Mapping[int, Expr] | Sequence[Expr]) -> Expr:

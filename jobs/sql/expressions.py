@@ -16,15 +16,20 @@ Typical results (see `python -m jobs.sql.show --help` for a live view):
     round(c, 1)           Round(c, 1) ansiEnabled=true   date_trunc('day', ts)    TruncTimestamp('day', ts) timeZoneId=UTC
     encode(b, 'utf-8')    StaticInvoke(b, 'utf-8', false, false) class=…Encode function=encode
 
-What Spark replaces at run time (nvl, to_date, split_part, …) arrives replaced. Subqueries, lambdas and user functions are refused here;
-whether a node can be computed is for jobs.kernels to say.
+What Spark replaces at run time (nvl, to_date, split_part, …) arrives replaced. Subqueries and user functions are refused here; whether a
+kernel renders an expression is for jobs.kernels to say (`has_kernel`). One that none renders becomes, as a whole, a call that Spark
+computes:
+
+    parse_url(u, 'HOST')  Spark[sql=parse_url(`a0`, 'HOST')](u)         transform(a, x -> x + 1)  Spark[sql=transform(`a0`, (x0) -> …)](a)
+
+As a whole, because a part of it may be what keeps the rest from rows on which it would raise.
 
 Cost: about ten round trips to the JVM a node (0.03-0.1 ms each).
 """
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,10 +37,11 @@ from py4j.java_gateway import JavaObject
 
 from jobs.sql.aggregate_functions import REFUSED, parts_of
 from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.expression_tree import conjunction
+from jobs.sql.expression_tree import conjunction, needs_spark
 from jobs.sql.logical import AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
+from jobs.sql.spark_text import Leaf, NoTextError, SparkText
 from jobs.sql.type_names import name_of_type
 
 #: Expression ids of a plan node's input, and what each stands for.
@@ -74,6 +80,8 @@ class ExpressionWalk:
     sandbox: Sandbox
     source: SourceText
     within: str = "a materialized view"  # what messages call the statement
+    has_kernel: Callable[[Expr], bool] | None = None  # None: what no kernel renders stays a tree, for others to refuse
+    texts: SparkText | None = None
     # What each class carries besides its children is found once, on its first instance.
     _params: dict[str, tuple[_Param, ...]] = field(default_factory=dict)
 
@@ -102,21 +110,58 @@ class ExpressionWalk:
         return UnsupportedQueryError(construct or self.source.fragment(*span), reason, place, excerpt, self.within)
 
     def expression(self, node: JavaObject, scope: Scope) -> Expr:
-        """A Catalyst expression over the columns of `scope`. Raises UnsupportedQueryError."""
+        """A Catalyst expression over the columns of `scope`: one that a kernel renders, or a call that Spark computes.
+
+        Raises UnsupportedQueryError for one that neither can.
+        """
+        return self.whole(node, lambda: self.tree(node, scope), _columns_of(scope))
+
+    def whole(self, node: JavaObject, tree: Callable[[], Expr], leaf: Leaf) -> Expr:
+        """What `tree` makes of a whole expression; a call that Spark computes where it fails, or where no kernel renders what it makes."""
+        try:
+            expr = tree()
+        except UnsupportedQueryError:
+            if self.has_kernel is None or self._is_opaque(node, leaf):
+                raise
+        else:
+            if self.has_kernel is None or self.has_kernel(expr):
+                return expr
+        return self._by_spark(node, lambda texts: texts.call(node, leaf, self.place_of(node)))
+
+    def condition(self, node: JavaObject, scope: Scope, joins: bool = False) -> Expr:
+        """A condition, each of its conjuncts an expression of its own where no kernel renders all of it; of one that joins two relations,
+        also the sides of its equalities."""
+        if self.has_kernel is None:
+            return self.tree(node, scope)
+        try:
+            if self.has_kernel(expr := self.tree(node, scope)):
+                return expr
+        except UnsupportedQueryError:
+            if self._is_opaque(node, _columns_of(scope)):
+                raise
+        name = node.productPrefix()
+        if name == "And":
+            return Call("And", "boolean", (self.condition(node.left(), scope, joins), self.condition(node.right(), scope, joins)))
+        if joins and name in ("EqualTo", "EqualNullSafe"):
+            return Call(name, "boolean", (self.expression(node.left(), scope), self.expression(node.right(), scope)))
+        return self.expression(node, scope)
+
+    def tree(self, node: JavaObject, scope: Scope) -> Expr:
+        """A Catalyst expression over the columns of `scope`, node by node. Raises UnsupportedQueryError."""
         name = node.productPrefix()
         if name == "AttributeReference":
             return scope[node.exprId().id()]
         if name == "ScalarSubquery" and node.exprId().id() in scope:
             return scope[node.exprId().id()]
         if name == "Alias":
-            return self.expression(node.child(), scope)
+            return self.tree(node.child(), scope)
         if name == "Literal":
             return self._literal(node)
         if name == _NORMALISED:
-            return self.expression(_not_normalised(node.child()), scope)
+            return self.tree(_not_normalised(node.child()), scope)
         if name in _LAMBDAS:  # before its arguments, which mean nothing outside
             raise self.refuse(node, None, "functions that take lambdas have no kernel")
-        return self.call(node, tuple(self.expression(child, scope) for child in items(node.children())))
+        return self.call(node, tuple(self.tree(child, scope) for child in items(node.children())))
 
     def call(self, node: JavaObject, args: tuple[Expr, ...]) -> Expr:
         """An inner node over arguments that are already walked. Raises UnsupportedQueryError."""
@@ -136,6 +181,19 @@ class ExpressionWalk:
             params = _cast_params(params, args[0].type, kind)
         return Call(name, kind, args, mode, params, self.place_of(node))
 
+    def _is_opaque(self, node: JavaObject, leaf: Leaf) -> bool:
+        """Whether a part of the expression is nothing that a text could say: a subquery, or a user's function."""
+        if node.productPrefix() in _SUBQUERIES | _USER_CODE:
+            return leaf(node) is None
+        return any(self._is_opaque(child, leaf) for child in items(node.children()))
+
+    def _by_spark(self, node: JavaObject, write: Callable[[SparkText], Call]) -> Expr:
+        assert self.texts is not None, "who knows kernels knows texts"
+        try:
+            return write(self.texts)
+        except NoTextError as err:
+            raise self.refuse(node, None, f"it has no kernel, and it cannot be handed to Spark either: {err}") from err
+
     def aggregate(self, node: JavaObject, scope: Scope) -> AggCall:
         """An AggregateExpression over the aggregate's input. Raises UnsupportedQueryError for functions that are not kept."""
         parts = parts_of(node, self.sandbox.jvm)
@@ -150,6 +208,9 @@ class ExpressionWalk:
         mode, _ = self._mode_and_params(function, node.aggregateFunction())
         condition = node.filter()
         where = self.expression(condition.get(), scope) if condition.isDefined() else None
+        if where is not None and any(needs_spark(a) for a in args):  # not evaluated on rows that the condition leaves out
+            leaf, test = _columns_of(scope), condition.get()
+            args = tuple(self._by_spark(c, lambda t, c=c: t.guarded(test, c, leaf, self.place_of(c))) for c in parts.args)  # type: ignore[misc]
         if function is AggFunction.COUNT and not node.isDistinct():
             args = tuple(a for a in args if not (isinstance(a, Literal) and a.value is not None))  # count(1) counts rows
             if len(args) > 1:  # count(a, b) counts rows where none is NULL
@@ -233,6 +294,11 @@ def _part_of_normalised(node: JavaObject) -> JavaObject:
     while node.productPrefix() != "GetStructField":
         node = _not_normalised(node.child()) if node.productPrefix() == _NORMALISED else node.child()
     return node.child()
+
+
+def _columns_of(scope: Scope) -> Leaf:
+    """What the attributes of a plan's input stand for, and the subqueries that are joined to it."""
+    return lambda node: scope.get(node.exprId().id()) if node.productPrefix() in ("AttributeReference", "ScalarSubquery") else None
 
 
 def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) -> tuple[tuple[str, str], ...]:

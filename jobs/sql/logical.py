@@ -152,6 +152,9 @@ class Call(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
 
 Expr = Column | Literal | Call
 
+#: The `node` of a Call that Spark computes between two levels: its one param is the SQL text, in which `a0`, `a1`, … are the arguments.
+BY_SPARK = "Spark"
+
 
 class SortKey(msgspec.Struct, frozen=True):
     """One ORDER BY item."""

@@ -5,14 +5,15 @@ is folded away because a relation looks empty, and no rewrite turns up that only
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
-from py4j.java_gateway import JavaObject, JVMView
+from py4j.java_gateway import JavaGateway, JavaObject, JVMView
 from pyspark.sql import SparkSession
 
 from jobs.sql.errors import NoRelationError, SqlError, translated
+from jobs.sql.logical import Expr
 from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.plain_view import plain_view_of, register
 from jobs.sql.source_text import SourceText
@@ -75,7 +76,11 @@ def column_of(sandbox: "Sandbox", expr: JavaObject) -> JavaObject:
 class Sandbox:
     """Parses and analyzes texts over a set of relations."""
 
-    def __init__(self, spark: SparkSession, relations: Sequence[Relation], time_zone: str) -> None:
+    def __init__(
+        self, spark: SparkSession, relations: Sequence[Relation], time_zone: str, has_kernel: Callable[[Expr], bool] | None = None
+    ) -> None:
+        """`has_kernel`: whether a kernel renders an expression; what of a view none renders Spark is to compute. None: nothing is."""
+        self.has_kernel = has_kernel
         self.session = spark.newSession()
         for name, value in {**_SETTINGS, "spark.sql.session.timeZone": time_zone}.items():
             self.session.conf.set(name, value)
@@ -90,6 +95,13 @@ class Sandbox:
         jvm = self.session._jvm
         assert jvm is not None, "a classic Spark session always has its JVM"
         return jvm
+
+    @property
+    def gateway(self) -> JavaGateway:
+        """The way into the JVM."""
+        gateway = self.session.sparkContext._gateway
+        assert gateway is not None, "a classic Spark session always has its JVM"
+        return gateway
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -171,6 +183,14 @@ class Sandbox:
         """The empty Dataset (JVM) of one relation."""
         self._register(relation)
         return self.session._jsparkSession.table(f"`{relation.name}`")
+
+    def columns(self, names: Sequence[str], kinds: Sequence[str]) -> JavaObject:
+        """An empty Dataset (JVM) with nullable columns of these names and types."""
+        types = self.jvm.org.apache.spark.sql.types
+        schema = types.StructType()
+        for name, kind in zip(names, kinds, strict=True):
+            schema = schema.add(name, types.DataType.fromDDL(kind), True)
+        return self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
 
     def parser(self) -> JavaObject:
         """Spark's parser (JVM)."""

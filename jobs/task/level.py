@@ -13,6 +13,7 @@ from jobs.settings.logs import working_on
 from jobs.task.unit import Unit
 from jobs.wire.cell import Address, Mail, Route, addresses_of, cells
 from jobs.wire.epoch_task import EpochTask
+from jobs.wire.typed_rows import as_cells, steps_behind
 from statestore.table.row_cache import process_row_cache
 
 CellFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what a task runs: cells in, cells out
@@ -33,7 +34,8 @@ def level_function(task: "Callable[[], EpochTask]", level: int, slot: Callable[[
         inbox: dict[Address, list[bytes]] = {}
         sealed: list[tuple[int, bytes]] = []  # what the levels before sealed, as it came: (table id, chunk)
         failed = False
-        for batch in chain(_cells_of_driver(known, unit, route, last), batches):
+        arriving = as_cells(batches, steps_behind(known.schedule, level - 1), known.schedule, unit)
+        for batch in chain(_cells_of_driver(known, unit, route, last), arriving):
             addresses = addresses_of(batch)
             through = [i for i, address in enumerate(addresses) if route.passes(address)]
             if through:

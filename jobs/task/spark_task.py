@@ -8,6 +8,7 @@ from pyspark import TaskContext
 from jobs.settings.logs import configure_logging
 from jobs.task.collector import collect_own_garbage
 from jobs.task.level import CellFunction
+from jobs.wire.typed_rows import widened
 
 
 def partition_of_this_task() -> int:
@@ -17,13 +18,14 @@ def partition_of_this_task() -> int:
     return context.partitionId()
 
 
-def in_spark_task(function: CellFunction) -> CellFunction:
+def in_spark_task(function: CellFunction, schema: pa.Schema) -> CellFunction:
     """The function as `mapInArrow` runs it: a worker logs where TUSSOCK_LOG asks for it (jobs.settings.logs), and keeps its garbage
-    collector away from caches (jobs.task.collector)."""
+    collector away from caches (jobs.task.collector). What it puts out has the columns of `schema` (jobs.wire.typed_rows)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure_logging()
-        yield from function(batches)
+        for batch in function(batches):
+            yield widened(batch, schema)
         collect_own_garbage()
 
     return run

@@ -26,6 +26,7 @@ from jobs.task.opened import decoded_version, opened_objects
 from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
 from jobs.wire.epoch_task import EpochTask, FragmentReport
 from jobs.wire.flush_policy import Expected, Flush
+from jobs.wire.typed_rows import steps_behind, typed_rows
 from statestore.errors import RetryableError, TussockError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.ingest import batch_ingest
@@ -111,6 +112,10 @@ class Unit:
         for exchange in scheduled.exchanges:
             chunk = select(self._of(output, exchange.full), exchange.columns)
             units = np.asarray(self.task.units)
+            if exchange.project:
+                step = next(s for s in steps_behind(self.task.schedule, self.level) if s.address == (scheduled.id, exchange.index))
+                yield from typed_rows(self.slot, step, self.slot, chunk)
+                continue
             pieces = broadcast(chunk, units) if exchange.dispatch is Dispatch.BROADCAST else dispatch(chunk, exchange.keys, units)
             for unit, piece in pieces:
                 yield cells(unit, Address.exchange(scheduled.id, exchange.index), encode(piece))
@@ -153,7 +158,8 @@ class Unit:
     @staticmethod
     def _materializes(scheduled: Scheduled) -> bool:
         assert scheduled.fragment is not None
-        return scheduled.fragment.operators[-1].node.keeps_relation
+        operators = scheduled.fragment.operators  # none where rows only come from Spark and go on
+        return bool(operators) and operators[-1].node.keeps_relation
 
     # --- leaves and snapshots ----------------------------------------------------------------------------------------------------
 

@@ -22,13 +22,45 @@ class FailedRow(InputError):
         return f"{self.relation}: {self.text} raised on a row: {self.reason}. The row: {', '.join(self.values)}"
 
 
+class RaisedInSpark(InputError):
+    """An expression that Spark computes raised on a row, on its way to input `feed` of fragment `fragment`.
+
+    `calls` are what Spark computed on that way, each its text, the columns that stand in it, and how a reader is shown it; `values` are the
+    texts of the row's columns, `row` is the row itself, as an Arrow stream in base64. Spark does not say which call raised, or why, until
+    it is asked once more for this row (`because`).
+    """
+
+    def __init__(
+        self,
+        relation: str,
+        fragment: int,
+        feed: int,
+        calls: Sequence[Sequence[object]],
+        values: Sequence[str],
+        row: str,
+        raised: int = 0,
+        reason: str = "Spark cannot compute it",
+    ) -> None:
+        super().__init__(relation, fragment, feed, [list(c) for c in calls], list(values), row, raised, reason)
+        self.relation, self.fragment, self.feed = relation, fragment, feed
+        self.calls, self.values, self.row, self.raised, self.reason = calls, values, row, raised, reason
+
+    def __str__(self) -> str:
+        return f"{self.relation}: {self.calls[self.raised][2]} raised on a row: {self.reason}. The row: {', '.join(self.values)}"
+
+    def because(self, raised: int, reason: str) -> "RaisedInSpark":
+        """The error with the number of the call that raised, and what Spark says of it."""
+        return RaisedInSpark(self.relation, self.fragment, self.feed, self.calls, self.values, self.row, raised, reason)
+
+
 def failed_row(relation: str, fragment: int, operator: int, err: ExpressionError) -> FailedRow:
     """The facts of an executor's error, as they travel."""
     rows = rows_alone(err.rows)
-    values = [_shown(column[err.row].as_py()) for column in rows.columns] if 0 <= err.row < rows.num_rows else []
+    values = [shown_value(column[err.row].as_py()) for column in rows.columns] if 0 <= err.row < rows.num_rows else []
     return FailedRow(relation, fragment, operator, err.expression, err.text, err.reason, values)
 
 
-def _shown(value: object) -> str:
+def shown_value(value: object) -> str:
+    """A value as an error shows it."""
     text = "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

@@ -94,11 +94,11 @@ def test_it_is_refused_with_reason_and_place_and_leaves_no_trace(sql: str, says:
 @pytest.mark.parametrize(
     "select",
     [
-        "SELECT xxhash64(id, shop) AS h FROM orders",
+        "SELECT uuid() AS h FROM orders",
         "SELECT shop, approx_percentile(price, 0.5) AS s FROM orders GROUP BY shop",
         "SELECT bitmap_construct_agg(id) AS s FROM orders",
         "SELECT * EXCEPT (id, name) FROM shops",
-        "SELECT id FROM orders WHERE format_string('%s', id) = ''",
+        "SELECT o.id FROM orders o LEFT JOIN shops s ON o.shop = s.id AND soundex(s.name || o.item) = 'A'",
         "SELECT now() AS t FROM orders",
     ],
 )
@@ -141,11 +141,6 @@ ADVICE = {
         "write percentile or percentile_disc",
         "SELECT shop, percentile(price, 0.5) AS p FROM orders GROUP BY shop",
     ),
-    "a subquery": (
-        "SELECT id FROM orders WHERE price > (SELECT avg(price) FROM orders)",
-        "write it as a join",
-        "SELECT o.id FROM orders o JOIN (SELECT shop, avg(price) AS p FROM orders GROUP BY shop) t ON o.shop = t.shop WHERE o.price > t.p",
-    ),
     "a session window": (
         "SELECT session_window(ts, '1 hour').start AS s, count(*) AS n FROM orders GROUP BY session_window(ts, '1 hour')",
         "group by date_trunc('HOUR', ts)",
@@ -157,11 +152,6 @@ ADVICE = {
         "SELECT id, ts FROM orders",
     ),
     "NULL without a type": ("SELECT id, NULL AS x FROM orders", "Cast the column", "SELECT id, CAST(NULL AS int) AS x FROM orders"),
-    "a join of all with all": (
-        "SELECT o.id FROM orders o, shops s",
-        "join on a = b",
-        "SELECT o.id FROM orders o JOIN shops s ON o.shop = s.id",
-    ),
 }
 
 

@@ -24,6 +24,10 @@ VIEWS: dict[str, str] = {
     "listagg(s, ',') WITHIN GROUP (ORDER BY a DESC, k) AS texts FROM t GROUP BY g",
     "expression_keys": "SELECT g + 1 AS g1, CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END AS size, count(*) AS n "
     "FROM t GROUP BY g + 1, CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END",
+    "by_spark": "SELECT k, g, initcap(concat(s, ' ', s)) AS twice, transform(array(a, g), x -> x + 1)[0] AS next "
+    "FROM t WHERE soundex(s) > 'A'",
+    "grouped_by_spark": "SELECT soundex(s) AS sound, count(*) AS n, max(mask(s)) AS masked, sum(hash(a, g)) FILTER (WHERE a > 2) AS h "
+    "FROM t GROUP BY 1",
     "distinct_rows": "SELECT DISTINCT g, s FROM t",
     "float_groups": "SELECT d, count(*) AS n FROM t GROUP BY d",
     "small_float_groups": "SELECT f, count(*) AS n, max(f) AS m FROM u GROUP BY f",

@@ -175,12 +175,17 @@ def _fragment(node: Node) -> Fragment:
     return Fragment(inputs, (Operator(node, (-1, 0), (4, 5)),), ("int", "bigint"), True)
 
 
+_BY_SPARK = Call(logical.BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "parse_url(`a0`, 'HOST')"),), place=Place(1, 8))
+_ON_THE_WAY = Input(3, None, (1, -1, 0), ("bigint", "string"), Dispatch.STAY, project=(Column(1, "bigint"), _BY_SPARK))
+_THROUGH_SPARK = Fragment((_ON_THE_WAY,), (), ("bigint", "string"), False)
+
 DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "plain_view": PlainViewDefinition(CreatePlainView("named", "SELECT 1 AS a", _FIELDS, ("a", "b"), ())),
     "view_by_names": ViewDefinition("SELECT …", TOP_N, (), _OUTPUT, ("a", "b")),
     **{f"view_{name}": ViewDefinition("SELECT …", TOP_N, (_fragment(node),), _OUTPUT) for name, node in NODES.items()},
+    "view_by_spark": ViewDefinition("SELECT …", logical.Project(SCAN, (_BY_SPARK,), (Field("h", "string"),)), (_THROUGH_SPARK,), _OUTPUT),
 }
 
 # --- meta ------------------------------------------------------------------------------------------------------------------------

@@ -1,16 +1,17 @@
 """What the planners of all operators share: streams, the fragments being written, and the moves from one stream to the next."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from jobs.executors.filter import Filter
 from jobs.executors.project import Project
 from jobs.executors.registry import Node
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
 from jobs.sql import logical
-from jobs.sql.expression_tree import reads_of, renumbered, substituted
+from jobs.sql.expression_tree import calls_of_spark, conjunction, conjuncts, needs_spark, reads_of, renumbered, substituted, without_places
 from statestore.meta.catalog import TableSchema
 
 ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
@@ -101,8 +102,29 @@ class Builder:
             return stream
         return self.project(stream, [logical.Column(i, stream.types[c]) for i, c in enumerate(stream.visible)])
 
+    def filtered(self, below: Stream, condition: logical.Expr) -> Stream:
+        """The rows for which a condition over the stream's columns is true. What stands before the first conjunct that Spark computes is
+        judged before Spark sees the rows, as Spark itself goes from one conjunct to the next."""
+        parts = conjuncts(condition)
+        first = next((i for i, part in enumerate(parts) if needs_spark(part)), len(parts))
+        if first == len(parts):
+            return self.add(below, Filter(condition, below.types))
+        if first > 0:
+            below = self.add(below, Filter(conjunction(parts[:first]), below.types))
+        columns: tuple[logical.Expr, ...] = tuple(logical.Column(i, t) for i, t in enumerate(below.types))
+        rest = logical.Column(len(columns), "boolean")
+        ref = self.projection(below, (*columns, conjunction(parts[first:])), (*below.types, "boolean"))
+        ref = self.operator(below.draft, Filter(rest, (*below.types, "boolean")), (ref,))
+        return replace(below, ref=self.operator(below.draft, Project(columns, below.types), (ref,)))
+
     def projection(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
-        """A Project over `below`; where that is a Project itself the two become one."""
+        """A Project over `below`; where that is a Project itself the two become one.
+
+        Where Spark computes a part of it, the fragment ends here, and its draft becomes that of the fragment that reads the result:
+        references into the draft from before mean nothing afterwards.
+        """
+        if any(needs_spark(e) for e in exprs):
+            return self._through_spark(below, exprs, types)
         draft = below.draft
         inputs: tuple[int, ...] = (below.ref,)
         if below.ref >= 0 and below.ref == len(draft.operators) - 1 and isinstance(node := draft.operators[-1].node, Project):
@@ -110,6 +132,30 @@ class Builder:
             if fused is not None:
                 exprs, inputs = fused, draft.operators.pop().inputs
         return self.operator(draft, Project(tuple(exprs), types), inputs)
+
+    def _through_spark(self, below: Stream, exprs: Sequence[logical.Expr], types: tuple[str, ...]) -> int:
+        """The expressions in three steps: what Spark reads, by kernels; what Spark computes, on the way to the next level; what is made of
+        that, by kernels. No key is hashed: rows stay on their unit."""
+        calls = list(dict.fromkeys(msgspec.structs.replace(c, place=None) for e in exprs for c in calls_of_spark(e)))
+        passed = list(dict.fromkeys(without_places(p) for e in exprs for p in _beside_spark(e)))
+        handed = list(dict.fromkeys([*passed, *(without_places(a) for c in calls for a in c.args)]))
+        if all(isinstance(e, logical.Column) for e in handed):
+            whole = self.input(below, (), Dispatch.STAY)
+            columns = tuple(whole.columns[e.index] for e in handed if isinstance(e, logical.Column))
+            on_the_way = msgspec.structs.replace(whole, columns=columns)
+        else:
+            kinds = tuple(e.type for e in handed)
+            on_the_way = self.input(replace(below, ref=self.projection(below, handed, kinds), types=kinds), (), Dispatch.STAY)
+        at = {e: i for i, e in enumerate(handed)}
+        project: list[logical.Expr] = [logical.Column(at[e], e.type) for e in passed]
+        project += [msgspec.structs.replace(c, args=tuple(logical.Column(at[without_places(a)], a.type) for a in c.args)) for c in calls]
+        on_the_way = msgspec.structs.replace(on_the_way, types=tuple(e.type for e in project), project=tuple(project))
+        below.draft.inputs, below.draft.operators = [on_the_way], []
+        place = {without_places(e): logical.Column(i, e.type) for i, e in enumerate([*passed, *calls])}
+        final = tuple(_in_places(e, place) for e in exprs)
+        if final == tuple(logical.Column(i, e.type) for i, e in enumerate(project)):
+            return input_ref(0)
+        return self.operator(below.draft, Project(final, types), (input_ref(0),))
 
     def operator(self, draft: Draft, node: Node, inputs: tuple[int, ...], distribution: tuple[int, ...] | None = None) -> int:
         schemas = []
@@ -131,9 +177,10 @@ class Builder:
         self.closed.append(Fragment(tuple(draft.inputs), tuple(draft.operators), stream.types, draft.singleton))
         return len(self.closed) - 1
 
-    def input(self, stream: Stream, keys: tuple[int, ...]) -> Input:
-        """Close the stream's fragment and read it by hash of `keys` (none: singleton). One without operators is not worth a fragment."""
-        dispatch = Dispatch.HASH if keys else Dispatch.SINGLETON
+    def input(self, stream: Stream, keys: tuple[int, ...], dispatch: Dispatch | None = None) -> Input:
+        """Close the stream's fragment and read it by hash of `keys` (none: singleton), or as `dispatch` says. One without operators is not
+        worth a fragment."""
+        dispatch = dispatch or (Dispatch.HASH if keys else Dispatch.SINGLETON)
         draft = stream.draft
         if not draft.operators:
             (only,) = draft.inputs
@@ -152,3 +199,21 @@ def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr
     if any(n > 1 and isinstance(lower[i], logical.Call) for i, n in read.items()):
         return None
     return tuple(substituted(e, lower) for e in upper)
+
+
+def _beside_spark(expr: logical.Expr) -> Iterator[logical.Expr]:
+    """What an expression reads that Spark has no part in: itself, or its columns beside the calls that Spark computes. No constants."""
+    if not isinstance(expr, logical.Literal) and not needs_spark(expr):
+        yield expr
+    elif isinstance(expr, logical.Call) and expr.node != logical.BY_SPARK:
+        for arg in expr.args:
+            yield from _beside_spark(arg)
+
+
+def _in_places(expr: logical.Expr, place: Mapping[logical.Expr, logical.Column]) -> logical.Expr:
+    """The expression over what has come from Spark."""
+    if (column := place.get(without_places(expr))) is not None:
+        return column
+    if isinstance(expr, logical.Call):
+        return msgspec.structs.replace(expr, args=tuple(_in_places(a, place) for a in expr.args))
+    return expr

@@ -17,7 +17,7 @@ from jobs.executors.spread import spread_of
 from jobs.plan.fragments import Dispatch, Input, input_ref
 from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
 from jobs.sql import logical
-from jobs.sql.expression_tree import renumbered
+from jobs.sql.expression_tree import conjunction, conjuncts, needs_spark, renumbered
 from jobs.sql.logical import AggFunction, JoinKind
 
 
@@ -36,6 +36,7 @@ def _hash_join(
 ) -> Stream:
     visible = left.visible + tuple(len(left.types) + c for c in right.visible)
     condition = None if plan.condition is None else renumbered(plan.condition, visible)
+    condition, behind = _behind(plan.kind, condition)
     inputs = [builder.input(left, left_keys), builder.input(right, right_keys)]
     if plan.kind is JoinKind.NULL_AWARE_ANTI:
         node: Node = NullAwareAnti(left.types, right.types, left_keys, right_keys, left.key, right.key, left.types)
@@ -51,7 +52,16 @@ def _hash_join(
     append_only = plan.kind in (JoinKind.INNER, JoinKind.SEMI) and left.append_only and right.append_only
     if not plan.kind.emits_pairs:
         visible = (*left.visible, len(left.types)) if plan.kind is JoinKind.EXISTENCE else left.visible
-    return Stream(draft, ref, node.types, visible, key, distribution, append_only)
+    stream = Stream(draft, ref, node.types, visible, key, distribution, append_only)
+    return stream if behind is None else builder.filtered(stream, behind)
+
+
+def _behind(kind: JoinKind, condition: logical.Expr | None) -> tuple[logical.Expr | None, logical.Expr | None]:
+    """What a join asks of its pairs, and what is asked of those that come out: of an inner join, what Spark computes."""
+    if condition is None or kind is not JoinKind.INNER or not needs_spark(condition):
+        return condition, None
+    own = [c for c in conjuncts(condition) if not needs_spark(c)]
+    return conjunction(own) if own else None, conjunction([c for c in conjuncts(condition) if needs_spark(c)])
 
 
 def _spread(builder: Builder, plan: logical.Join) -> tuple[Stream, tuple[int, ...], Stream, tuple[int, ...]]:
@@ -88,11 +98,13 @@ def _row_join(builder: Builder, plan: logical.Join) -> Stream | None:
     of_row, of_many = tuple(len(many.types) + c for c in one.visible), many.visible
     visible = (*of_many, *of_row) if row_is_right else (*of_row, *of_many)
     condition = None if plan.condition is None else renumbered(plan.condition, visible)
+    condition, behind = _behind(plan.kind, condition)
     types = (*many.types, *one.types) if emits_row else many.types
     node = RowJoin(many.types, one.types, many.key, many.distribution, condition, emits_row, types)
     many.draft.inputs.append(row)
     ref = builder.operator(many.draft, node, (many.ref, input_ref(len(many.draft.inputs) - 1)))
-    return replace(many, ref=ref, types=types, visible=visible if emits_row else of_many, append_only=False)
+    stream = replace(many, ref=ref, types=types, visible=visible if emits_row else of_many, append_only=False)
+    return stream if behind is None else builder.filtered(stream, behind)
 
 
 def plan_single_row(builder: Builder, plan: logical.SingleRow) -> Stream:

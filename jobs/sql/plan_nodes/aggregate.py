@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from py4j.java_gateway import JavaObject
 
+from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_tree import renumbered, without_places
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Field, Join, JoinKind, Plan, Project
@@ -49,7 +50,7 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
             elements = tuple(Column(i, exprs[i].type) for i in range(first, len(exprs)))
             made.append((named.exprId().id(), Call("CreateArray", f"array<{elements[0].type}>", elements)))
             continue
-        expr = result.expression(named)
+        expr = result.whole(named)
         exprs.append(expr)
         ids.append(named.exprId().id())
         fields.append(walk.field(named, named.name(), expr.type))
@@ -84,6 +85,24 @@ class _AggregateResult:
         self._plain_keys = len(key_ids)
         self._seen: dict[AggCall, int] = {}
         self.calls: list[AggCall] = []
+
+    def whole(self, node: JavaObject) -> Expr:
+        """One column of the SELECT."""
+        return self._walk.whole(node, lambda: self.expression(node), self._leaf)
+
+    def _leaf(self, node: JavaObject) -> Expr | None:
+        """The key or call that a node is; None for what is computed from them."""
+        if node.productPrefix() == "AggregateExpression":
+            return self.call(self._walk.aggregate(node, self._scope))
+        if node.productPrefix() in ("AttributeReference", "ScalarSubquery"):
+            return self._key_scope.get(node.exprId().id())
+        if len(self._keys) == self._plain_keys or node.productPrefix() == "Literal" or _has_aggregate(node):
+            return None
+        try:
+            column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
+        except UnsupportedQueryError:  # the variable of a lambda
+            return None
+        return None if column is None else Column(column, self._key_exprs[column].type)
 
     def expression(self, node: JavaObject) -> Expr:
         name = node.productPrefix()

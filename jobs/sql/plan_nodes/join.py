@@ -49,7 +49,7 @@ def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
     if node.condition().isDefined():
         left = with_subqueries(walk, left, [node.condition().get()])
         scope = {**right.scope(len(left.plan.fields)), **left.scope()}
-        conditions = conjuncts(walk.expressions.expression(node.condition().get(), scope))
+        conditions = conjuncts(walk.expressions.condition(node.condition().get(), scope, joins=True))
     found = joined(left, right, kind, conditions, walk.expressions.place_of(node))
     if kind is JoinKind.EXISTENCE:
         found = Bound(found.plan, (*found.ids, node.joinType().exists().exprId().id()))

@@ -36,14 +36,14 @@ def bind_filter(walk: PlanWalk, node: JavaObject) -> Bound:
     row = subquery_row(walk, [node.condition()])
     if row is not None:
         return _filtered_by_row(walk, node, below, row)
-    condition = walk.expressions.expression(node.condition(), below.scope())
+    condition = walk.expressions.condition(node.condition(), below.scope())
     return _filtered(below, [condition])
 
 
 def _filtered_by_row(walk: PlanWalk, node: JavaObject, below: Bound, row: Bound) -> Bound:
     """A filter that compares rows with scalar subqueries: those rows stay that have a partner in the subqueries' one row."""
     width = len(below.plan.fields)
-    condition = walk.expressions.expression(node.condition(), {**row.scope(width), **below.scope()})
+    condition = walk.expressions.condition(node.condition(), {**row.scope(width), **below.scope()})
     own = [c for c in conjuncts(condition) if all(i < width for i in columns_of(c))]
     others = [c for c in conjuncts(condition) if c not in own]
     return joined(_filtered(below, own), row, JoinKind.SEMI, others, walk.expressions.place_of(node))

@@ -1,0 +1,81 @@
+"""What it costs that Spark computes: two extractions from JSON and a part of a URL, beside Spark's own SELECT and a view of kernels alone.
+
+    python -m benchmarks by-spark --rows 1000000
+
+Files of Parquet, one warm Spark session, both sides write what they compute. A first load is a CREATE and an epoch; Spark's side reads the
+files, computes the SELECT and writes Parquet.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.session import Session
+from jobs.spark import build_spark
+
+BY_SPARK = "SELECT id, get_json_object(doc, '$.user') AS user, get_json_object(doc, '$.n') AS n, parse_url(url, 'HOST') AS host FROM events"
+BY_KERNELS = "SELECT id, substring(doc, 10, 4) AS user, upper(doc) AS n, substring_index(url, '/', 3) AS host FROM events"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The benchmark's entry."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks by-spark", description="Expressions that Spark computes.")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the source (default 1000000)")
+    parser.add_argument("--runs", type=int, default=3, help="of each side (default 3)")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="tussock-by-spark-") as folder:
+        measure(Path(folder), chosen.rows, chosen.runs)
+    return 0
+
+
+def measure(folder: Path, rows: int, runs: int) -> None:
+    """Time each side in turns, after one run of each that does not count."""
+    data = folder / "events"
+    data.mkdir()
+    for part in range(2):
+        pq.write_table(events(part * rows // 2, rows // 2), data / f"{part}.parquet")
+    spark = build_spark("by-spark")
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.read.parquet(str(data)).createOrReplaceTempView("events")
+    sides: dict[str, Callable[[int], float]] = {
+        "a view, by Spark": lambda run: first_load(folder / f"s{run}", data, BY_SPARK),
+        "a view, by kernels": lambda run: first_load(folder / f"k{run}", data, BY_KERNELS),
+        "Spark alone": lambda run: timed(lambda: spark.sql(BY_SPARK).write.parquet(str(folder / f"p{run}"))),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for run in range(runs + 1):
+        for name, side in sides.items():
+            seconds[name].append(side(run))
+    for name, found in seconds.items():
+        print(f"{name:20} {statistics.median(found[1:]):6.2f} s  (first, cold: {found[0]:.2f} s)")
+    spark.stop()
+
+
+def first_load(store: Path, data: Path, select: str) -> float:
+    """Seconds of a view's first epoch over the files."""
+    with Session(str(store), runner="spark") as session:
+        session.execute(f"CREATE SOURCE events USING parquet OPTIONS (path '{data}')")
+        session.execute(f"CREATE MATERIALIZED VIEW v AS {select}")
+        return timed(session.flush)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def events(first: int, rows: int) -> pa.Table:
+    """Rows with a small document and an address."""
+    ids = np.arange(first, first + rows)
+    docs = [f'{{"user": "u{i % 5000}", "n": {i % 97}, "tags": ["a", "b"]}}' for i in ids.tolist()]
+    urls = [f"https://host{i % 300}.example.org/path/{i}?q={i % 11}" for i in ids.tolist()]
+    return pa.table({"id": ids, "doc": docs, "url": urls})

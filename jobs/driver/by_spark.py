@@ -1,0 +1,89 @@
+"""What Spark computes between two levels (jobs.wire.typed_rows), and what it says of a row on which it raised."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from jobs.flow.chunk import WEIGHT
+from jobs.flow.failure import encode_failure, first_failure
+from jobs.sql.errors import from_spark, java_failure
+from jobs.sql.logical import Column
+from jobs.sql.source_text import SourceText
+from jobs.sql.spark_text import filled, filled_text
+from jobs.wire.cell import CELL_SCHEMA, Mail
+from jobs.wire.failed_row import RaisedInSpark
+from jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, Step
+
+
+def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
+    """The frame that a level puts out, with what Spark makes of the rows of each step; cells pass.
+
+    An expression that raises gives NULL in the place of its value's struct, and the row itself comes along: no task fails.
+    """
+    if not steps:
+        return frame
+    spark = frame.sparkSession
+    cells = [F.col(name) for name in CELL_SCHEMA.names]
+    tried = [_tried(spark, step, n).alias(f"{step.column}_{n}") for step in steps for n in range(len(step.calls))]
+    frame = frame.select(*cells, *(F.col(step.column) for step in steps), *tried)
+    return frame.select(*cells, *(_arriving(step).alias(step.column) for step in steps))
+
+
+def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
+    call = step.calls[number]
+    text = filled(call, [f"`{step.column}`.`c{a.index}`" for a in call.args if isinstance(a, Column)])
+    java: Any = spark._jvm
+    parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('{VALUE}', {text})")
+    tried = java.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
+    return F.when(F.col(step.column).isNotNull(), ClassicColumn(java.org.apache.spark.sql.classic.ExpressionUtils.column(tried)))
+
+
+def _arriving(step: Step) -> SparkColumn:
+    row = F.col(step.column)
+    columns: list[SparkColumn] = []
+    calls = 0
+    for place, expr in enumerate(step.exchange.project):
+        if isinstance(expr, Column):
+            value = row[f"c{expr.index}"]
+        else:
+            value, calls = F.col(f"{step.column}_{calls}")[VALUE], calls + 1
+        columns.append(value.alias(f"c{place}"))
+    raised = F.lit(False)
+    for number in range(calls):
+        raised = raised | F.col(f"{step.column}_{number}").isNull()
+    own = [row[name].alias(name) for name in (UNIT, ROW, WEIGHT)]
+    return F.when(row.isNotNull(), F.struct(*own, *columns, F.when(raised, row).alias(RAISED)))
+
+
+def with_reasons(spark: SparkSession, answers: pa.Table) -> pa.Table:
+    """The cells that answer the driver, where each row on which Spark raised says why."""
+    fragments = answers["fragment"].to_pylist()
+    if Mail.FAILURE not in fragments:
+        return answers
+    chunks = answers["chunk"].to_pylist()
+    for place, fragment in enumerate(fragments):
+        if fragment == Mail.FAILURE and isinstance(error := first_failure([chunks[place]]), RaisedInSpark):
+            chunks[place] = encode_failure(_asked_again(spark, error), error.relation, 0)
+    return answers.set_column(answers.column_names.index("chunk"), "chunk", pa.array(chunks, pa.binary()))
+
+
+def _asked_again(spark: SparkSession, error: RaisedInSpark) -> RaisedInSpark:
+    row = pa.ipc.open_stream(base64.b64decode(error.row)).read_all()
+    frame = spark.createDataFrame(row)
+    for number, (template, columns, _) in enumerate(error.calls):
+        text = filled_text(str(template), [f"`c{i}`" for i in columns])  # type: ignore[attr-defined]
+        try:
+            frame.select(F.expr(text)).collect()
+        except PySparkException as err:
+            return error.because(number, from_spark(err, SourceText("")).reason.rstrip("."))
+        except Py4JJavaError as err:
+            return error.because(number, ": ".join(java_failure(err)))
+    return error

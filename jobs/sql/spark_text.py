@@ -1,0 +1,387 @@
+"""Catalyst expressions -> SQL text that Spark computes: for what no kernel renders.
+
+The catalog stores the text, so that no class of Catalyst is part of what a view is. Catalyst's own `.sql` is no such text: it loses eval
+modes, options, schemas and lambdas, and after optimization functions are calls of Java methods. So a text is written here, node by node,
+and proven: it is bound again, over columns of the same types, and the two trees must be equal, node by node. What does not pass is refused.
+
+    original      an expression of the analyzed plan that the optimizer replaces by another (parse_url, to_json, try_to_timestamp …)
+    replacement   what stands in its place; it is recognised in the optimized plan by comparing it, the original's arguments left open
+    column        `a0`, `a1`, … in a text: the arguments of the call that carries it
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from py4j.java_gateway import JavaObject, is_instance_of
+
+from jobs.sql.errors import SqlError, translated
+from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Place
+from jobs.sql.sandbox import Sandbox, items
+from jobs.sql.source_text import SourceText
+from jobs.sql.type_names import name_of_type
+
+Leaf = Callable[[JavaObject], Expr | None]  # the column that a node stands for, where it is one of the plan below
+
+_CATALYST = "org.apache.spark.sql.catalyst.expressions"
+_TRANSPARENT = frozenset({"Alias", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
+_VARIABLE = "NamedLambdaVariable"
+_INFIX = {
+    "Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "IntegralDivide": "div", "Remainder": "%", "And": "AND", "Or": "OR",
+    "EqualTo": "=", "EqualNullSafe": "<=>", "LessThan": "<", "LessThanOrEqual": "<=", "GreaterThan": ">", "GreaterThanOrEqual": ">=",
+    "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "RLike": "RLIKE",
+    "DateAddInterval": "+", "DateAddYMInterval": "+", "TimestampAddYMInterval": "+", "TimestampAddInterval": "+", "TimeAdd": "+",
+    "SubtractDates": "-", "SubtractTimestamps": "-", "MultiplyYMInterval": "*", "MultiplyDTInterval": "*",
+    "DivideYMInterval": "/", "DivideDTInterval": "/",
+}  # fmt: skip
+_TRY = {"Add": "try_add", "Subtract": "try_subtract", "Multiply": "try_multiply", "Divide": "try_divide", "Remainder": "try_mod"}
+_NAMES = {  # of nodes that call themselves as they are written between two arguments, or by another function's name
+    "ShiftLeft": "shiftleft",
+    "ShiftRight": "shiftright",
+    "ShiftRightUnsigned": "shiftrightunsigned",
+    "CreateNamedStruct": "named_struct",
+}
+_COLUMN = re.compile(r"`a(\d+)`")
+
+
+class NoTextError(Exception):
+    """A node that no SQL text says."""
+
+
+class SparkText:
+    """Writes the expressions of one statement's plan as texts, and proves them."""
+
+    def __init__(self, sandbox: Sandbox, analyzed: JavaObject) -> None:
+        """`analyzed`: the statement's plan before its optimization."""
+        self.sandbox, self._analyzed = sandbox, analyzed
+        self._bound_again: dict[tuple[str, tuple[str, ...]], JavaObject] = {}  # by text and its columns' types
+
+    @cached_property
+    def originals(self) -> Sequence[JavaObject]:
+        """What the optimizer replaces."""
+        return list(replaced_expressions(self.sandbox, self._analyzed))
+
+    def call(self, node: JavaObject, leaf: Leaf, place: Place | None) -> Call:
+        """The expression as a call that Spark computes. Raises NoTextError."""
+        writer = _Writer(self, leaf)
+        call = _made(writer, node, writer.text(node), place)
+        self._prove(call, node, leaf)
+        return call
+
+    def guarded(self, condition: JavaObject, node: JavaObject, leaf: Leaf, place: Place | None) -> Call:
+        """The expression where the condition holds, else NULL: it is not evaluated on other rows. Raises NoTextError."""
+        writer = _Writer(self, leaf)
+        test, value = writer.text(condition), writer.text(node)
+        self._prove(_made(writer, condition, test, place), condition, leaf)
+        self._prove(_made(writer, node, value, place), node, leaf)
+        return _made(writer, node, f"CASE WHEN {test} THEN {value} END", place)
+
+    def _prove(self, call: Call, node: JavaObject, leaf: Leaf) -> None:
+        if not Comparison(self.sandbox, leaf=leaf, args=call.args).same(self._bound(call), node):
+            raise NoTextError(f"Spark reads {shown(call)} as something else")
+
+    def _bound(self, call: Call) -> JavaObject:
+        """The text as Spark reads it over columns of the arguments' types, optimized."""
+        text, kinds = call.params[0][1], tuple(a.type for a in call.args)
+        if (known := self._bound_again.get((text, kinds))) is None:
+            source = SourceText(text)
+            frame = self.sandbox.columns([f"a{i}" for i in range(len(kinds))], kinds)
+            try:
+                with translated(source):
+                    selected = frame.selectExpr(self.sandbox.jvm.PythonUtils.toSeq([f"{text} AS r"]))
+                    plan = selected.queryExecution().optimizedPlan()
+            except SqlError as err:
+                raise NoTextError(f"Spark cannot read {shown(call)} ({err.reason})") from err
+            if plan.productPrefix() != "Project":
+                raise NoTextError(f"{shown(call)} is no expression over a row")
+            known = self._bound_again[text, kinds] = plan.projectList().head()
+        return known
+
+
+def _made(writer: "_Writer", node: JavaObject, text: str, place: Place | None) -> Call:
+    return Call(BY_SPARK, name_of_type(node.dataType()), tuple(writer.columns), params=(("sql", text),), place=place)
+
+
+def shown(call: Call) -> str:
+    """The text of a call that Spark computes, its columns by number."""
+    return filled(call, [f"c{a.index}" if isinstance(a, Column) else "…" for a in call.args])
+
+
+def filled(call: Call, columns: Sequence[str]) -> str:
+    """The text of a call that Spark computes, with `columns[i]` for its argument i."""
+    return filled_text(call.params[0][1], columns)
+
+
+def filled_text(text: str, columns: Sequence[str]) -> str:
+    """A text with `columns[i]` for its column `a{i}`."""
+    return _COLUMN.sub(lambda found: columns[int(found[1])], text)
+
+
+class _Writer:
+    """Writes one expression; collects the columns that it reads."""
+
+    def __init__(self, texts: SparkText, leaf: Leaf) -> None:
+        self.leaf = leaf
+        self.columns: list[Expr] = []
+        self._texts = texts
+        self._variables: dict[int, str] = {}  # of lambdas, by expression id
+
+    def text(self, node: JavaObject) -> str:
+        """The node as SQL, in parentheses where what stands beside it could tear it apart. Raises NoTextError."""
+        if (column := self.leaf(node)) is not None:
+            if column not in self.columns:
+                self.columns.append(column)
+            return f"`a{self.columns.index(column)}`"
+        name = node.productPrefix()
+        if name in _TRANSPARENT:
+            return self.text(node.child())
+        for original in self._texts.originals:
+            comparison = Comparison(self._texts.sandbox, holes=parameters(self._texts.sandbox, original))
+            if (found := comparison.match(original, node)) is not None:
+                return written(self._texts.sandbox, original, [self.text(n) for n in found])
+        match name:
+            case "Literal":
+                return literal(node)
+            case "NamedLambdaVariable":
+                if (variable := self._variables.get(node.exprId().id())) is None:
+                    raise NoTextError("the variable of a lambda around it")
+                return variable
+            case "LambdaFunction":
+                return self._lambda(node)
+        if name in ("Invoke", "StaticInvoke", "AttributeReference", "BoundReference", "OuterReference"):
+            raise NoTextError(f"{name} {node.toString()} has no text")
+        return written(self._texts.sandbox, node, [self.text(child) for child in items(node.children())])
+
+    def _lambda(self, node: JavaObject) -> str:
+        for variable in items(node.arguments()):
+            self._variables[variable.exprId().id()] = f"x{len(self._variables)}"
+        names = [self._variables[v.exprId().id()] for v in items(node.arguments())]
+        return f"{names[0] if len(names) == 1 else '(' + ', '.join(names) + ')'} -> {self.text(node.function())}"
+
+
+def parameters(sandbox: Sandbox, original: JavaObject) -> list[JavaObject]:
+    """The arguments of an expression as the user wrote them."""
+    inherits = is_instance_of(sandbox.gateway, original, f"{_CATALYST}.InheritAnalysisRules")
+    return list(items(original.parameters() if inherits else original.children()))
+
+
+def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
+    """A node over its arguments' texts. Raises NoTextError."""
+    name = node.productPrefix()
+    mode = _mode_of(node)
+    if mode == "LEGACY":
+        raise NoTextError(f"{name} in legacy mode")
+    if name == "Cast":
+        return f"{'TRY_' if mode == 'TRY' else ''}CAST({args[0]} AS {node.dataType().sql()})"
+    if mode == "TRY" and name in _TRY:
+        return f"{_TRY[name]}({', '.join(args)})"
+    if name in _INFIX and len(args) == 2:
+        return f"({args[0]} {_INFIX[name]} {args[1]})"
+    match name:
+        case "Not":
+            return f"(NOT {args[0]})"
+        case "UnaryMinus":
+            return f"(- {args[0]})"
+        case "IsNull":
+            return f"({args[0]} IS NULL)"
+        case "IsNotNull":
+            return f"({args[0]} IS NOT NULL)"
+        case "In":
+            return f"({args[0]} IN ({', '.join(args[1:])}))"
+        case "If":
+            return f"if({', '.join(args)})"
+        case "CaseWhen":
+            pairs = " ".join(f"WHEN {c} THEN {v}" for c, v in zip(args[0::2], args[1::2], strict=False))
+            return f"CASE {pairs}{f' ELSE {args[-1]}' if len(args) % 2 else ''} END"
+        case "Like" | "ILike":
+            return f"({args[0]} {name.upper()} {args[1]} ESCAPE {quoted(str(node.escapeChar()))})"
+        case "LikeAll" | "NotLikeAll" | "LikeAny" | "NotLikeAny":
+            patterns = ", ".join(quoted(p.toString()) for p in items(node.patterns()))
+            return f"({args[0]} {'NOT ' if name.startswith('Not') else ''}LIKE {'ALL' if name.endswith('All') else 'ANY'} ({patterns}))"
+        case "GetStructField":
+            return f"{args[0]}.{_name(node.child().dataType().fields()[node.ordinal()].name())}"
+        case "GetArrayStructFields":
+            return f"{args[0]}.{_name(node.field().name())}"
+        case "GetArrayItem" | "GetMapValue":
+            return f"{args[0]}[{args[1]}]"
+        case "StringTrim" | "StringTrimLeft" | "StringTrimRight":
+            side = {"StringTrim": "BOTH", "StringTrimLeft": "LEADING", "StringTrimRight": "TRAILING"}[name]
+            return f"trim({side} {args[1] if len(args) > 1 else ''} FROM {args[0]})"
+        case "SecondWithFraction":
+            return f"extract(SECOND FROM {args[0]})"
+        case "TimestampAdd":
+            return f"timestampadd({node.unit()}, {', '.join(args)})"
+        case "TimestampDiff":
+            return f"timestampdiff({node.unit()}, {', '.join(args)})"
+        case "DatetimeSub":
+            return f"({args[0]} - {args[1]})"
+        case "JsonToStructs" | "CsvToStructs" | "XmlToStructs":
+            return f"{node.prettyName()}({args[0]}, {_schema(node.schema())}{_options(node.options())})"
+        case "StructsToJson" | "StructsToCsv" | "StructsToXml" | "SchemaOfJson" | "SchemaOfCsv" | "SchemaOfXml":
+            return f"{node.prettyName()}({args[0]}{_options(node.options())})"
+        case "VariantGet":
+            return f"{node.prettyName()}({', '.join(args)}, {_schema(node.dataType())})"
+        case _:
+            return f"{_NAMES.get(name) or node.prettyName()}({', '.join(args)})"
+
+
+def _mode_of(node: JavaObject) -> str | None:
+    """ANSI, TRY or LEGACY; None for a node that has no mode."""
+    for i in range(node.productArity()):
+        if (label := node.productElementName(i)) in ("evalMode", "evalContext"):
+            text = str(node.productElement(i).toString())
+            return text if label == "evalMode" else text.removeprefix("NumericEvalContext(").split(",")[0]
+    return None
+
+
+def literal(node: JavaObject) -> str:
+    """A constant. Raises NoTextError."""
+    kind = node.dataType().catalogString()
+    if kind.startswith("object") or "object" in kind.split("<")[0]:
+        raise NoTextError(f"a constant of type {kind}")
+    value = node.value()
+    if value is not None:
+        if kind == "string":
+            return quoted(value.toString() if isinstance(value, JavaObject) else str(value))
+        if kind == "timestamp":  # a text would be read in the time zone of the session, where an hour may come twice
+            return f"timestamp_micros({value}L)"
+    text = str(node.sql())
+    return text if kind in ("binary", "date") else text.replace("`", "\\u0060")
+
+
+def quoted(text: str) -> str:
+    """A string constant. A backtick is written as an escape, so that one in a text of Spark is always a name's."""
+    plain = {"'": "\\'", "\\": "\\\\", "`": "\\u0060", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\u0000"}
+    return "'" + "".join(plain.get(c, c) for c in text) + "'"
+
+
+def _name(text: str) -> str:
+    if "`" in text:
+        raise NoTextError(f"a field named {text}")
+    return f"`{text}`"
+
+
+def _schema(kind: JavaObject) -> str:
+    return quoted(str(kind.sql()))
+
+
+def _options(options: JavaObject) -> str:
+    if options.isEmpty():
+        return ""
+    pairs = sorted((str(entry._1()), str(entry._2())) for entry in items(options.toSeq()))
+    return f", map({', '.join(f'{quoted(k)}, {quoted(v)}' for k, v in pairs)})"
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Compares two trees of Catalyst.
+
+    Args:
+        holes: nodes of the left tree that may stand for anything; `match` says for what.
+        leaf, args: of the right tree, the column that a node is; on the left it is the attribute `a{i}`, i its place among `args`.
+    """
+
+    sandbox: Sandbox
+    holes: Sequence[JavaObject] = ()
+    leaf: Leaf | None = None
+    args: Sequence[Expr] = ()
+    _found: dict[int, JavaObject] = field(default_factory=dict)
+    _variables: dict[int, int] = field(default_factory=dict)
+
+    def match(self, left: JavaObject, right: JavaObject) -> list[JavaObject] | None:
+        """What each hole stands for, where the trees are equal but for them; None where they are not, or a hole would be all there is."""
+        self._found, self._variables = {}, {}
+        if not self.same(left, right) or any(n.equals(right) for n in self._found.values()):
+            return None
+        first = [self._hole(hole) for hole in self.holes]  # of arguments that are equal
+        values = [self._found.get(i, hole) for i, hole in zip(first, self.holes, strict=True) if i is not None]
+        # a constant that is not among the replacement's arguments has gone into it
+        return values if all(i in self._found or hole.foldable() for i, hole in zip(first, self.holes, strict=True)) else None
+
+    def same(self, left: JavaObject, right: JavaObject) -> bool:
+        """Whether the trees are equal."""
+        if (hole := self._hole(left)) is not None:
+            if hole in self._found:
+                return bool(self._found[hole].equals(right))
+            self._found[hole] = right
+            return True
+        left, right = self._stripped(left), self._stripped(right)
+        if self.leaf is not None and (column := self.leaf(right)) is not None:
+            return bool(left.productPrefix() == "AttributeReference" and left.name() == f"a{list(self.args).index(column)}")
+        if is_instance_of(self.sandbox.gateway, left, f"{_CATALYST}.RuntimeReplaceable"):
+            return self.same(left.replacement(), right)
+        a, b = left.productPrefix(), right.productPrefix()
+        if a == "Cast" and (hole := self._hole(left.child())) is not None and (b != "Cast" or not right.dataType().equals(left.dataType())):
+            return self.same(left.child(), right)  # the optimizer left it out, or computed it; where it is needed, it comes back
+        if a != b:
+            return bool(b == "Literal" and left.foldable()) and not self._has_hole(left) and self._folds_to(left, right)
+        if a == "Literal":
+            return bool(left.equals(right))
+        if a == _VARIABLE:
+            return bool(self._variables.setdefault(left.exprId().id(), right.exprId().id()) == right.exprId().id())
+        return self._same_parts(left, right)
+
+    def _same_parts(self, left: JavaObject, right: JavaObject) -> bool:
+        mine, other = list(items(left.children())), list(items(right.children()))
+        if len(mine) != len(other) or left.productArity() != right.productArity():
+            return False
+        for i in range(left.productArity()):
+            x, y = left.productElement(i), right.productElement(i)
+            if isinstance(x, JavaObject) and isinstance(y, JavaObject):
+                if not self._holds_expressions(x) and not x.equals(y) and left.productElementName(i) != "resultId":
+                    return False
+            elif isinstance(x, JavaObject) != isinstance(y, JavaObject) or x != y:
+                return False
+        return all(self.same(x, y) for x, y in zip(mine, other, strict=True))
+
+    def _holds_expressions(self, value: JavaObject) -> bool:
+        """Whether a constructor's argument is children, alone or in a list: they are compared one by one."""
+        if is_instance_of(self.sandbox.gateway, value, f"{_CATALYST}.Expression"):
+            return True
+        for listed in ("scala.collection.immutable.Seq", "scala.Option"):
+            if is_instance_of(self.sandbox.gateway, value, listed) and not value.isEmpty():
+                first = value.head() if listed.endswith("Seq") else value.get()
+                if isinstance(first, JavaObject) and is_instance_of(self.sandbox.gateway, first, "scala.Tuple2"):
+                    first = first._1()
+                return isinstance(first, JavaObject) and self._holds_expressions(first)
+        return False
+
+    @staticmethod
+    def _stripped(node: JavaObject) -> JavaObject:
+        while node.productPrefix() in _TRANSPARENT:
+            node = node.child()
+        return node
+
+    def _hole(self, node: JavaObject) -> int | None:
+        return next((i for i, hole in enumerate(self.holes) if node.equals(hole)), None)
+
+    def _has_hole(self, node: JavaObject) -> bool:
+        return bool(self.holes) and (self._hole(node) is not None or any(self._has_hole(c) for c in items(node.children())))
+
+    @staticmethod
+    def _folds_to(left: JavaObject, right: JavaObject) -> bool:
+        value, other = left.eval(None), right.value()
+        same_value = value.equals(other) if isinstance(value, JavaObject) and isinstance(other, JavaObject) else value == other
+        return bool(same_value) and bool(left.dataType().equals(right.dataType()))
+
+
+def replaced_expressions(sandbox: Sandbox, analyzed: JavaObject) -> Iterator[JavaObject]:
+    """The expressions of an analyzed plan that the optimizer replaces, outer ones first. Cost: one round trip where there are none."""
+    pattern = sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("RUNTIME_REPLACEABLE")
+    if not analyzed.containsPattern(pattern):
+        return
+    for node in items(analyzed.expressions()):
+        yield from _replaced_within(sandbox, node, pattern)
+    for below in [*items(analyzed.children()), *items(analyzed.innerChildren()), *items(analyzed.subqueries())]:
+        yield from replaced_expressions(sandbox, below)
+
+
+def _replaced_within(sandbox: Sandbox, node: JavaObject, pattern: JavaObject) -> Iterator[JavaObject]:
+    if not node.containsPattern(pattern):
+        return
+    is_original = is_instance_of(sandbox.gateway, node, f"{_CATALYST}.RuntimeReplaceable")
+    if is_original:
+        yield node
+    for child in parameters(sandbox, node) if is_original else items(node.children()):
+        yield from _replaced_within(sandbox, child, pattern)

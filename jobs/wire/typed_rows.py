@@ -1,0 +1,189 @@
+"""Rows on which Spark computes between two levels: typed columns beside the cells of the same frame.
+
+What a unit hands on for an exchange with a `project` are rows of their own, which hold no chunk but a value in the column of their *step*:
+
+    slot | fragment | input | chunk | p0: the rows of step 0 | p1 …            what units put out
+    slot | fragment | input | chunk | p0: what Spark made of them | p1 …       what the next level gets
+
+    p0, put out:  struct<unit, row, w, c0, c1, …>        the exchange's columns; `unit` and `row` say where the row stood
+    p0, arriving: struct<unit, row, w, c0, …, raised>    a column per expression of the exchange; `raised`: the row itself, where one raised
+
+A cell has NULL there, so that Spark's CASE passes it over. On arrival the rows of a step are put in the order (unit, row), whatever order
+the shuffle brought them in, and become cells: nothing behind knows of them.
+"""
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.base import net
+from jobs.flow.chunk import WEIGHT, encode, make_chunk
+from jobs.flow.failure import encode_failure
+from jobs.plan.schedule import Exchange, Schedule, Scheduled
+from jobs.sql.expression_text import expression_text
+from jobs.sql.logical import BY_SPARK, Call, Column
+from jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells
+from jobs.wire.failed_row import RaisedInSpark, shown_value
+from statestore.errors import DamagedError, TussockError
+from statestore.types import arrow_type, type_name
+
+UNIT, ROW, RAISED, VALUE = "unit", "row", "raised", "v"
+BATCH_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What Spark computes on one exchange's rows, behind the level of its producer."""
+
+    number: int  # among the steps of the level
+    producer: Scheduled
+    exchange: Exchange
+
+    @property
+    def column(self) -> str:
+        """The column of its rows."""
+        return f"p{self.number}"
+
+    @property
+    def address(self) -> Address:
+        """Of its rows, and of the cells they become."""
+        return Address.exchange(self.producer.id, self.exchange.index)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """What Spark computes, in order."""
+        return tuple(e for e in self.exchange.project if isinstance(e, Call) and e.node == BY_SPARK)
+
+    @property
+    def handed_type(self) -> pa.DataType:
+        """Of a row as it is put out."""
+        read = {c.index: c.type for e in self.exchange.project for c in ((e,) if isinstance(e, Column) else _columns(e))}
+        columns = [(f"c{i}", arrow_type(read[i])) for i in range(len(self.exchange.columns))]
+        return pa.struct([(UNIT, pa.int32()), (ROW, pa.int64()), (WEIGHT, pa.int64()), *columns])
+
+
+def steps_behind(schedule: Schedule, level: int) -> tuple[Step, ...]:
+    """What Spark computes between a level and the next."""
+    if level < 0:
+        return ()
+    found = ((s, x) for s in schedule.levels[level] for x in s.exchanges if x.project)
+    return tuple(Step(number, s, x) for number, (s, x) in enumerate(found))
+
+
+def frame_schema(steps: Sequence[Step]) -> pa.Schema:
+    """Of what the units of a level put out."""
+    return pa.schema([*CELL_SCHEMA, *(pa.field(s.column, s.handed_type) for s in steps)])
+
+
+def typed_rows(slot: int, step: Step, unit: int, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
+    """A chunk's rows for the unit `slot`, as rows of a step; `unit` is the one that hands them on."""
+    pieces = max(1, -(-chunk.nbytes // BATCH_BYTES))
+    size = max(1, -(-chunk.num_rows // pieces))
+    schema = frame_schema([step])
+    for start in range(0, chunk.num_rows, size):
+        piece = chunk.slice(start, size).combine_chunks()
+        n = piece.num_rows
+        places = [pa.array(np.full(n, unit, np.int32)), pa.array(np.arange(start, start + n, dtype=np.int64))]
+        columns = [c.chunk(0) if c.num_chunks else c.combine_chunks() for c in piece.columns]
+        rows = pa.StructArray.from_arrays([*places, columns[-1], *columns[:-1]], fields=list(step.handed_type))
+        address = [pa.array(np.full(n, v, np.int32)) for v in (slot, *step.address)]
+        yield pa.record_batch([*address, pa.nulls(n, pa.binary()), rows], schema=schema)
+
+
+def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A unit's cells or rows with the columns of all steps of its level."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type) for f in schema]
+    return pa.record_batch(columns, schema=schema)
+
+
+def as_cells(batches: Iterator[pa.RecordBatch], steps: Sequence[Step], schedule: Schedule, slot: int) -> Iterator[pa.RecordBatch]:
+    """What arrives at a unit, as cells alone: those that were cells at once, then the rows of each step, in their order.
+
+    A row on which an expression raised becomes a failure that names it; of several the first in order.
+    """
+    waiting: dict[int, list[pa.StructArray]] = {}
+    width = len(CELL_SCHEMA)
+    for batch in batches:
+        if not steps:
+            yield batch
+            continue
+        chunks = batch.column(3)
+        if chunks.null_count < len(chunks):
+            yield pa.record_batch(batch.columns[:width], schema=CELL_SCHEMA).filter(chunks.is_valid())
+        if chunks.null_count:
+            for step in steps:
+                rows = batch.column(step.column)
+                if rows.null_count < len(rows):
+                    waiting.setdefault(step.number, []).append(rows.filter(rows.is_valid()))
+    for step in steps:
+        if (found := waiting.pop(step.number, None)) is not None:
+            try:
+                yield _arrived(step, pa.concat_arrays(found), schedule, slot)
+            except TussockError as err:
+                yield _failed(slot, encode_failure(err, step.producer.relation, step.producer.level + 1))
+
+
+def _failed(slot: int, failure: bytes) -> pa.RecordBatch:
+    """A failure that one unit knows of, and will announce to the others."""
+    return cells(slot, Address(Mail.FAILURE, LeafInput.ROWS), [failure])
+
+
+def _arrived(step: Step, rows: pa.StructArray, schedule: Schedule, slot: int) -> pa.RecordBatch:
+    order = np.lexsort((rows.field(ROW).to_numpy(), rows.field(UNIT).to_numpy()))
+    rows = rows.take(pa.array(order))
+    raised = rows.field(RAISED)
+    if raised.null_count < len(raised):
+        first = raised.take([pc.index(raised.is_valid(), True)])
+        return _failed(slot, _failure(step, first, schedule))
+    columns = [_as_bound(rows.field(f"c{i}"), e.type, expression_text(e)) for i, e in enumerate(step.exchange.project)]
+    return cells(slot, step.address, encode(net(make_chunk(columns, rows.field(WEIGHT)))))
+
+
+def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
+    """A column of exactly the type that was bound: Arrow names instants after the session's time zone, and Spark may widen nothing else."""
+    wanted = arrow_type(kind)
+    if column.type == wanted:
+        return column
+    if pa.types.is_timestamp(column.type) or pa.types.is_nested(column.type):
+        return column.cast(wanted)
+    raise SparkTypeError(text, str(column.type), kind)
+
+
+def _failure(step: Step, raw: pa.StructArray, schedule: Schedule) -> bytes:
+    """`raw`: one row as it was put out."""
+    reader, feed = next(
+        (s, number)
+        for s in schedule.fragments()
+        for number, feed in enumerate(s.feeds)
+        if (feed.producer, feed.exchange) == (step.producer.id, step.exchange.index)
+    )
+    names = [f"c{i}" for i in range(len(step.exchange.columns))]
+    kinds = [step.handed_type.field(name).type for name in names]
+    table = pa.table([_as_bound(raw.field(name), type_name(kind), name) for name, kind in zip(names, kinds, strict=True)], names=names)
+    calls = [[c.params[0][1], [a.index for a in c.args if isinstance(a, Column)], expression_text(c)] for c in step.calls]
+    values = [shown_value(column[0].as_py()) for column in table.columns]
+    (data,) = encode(table)
+    error = RaisedInSpark(reader.relation, reader.id, feed, calls, values, base64.b64encode(data).decode())
+    return encode_failure(error, reader.relation, reader.level)
+
+
+def _columns(call: object) -> Iterator[Column]:
+    if isinstance(call, Call):
+        yield from (a for a in call.args if isinstance(a, Column))
+
+
+class SparkTypeError(DamagedError):
+    """Spark computed another type than the one that was bound."""
+
+    def __init__(self, text: str, found: str, expected: str) -> None:
+        super().__init__(text, found, expected)
+        self.text, self.found, self.expected = text, found, expected
+
+    def __str__(self) -> str:
+        return f"Spark gives {self.found} for {self.text}, which was bound as {self.expected}. Nothing of this epoch was committed."

@@ -1,0 +1,134 @@
+"""Every function that Spark lists is in the registry and judged as it says; what Spark computes means what the user wrote."""
+
+from collections.abc import Sequence
+
+import pytest
+from py4j.java_gateway import JavaObject
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.kernels.render import has_kernel
+from jobs.sql.catalyst import bind_view, relation_of_ddl
+from jobs.sql.errors import SqlError, UnsupportedQueryError
+from jobs.sql.expression_tree import needs_spark, substituted
+from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Plan, Project, Scan
+from jobs.sql.sandbox import Sandbox
+from jobs.sql.source_text import SourceText
+from jobs.sql.spark_text import filled
+from tests.functions.edges import ddl, edges
+from tests.functions.registry import KERNEL, PAGE, REFUSED, SPARK, Function, load, page, save
+
+FUNCTIONS = load()
+ZONE = "America/New_York"
+BATCH = 15  # bound in one SELECT
+
+
+def of(how: str) -> list[Function]:
+    return [one for one in FUNCTIONS if one.how == how and one.call is not None]
+
+
+def test_the_page_is_the_registry_s() -> None:
+    assert PAGE.read_text() == page(FUNCTIONS), "run `make docs`"
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", ZONE)
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    session.conf.set("spark.sql.subexpressionElimination.enabled", "false")
+    return session
+
+
+@pytest.fixture(scope="module")
+def sandbox(spark: SparkSession) -> Sandbox:
+    return Sandbox(spark, [relation_of_ddl(1, f"t ({ddl()})")], ZONE, has_kernel)
+
+
+@pytest.fixture(scope="module")
+def bound(sandbox: Sandbox, request: pytest.FixtureRequest) -> dict[str, Expr]:
+    """By name the example of each function, bound over the columns of `edges`; with --update-cases the registry is judged anew first."""
+    if request.config.getoption("--update-cases"):
+        FUNCTIONS[:] = [one if one.call is None else judged(sandbox, one) for one in FUNCTIONS]
+        save(FUNCTIONS)
+        PAGE.write_text(page(FUNCTIONS))
+    found: dict[str, Expr] = {}
+    for how in (KERNEL, SPARK):
+        functions = of(how)
+        for start in range(0, len(functions), BATCH):
+            batch = functions[start : start + BATCH]
+            found |= dict(zip([one.name for one in batch], bound_calls(sandbox, [str(one.call) for one in batch]), strict=True))
+    return found
+
+
+def bound_calls(sandbox: Sandbox, calls: Sequence[str]) -> list[Expr]:
+    plan = bind_view(sandbox, SourceText("SELECT " + ",\n".join(f"{call} AS r{i}" for i, call in enumerate(calls)) + " FROM t"))
+    return over_columns(plan)
+
+
+def over_columns(plan: Plan) -> list[Expr]:
+    """What a plan of projections computes, over the columns of `edges`."""
+    if isinstance(plan, Scan):
+        return [Column(c, f.type) for c, f in zip(plan.columns, plan.fields, strict=True)]
+    assert isinstance(plan, Project), plan
+    below = over_columns(plan.input)
+    return [substituted(e, below) for e in plan.exprs]
+
+
+def judged(sandbox: Sandbox, one: Function) -> Function:
+    try:
+        (expr,) = bound_calls(sandbox, [str(one.call)])
+    except UnsupportedQueryError as err:
+        return one.judged(REFUSED, err.reason.partition(";")[0])
+    except SqlError as err:
+        return one.judged(REFUSED, err.reason.partition(". ")[0])
+    return one.judged(SPARK if needs_spark(expr) else KERNEL)
+
+
+@pytest.mark.spark
+def test_the_registry_has_every_function_that_spark_lists(spark: SparkSession) -> None:
+    assert {one.name for one in FUNCTIONS} == {row[0] for row in spark.sql("SHOW FUNCTIONS").collect()}
+
+
+@pytest.mark.spark
+def test_every_function_is_computed_by_whom_the_registry_says(bound: dict[str, Expr]) -> None:
+    by_spark = {name for name, e in bound.items() if needs_spark(e)}
+    assert by_spark == {one.name for one in of(SPARK)}
+    assert bound.keys() - by_spark == {one.name for one in of(KERNEL)}
+
+
+@pytest.mark.spark
+def test_what_is_refused_is_refused_for_the_reason_that_is_given(bound: dict[str, Expr], sandbox: Sandbox) -> None:
+    assert [found for one in of(REFUSED) if (found := judged(sandbox, one)) != one] == []
+
+
+def tried(session: SparkSession, text: str) -> JavaObject:
+    """A struct of the expression's value; NULL where it raises."""
+    parsed = session._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('v', {text})")
+    return session._jvm.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)  # type: ignore[union-attr]
+
+
+def to_column(expression: JavaObject, name: str) -> JavaObject:
+    column = SparkSession.active()._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression)  # type: ignore[union-attr]
+    return column.alias(name)
+
+
+@pytest.mark.spark
+def test_what_is_handed_to_spark_means_what_the_user_wrote(bound: dict[str, Expr], session: SparkSession) -> None:
+    """Row by row, errors included: as the text that the catalog keeps, and as the example itself."""
+    rows = edges()
+    frame = session.createDataFrame(rows, ddl()).coalesce(1)
+    jvm = session._jvm
+    assert jvm is not None
+    functions = of(SPARK)
+    columns = []
+    for one in functions:
+        call = bound[one.name]
+        assert isinstance(call, Call), one
+        assert call.node == BY_SPARK, one
+        kept = filled(call, [f"`{rows.column_names[a.index]}`" for a in call.args if isinstance(a, Column)])
+        same = jvm.org.apache.spark.sql.catalyst.expressions.EqualNullSafe(tried(session, str(one.call)), tried(session, kept))
+        columns.append(to_column(same, one.name))
+    selected = DataFrame(frame._jdf.select(jvm.PythonUtils.toSeq(columns)), session)
+    counted = selected.select(*(F.count_if(F.col(f"`{one.name}`")).alias(one.name) for one in functions)).toArrow().to_pylist()[0]
+    assert {name: count for name, count in counted.items() if count != rows.num_rows} == {}

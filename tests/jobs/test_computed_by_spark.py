@@ -1,0 +1,119 @@
+"""Expressions that no kernel renders: Spark computes them between two levels, and a view equals its SELECT at every epoch."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.driver.row_names import ViewRowError
+from jobs.driver.runner import NeedsSparkError
+from jobs.session import Session
+from jobs.sql.errors import UnsupportedQueryError
+from tests.truth.compare import assert_same_answer
+
+pytestmark = pytest.mark.spark
+
+VIEWS = {
+    "projected": "SELECT id, parse_url(url, 'HOST') AS host, get_json_object(doc, '$.a') AS a, n + 1 AS more FROM pages",
+    "filtered": "SELECT id, n FROM pages WHERE n > 0 AND get_json_object(doc, '$.b') = 'x'",
+    "quoted": "SELECT id, concat('`a0` ''', mask(get_json_object(doc, '$.b')), '`a0`') AS b FROM pages",
+    "grouped": "SELECT parse_url(url, 'HOST') AS host, count(*) AS pages, sum(n) AS n FROM pages GROUP BY parse_url(url, 'HOST')",
+    "over_groups": "SELECT shop, mask(max(url)) AS masked, min(n) AS n FROM pages GROUP BY shop",
+    "argument": "SELECT shop, max(from_json(doc, 'a int, c array<int>').c[0]) AS c, sum(n) FILTER (WHERE n > 1) AS n FROM pages GROUP BY 1",
+    "guarded": "SELECT shop, sum(cast(get_json_object(doc, '$.a') AS int)) FILTER (WHERE n <> 3) AS total FROM pages GROUP BY shop",
+    "lambdas": "SELECT id, aggregate(transform(split(url, '/'), x -> length(x) + n), 0, (s, x) -> s + x) AS total FROM pages",
+    "joined": "SELECT p.id, s.name FROM pages p JOIN shops s ON p.shop = s.id AND soundex(s.name) <> soundex(p.url)",
+    "joined_on": "SELECT p.id, s.id AS other FROM pages p JOIN shops s ON parse_url(p.url, 'HOST') = concat(s.name, '.org')",
+    "over_a_view": "SELECT host, initcap(host) AS capital, pages FROM grouped WHERE luhn_check(cast(pages AS string)) IS NOT NULL",
+    "kept": "SELECT id, to_json(named_struct('n', n, 'at', at)) AS doc, date_format(at, 'EEEE') AS day FROM pages",
+    "ranked": "SELECT id, url FROM pages ORDER BY sentences(url)[0][0], id LIMIT 3",
+}
+COLUMNS = "id bigint, shop int, n int, url string, doc string, at timestamp"
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with Session(str(tmp_path_factory.mktemp("by_spark") / "store"), spark, time_zone="America/New_York") as session:
+        session.execute(f"CREATE TABLE pages ({COLUMNS}, PRIMARY KEY (id)); CREATE TABLE shops (id int, name string, PRIMARY KEY (id))")
+        session.execute("; ".join(f"CREATE MATERIALIZED VIEW {name} AS {sql}" for name, sql in VIEWS.items()))
+        yield session
+
+
+def require_truth(session: Session) -> None:
+    """Every view equals its SELECT, run by Spark over the tables."""
+    truth = session.spark.newSession()
+    truth.conf.set("spark.sql.ansi.enabled", "true")
+    truth.conf.set("spark.sql.session.timeZone", "America/New_York")
+    for table in ("pages", "shops"):
+        truth.createDataFrame(session.read(table)).createOrReplaceTempView(table)
+    for name, sql in VIEWS.items():
+        expected = truth.sql(sql)
+        expected.createOrReplaceTempView(name)
+        assert_same_answer(session.read(name), expected.toArrow(), name)
+
+
+def test_views_follow_inserts_updates_and_deletes(session: Session) -> None:
+    session.execute(
+        """INSERT INTO shops VALUES (1, 'north'), (2, 'south'), (3, NULL);
+        INSERT INTO pages VALUES
+            (1, 1, 1, 'http://north.org/a/b?q=1', '{"a": 5, "b": "x", "c": [7]}', TIMESTAMP '2021-11-07 01:30:00'),
+            (2, 1, 2, 'http://south.org/', '{"a": 6, "b": "y"}', TIMESTAMP '2021-03-14 03:00:00'),
+            (3, 2, 3, 'http://north.org/c', '{"a": "none", "b": "x"}', NULL),
+            (4, NULL, 0, NULL, NULL, TIMESTAMP '1969-12-31 23:59:59.5')"""
+    )
+    session.flush()
+    require_truth(session)
+    session.execute("UPDATE pages SET n = 4, url = 'http://south.org/x' WHERE id = 1; DELETE FROM pages WHERE id = 2")
+    session.execute("INSERT INTO pages VALUES (5, 2, 5, 'http://south.org/', '{\"a\": 1, \"b\": \"`a0`\"}', TIMESTAMP '2024-02-29')")
+    session.flush()
+    require_truth(session)
+    session.execute("DELETE FROM shops WHERE id = 2; UPDATE pages SET doc = '{\"b\": \"x\"}' WHERE id = 5")
+    session.flush()
+    require_truth(session)
+
+
+def test_explain_says_what_spark_computes(session: Session) -> None:
+    (answer,) = session.execute(f"EXPLAIN {VIEWS['projected']}")
+    assert answer.table is not None
+    text = "\n".join(answer.table.column(0).to_pylist())
+    assert "Spark computes" in text
+    assert "parse_url(url, 'HOST')" in text
+    assert re.search(r"Project \[.*c\d \+ 1", text.split("Spark computes")[0]), "what a kernel renders is computed before"
+
+
+def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
+    session.execute(
+        "CREATE MATERIALIZED VIEW numbers AS SELECT id, to_number(parse_url(url, 'QUERY'), '999') AS number FROM pages WHERE id > 100"
+    )
+    session.flush()
+    session.execute("INSERT INTO pages VALUES (101, 1, 1, 'http://a.org/?77', NULL, NULL), (102, 1, 1, 'http://a.org/?7x', NULL, NULL)")
+    with pytest.raises(ViewRowError) as error:
+        session.flush()
+    assert error.value.view == "numbers"
+    assert "to_number(parse_url(url, 'QUERY'), '999')" in str(error.value)
+    assert "7x" in error.value.reason
+    assert "id=102" in error.value.row
+    assert "\tat org" not in str(error.value)
+
+
+def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -> None:
+    for expression in ("rand()", "uuid()", "shuffle(array(id))", "java_method('java.util.UUID', 'randomUUID')"):
+        with pytest.raises(UnsupportedQueryError, match="another value on every run"):
+            session.execute(f"CREATE MATERIALIZED VIEW chance AS SELECT id, {expression} AS c FROM pages")
+
+
+def test_a_session_without_spark_says_what_needs_it(spark: SparkSession, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    with Session(store, spark) as session:
+        session.execute("CREATE TABLE t (a int, s string, PRIMARY KEY (a)); CREATE TABLE u (a int, PRIMARY KEY (a))")
+        session.execute("CREATE MATERIALIZED VIEW v AS SELECT a, initcap(reverse(s)) AS r FROM t")
+        session.execute("CREATE MATERIALIZED VIEW w AS SELECT a FROM u")
+        session.flush()
+    with Session(store, spark, runner="local") as local:
+        local.execute("INSERT INTO u VALUES (1)")
+        local.flush()
+        local.execute("INSERT INTO t VALUES (1, 'abc')")
+        with pytest.raises(NeedsSparkError, match="computes some expressions of v"):
+            local.flush()
