@@ -23,7 +23,7 @@ def deletes(database: Database) -> Iterator[str]:
 def updates(database: Database) -> Iterator[str]:
     """One UPDATE a table: every second column of a fifth of its rows, or of its orders, gets a value that others of its kind have.
 
-    Not of the calendar: queries 6 and 54 of TPC-DS take the number of a month as a scalar, and so raise where a month's days disagree on it.
+    Not of the calendar: queries 6 and 54 of TPC-DS take the number of a month as a scalar, and raise where its days disagree on it.
     """
     for table in (t for t in names(database) if t != "date_dim"):
         key = key_of(database, table)
