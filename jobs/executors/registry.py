@@ -5,11 +5,13 @@ from jobs.executors.constant import Range, Values
 from jobs.executors.expand import Expand
 from jobs.executors.filter import Filter
 from jobs.executors.generate import Generate
+from jobs.executors.group_top_n import GroupTopN
 from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
 from jobs.executors.null_aware_anti import NullAwareAnti
 from jobs.executors.operator import OperatorNode
+from jobs.executors.over_window import OverWindow
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
 from jobs.executors.row_join import RowJoin
@@ -36,6 +38,8 @@ Node = (
     | PartialAgg
     | HashAgg
     | TopN
+    | GroupTopN
+    | OverWindow
     | Materialize
 )
 
@@ -57,5 +61,7 @@ OPERATORS: tuple[type[OperatorNode], ...] = (
     PartialAgg,
     HashAgg,
     TopN,
+    GroupTopN,
+    OverWindow,
     Materialize,
 )

@@ -22,6 +22,7 @@ from jobs.plan.streams.join import plan_join, plan_single_row
 from jobs.plan.streams.scan import plan_scan
 from jobs.plan.streams.top_n import plan_top_n
 from jobs.plan.streams.union import plan_union
+from jobs.plan.streams.window import group_limit, plan_group_top_n, plan_window
 from jobs.sql import logical
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_text import expression_text
@@ -82,6 +83,8 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
             return plan_values(builder, plan)
         case logical.Range():
             return plan_range(builder, plan)
+        case logical.Filter(logical.Window()) if (limited := group_limit(plan)) is not None:
+            return plan_group_top_n(builder, *limited)
         case logical.Filter(input, condition):
             below = builder.stream(input)
             return builder.filtered(below, renumbered(condition, below.visible))
@@ -101,5 +104,7 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
             return plan_aggregate(builder, plan)
         case logical.TopN():
             return plan_top_n(builder, plan)
+        case logical.Window():
+            return plan_window(builder, plan)
         case _:
             assert_never(plan)

@@ -225,6 +225,10 @@ class ExpressionWalk:
         expr = self.expression(node.child(), scope)
         return SortKey(expr, node.direction().sql() == "DESC", node.nullOrdering().sql() == "NULLS LAST")
 
+    def mode_of(self, node: JavaObject) -> str | None:
+        """A node's eval mode, where it has one."""
+        return self._mode_and_params(node.productPrefix(), node)[0]
+
     def _literal(self, node: JavaObject) -> Literal:
         return self.constant(node, node.value(), node.dataType())
 

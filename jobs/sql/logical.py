@@ -104,6 +104,62 @@ class Generator(StrEnum):
     REPLICATE = "replicate"  # a number: as many copies of the row
 
 
+class WindowFunction(StrEnum):
+    """What is kept OVER a window, by Catalyst's class names: functions of a row's place, values of other rows, and aggregates."""
+
+    ROW_NUMBER = "RowNumber"
+    RANK = "Rank"
+    DENSE_RANK = "DenseRank"
+    PERCENT_RANK = "PercentRank"
+    CUME_DIST = "CumeDist"
+    NTILE = "NTile"
+    LAG = "Lag"
+    LEAD = "Lead"
+    FIRST = "First"
+    LAST = "Last"
+    NTH = "NthValue"
+    COUNT = "Count"
+    SUM = "Sum"
+    AVERAGE = "Average"
+    MIN = "Min"
+    MAX = "Max"
+
+    @property
+    def sql(self) -> str:
+        """Its name in SQL."""
+        return _OVER_NAMES.get(self, self.value.lower())
+
+    @property
+    def numbers(self) -> bool:
+        """Whether it is the number of a row in its partition, which a top-n of each group needs."""
+        return self in (WindowFunction.ROW_NUMBER, WindowFunction.RANK, WindowFunction.DENSE_RANK)
+
+    @property
+    def shifts(self) -> bool:
+        """Whether it is the value of a row some places before or after."""
+        return self in (WindowFunction.LAG, WindowFunction.LEAD)
+
+
+_OVER_NAMES = {
+    WindowFunction.ROW_NUMBER: "row_number",
+    WindowFunction.DENSE_RANK: "dense_rank",
+    WindowFunction.PERCENT_RANK: "percent_rank",
+    WindowFunction.CUME_DIST: "cume_dist",
+    WindowFunction.FIRST: "first_value",
+    WindowFunction.LAST: "last_value",
+    WindowFunction.NTH: "nth_value",
+    WindowFunction.AVERAGE: "avg",
+}
+
+
+class FrameEdge(StrEnum):
+    """Where a frame begins or ends."""
+
+    UNBOUNDED = "unbounded"  # with the partition
+    CURRENT = "current"  # at the row (ROWS), with its peers (RANGE)
+    OFFSET = "offset"  # so many rows from it (ROWS), at a value (RANGE)
+
+
 class Field(msgspec.Struct, frozen=True):
     """An output column: name and type."""
 
@@ -192,6 +248,41 @@ class AggCall(msgspec.Struct, frozen=True):
             order=tuple(SortKey(move(k.expr), k.descending, k.nulls_last) for k in self.order),
             place=place,
         )
+
+
+class FrameBound(msgspec.Struct, frozen=True):
+    """One end of a frame. At an OFFSET: `rows` after the row (negative: before it); or, of RANGE, the order's `value` there."""
+
+    edge: FrameEdge
+    rows: int = 0
+    value: Expr | None = None
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """The rows of its partition that a row's call reads: counted (ROWS), or by the value they are ordered by (RANGE)."""
+
+    by_rows: bool
+    lower: FrameBound
+    upper: FrameBound
+
+
+class WindowCall(msgspec.Struct, frozen=True):
+    """A function OVER a window. Lag and lead: the value, and what stands in where there is no such row. `number`: rows before (lag) or
+    after (lead), NTILE's buckets, NTH_VALUE's n."""
+
+    function: WindowFunction
+    type: str
+    args: tuple[Expr, ...]
+    frame: Frame
+    number: int = 0
+    ignore_nulls: bool = False
+    mode: str | None = None
+    place: Place | None = None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """All that it computes of a row."""
+        return (*self.args, *(b.value for b in (self.frame.lower, self.frame.upper) if b.value is not None))
 
 
 class Scan(msgspec.Struct, frozen=True, tag=True):
@@ -392,6 +483,25 @@ class Aggregate(msgspec.Struct, frozen=True, tag=True):
         return (*self.keys, *(e for call in self.calls for e in call.expressions))
 
 
+class Window(msgspec.Struct, frozen=True, tag=True):
+    """The input's columns, then one per call: each computed over a frame of the rows with equal `partition`, in `order`. Calls that say
+    otherwise nothing of ties are computed in the order of the stream key there."""
+
+    input: "Plan"
+    partition: tuple[Expr, ...]
+    order: tuple[SortKey, ...]
+    calls: tuple[WindowCall, ...]
+    fields: tuple[Field, ...]
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (*self.partition, *(key.expr for key in self.order), *(e for call in self.calls for e in call.expressions))
+
+
 class TopN(msgspec.Struct, frozen=True, tag=True):
     """The first `limit` rows after `offset` in the given order; without a limit all rows after `offset`. Ties go by the stream key."""
 
@@ -413,7 +523,7 @@ class TopN(msgspec.Struct, frozen=True, tag=True):
         return self.input.fields
 
 
-Plan = Scan | Values | Range | Project | Expand | Generate | Filter | Join | SingleRow | Union | Aggregate | TopN
+Plan = Scan | Values | Range | Project | Expand | Generate | Filter | Join | SingleRow | Union | Aggregate | TopN | Window
 
 
 def is_one_row(plan: Plan) -> bool:

@@ -7,6 +7,8 @@ needs down to the scans, and drops Projects that only picked columns of a scan.
 from collections.abc import Sequence
 from typing import assert_never
 
+import msgspec
+
 from jobs.sql.expression_tree import columns_of, renumbered
 from jobs.sql.logical import (
     Aggregate,
@@ -15,6 +17,8 @@ from jobs.sql.logical import (
     Expr,
     Field,
     Filter,
+    Frame,
+    FrameBound,
     Generate,
     Join,
     JoinKind,
@@ -27,6 +31,8 @@ from jobs.sql.logical import (
     TopN,
     Union,
     Values,
+    Window,
+    WindowCall,
 )
 
 
@@ -77,6 +83,8 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
             keys = tuple(renumbered(k, to) for k in plan.keys)
             calls = tuple(call.over(lambda e: renumbered(e, to), call.place) for call in plan.calls)
             return Aggregate(below, keys, calls, plan.fields), _same(len(plan.fields))
+        case Window():
+            return _narrow_window(plan, wanted)
         case Join():
             return _narrow_join(plan, wanted)
         case SingleRow():
@@ -110,6 +118,30 @@ def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
     if plan.kind is JoinKind.EXISTENCE:
         return joined, to_left | {width: len(left.fields)}
     return joined, both_to if plan.kind.emits_pairs else to_left
+
+
+def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
+    """Calls that nobody reads are not computed."""
+    width = len(plan.input.fields)
+    kept = [i for i in range(len(plan.calls)) if width + i in wanted]
+    calls = [plan.calls[i] for i in kept]
+    read = _used([*plan.partition, *(k.expr for k in plan.order), *(e for call in calls for e in call.expressions)])
+    below, to = _narrow(plan.input, _union(tuple(i for i in wanted if i < width), read))
+    if not calls:
+        return below, to
+    order = tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in plan.order)
+    partition = tuple(renumbered(e, to) for e in plan.partition)
+    fields = (*below.fields, *(plan.fields[width + i] for i in kept))
+    moved = to | {width + old: len(below.fields) + new for new, old in enumerate(kept)}
+    return Window(below, partition, order, tuple(_moved_call(c, to) for c in calls), fields), moved
+
+
+def _moved_call(call: WindowCall, to: dict[int, int]) -> WindowCall:
+    def bound(b: FrameBound) -> FrameBound:
+        return b if b.value is None else FrameBound(b.edge, b.rows, renumbered(b.value, to))
+
+    frame = Frame(call.frame.by_rows, bound(call.frame.lower), bound(call.frame.upper))
+    return msgspec.structs.replace(call, args=tuple(renumbered(a, to) for a in call.args), frame=frame)
 
 
 def _narrow_union(plan: Union, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:

@@ -81,7 +81,7 @@ class Sandbox:
     ) -> None:
         """`has_kernel`: whether a kernel renders an expression; what of a view none renders Spark is to compute. None: nothing is."""
         self.has_kernel = has_kernel
-        self.session = spark.newSession()
+        self.session, self.time_zone = spark.newSession(), time_zone
         for name, value in {**_SETTINGS, "spark.sql.session.timeZone": time_zone}.items():
             self.session.conf.set(name, value)
         self._registered: dict[str, tuple[int, tuple[ColumnSpec, ...]]] = {}  # name -> (relation id, columns) of the view

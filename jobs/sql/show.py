@@ -15,6 +15,8 @@ from jobs.sql.logical import (
     Expr,
     Field,
     Filter,
+    FrameBound,
+    FrameEdge,
     Generate,
     Join,
     Literal,
@@ -28,6 +30,8 @@ from jobs.sql.logical import (
     TopN,
     Union,
     Values,
+    Window,
+    WindowCall,
 )
 
 _SHOWN_ROWS = 8  # of a list of VALUES
@@ -94,9 +98,15 @@ def _lines(plan: Plan, depth: int) -> list[str]:
             return [f"{head}Union all", *(line for below in plan.inputs for line in _lines(below, depth + 1))]
         case TopN():
             names = _names(plan.input)
-            order = _order(plan.order, names)
             limit = "none" if plan.limit is None else plan.limit
+            order = _order(plan.order, names)
             return [f"{head}TopN order=[{order}] limit={limit} offset={plan.offset}", *_lines(plan.input, depth + 1)]
+        case Window():
+            names = _names(plan.input)
+            keys = ", ".join(show_expr(k, names) for k in plan.partition)
+            calls = ", ".join(_show_over(c, names) for c in plan.calls)
+            shown = f"Window partition=[{keys}] order=[{_order(plan.order, names)}] calls=[{calls}]"
+            return [f"{head}{shown}", *_lines(plan.input, depth + 1)]
         case _:
             assert_never(plan)
 
@@ -104,6 +114,20 @@ def _lines(plan: Plan, depth: int) -> list[str]:
 def _column_of_constants(field: Field, column: Sequence[Physical]) -> str:
     shown = ["NULL" if value is None else str(value) for value in column[:_SHOWN_ROWS]]
     return f"{field.name}:{field.type} = ({', '.join(shown)}{', …' if len(column) > _SHOWN_ROWS else ''})"
+
+
+def _show_over(call: WindowCall, names: Sequence[str]) -> str:
+    args = ", ".join(show_expr(a, names) for a in call.args)
+    notes = "".join((f" number={call.number}" if call.number else "", " ignore nulls" if call.ignore_nulls else ""))
+    mode = "" if call.mode is None else f"[{call.mode}]"
+    frame = f"{_show_bound(call.frame.lower, names)}..{_show_bound(call.frame.upper, names)}"
+    return f"{call.function}{mode}({args}):{call.type}{notes} over {'rows' if call.frame.by_rows else 'range'} {frame}"
+
+
+def _show_bound(bound: FrameBound, names: Sequence[str]) -> str:
+    if bound.edge is not FrameEdge.OFFSET:
+        return str(bound.edge)
+    return f"{bound.rows:+d}" if bound.value is None else show_expr(bound.value, names)
 
 
 def _names(plan: Plan) -> list[str]:

@@ -98,12 +98,6 @@ def identities(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
     return encode_values(bits_of(one_array(column)))
 
 
-def prefix_ends(prefixes: pa.BinaryArray) -> pa.BinaryArray:
-    """For each prefix an upper bound, exclusive: above every key that starts with it, below every greater key that does not."""
-    # What follows a prefix in a key is a marker, at most 2; a key that does not start with the prefix differs before its end.
-    return pc.binary_join_element_wise(prefixes, pa.scalar(b"\xff", pa.binary()), pa.scalar(b"", pa.binary()))
-
-
 def table_range(table_id: int) -> tuple[bytes, bytes]:
     """First (inclusive) and last (exclusive) key of a table. Raises KeyRangeError."""
     if not 0 <= table_id <= MAX_TABLE_ID:

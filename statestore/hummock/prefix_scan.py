@@ -1,4 +1,4 @@
-"""Scanning many prefixes at once: the rows under each, newest visible ones only, with a limit per prefix.
+"""Scanning many prefixes, or ranges of keys, at once: the rows in each, newest visible ones only, with a limit per prefix.
 
 Without a limit all blocks of all prefixes are read in one round. With one, a round reads a window of blocks per prefix and section, from
 the front or, in reverse, from the back; what lies beyond the least window's end is not known to be complete and waits. A prefix that
@@ -59,7 +59,8 @@ def scan_prefixes(
 
     Args:
         sections: newest first.
-        prefixes, ends: per prefix its first key and the successor of its last.
+        prefixes, ends: per prefix its first key and the successor of its last; or any keys, or first columns of such,
+            between which to read.
         epoch, limit, reverse: as in HummockStore.scan_prefix.
 
     Returns:
@@ -121,7 +122,7 @@ def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high:
     if len(keys) == 0 or len(prefixes) == 0:
         return
     starts = keys.left(Probes(low.array.take(pa.array(prefixes))), slice(None))
-    stops = keys.left(Probes(high.array.take(pa.array(prefixes))), slice(None))
+    stops = np.maximum(starts, keys.left(Probes(high.array.take(pa.array(prefixes))), slice(None)))
     at = _expand(starts, stops)
     if len(at) == 0:
         return

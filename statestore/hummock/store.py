@@ -157,9 +157,24 @@ class HummockStore:
         Returns:
             (index, keys, rows), aligned: `index` is the place in `prefixes`, ascending; within a prefix rows are in key order.
         """
-        require_readable(self.version, epoch, self.pinned)
         prefixes = one_array(prefixes)
-        ends = successors(prefixes)
+        return self.scan_between(table_id, prefixes, successors(prefixes), epoch, limit, reverse, columns, schema)
+
+    def scan_between(
+        self,
+        table_id: int,
+        firsts: pa.Array,
+        ends: pa.Array,
+        epoch: int,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
+        """As `scan_prefix`, the rows from `firsts[i]` up to, not with, `ends[i]`: keys of the table, or the encoding of their first columns
+        (at least table_id and vnode), or the successors of such."""
+        require_readable(self.version, epoch, self.pinned)
+        prefixes, ends = one_array(firsts), one_array(ends)
         order = sort_order(prefixes) if len(prefixes) else np.zeros(0, np.int64)
         sections: list[_Ranged] = []
         if len(prefixes):

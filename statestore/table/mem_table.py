@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.key import prefix_ends
 from statestore.hummock.sorted_keys import Probes, SortedKeys, above_previous, differs_from_previous, probe_order, take_keys
 
 Positions = npt.NDArray[np.int64]
@@ -44,9 +43,10 @@ class MemRun:
         places, found = self.sorted_keys.find(Probes(keys), slice(None))
         return np.where(found, places, -1)
 
-    def ranges(self, prefixes: pa.BinaryArray) -> tuple[Positions, Positions]:
-        """For each prefix the places [first, end) of the keys that start with it."""
-        return _search(self.keys, prefixes), _search(self.keys, prefix_ends(prefixes))
+    def places(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
+        """For each pair of keys the places [first, end) of the keys from the one up to, not with, the other."""
+        low = _search(self.keys, firsts)
+        return low, np.maximum(low, _search(self.keys, ends))
 
     def between(self, first: bytes, end: bytes) -> tuple[int, int]:
         """The places [first, end) of the keys from `first` up to, not with, `end`."""

@@ -58,6 +58,15 @@ class PrefixRows:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """Rows between two storage keys, of several such pairs."""
+
+    index: pa.Int64Array  # per row, the place of its pair; ascending
+    keys: pa.BinaryArray  # storage keys; of one pair ascending (or the reverse)
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
 class ChangedRows:
     """Net changes of a table: rows with weights, those at -1 first."""
 

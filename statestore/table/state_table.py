@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 from statestore.hummock.same_rows import same_rows
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import Positions, probe_order, take_keys
+from statestore.hummock.sorted_keys import Positions, probe_order, successors, take_keys
 from statestore.hummock.sst_format import DELETE, PUT
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import TableSchema
 from statestore.table.mem_table import MemRun, MemTable, strictly_ascending
 from statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
 from statestore.table.row_cache import UnitRows
-from statestore.table.schema import Found, PrefixRows
+from statestore.table.schema import Found, KeyedRows, PrefixRows
 from statestore.table.storage_table import StorageTable, vnode_ranges
 
 Row = tuple[Any, ...]
@@ -137,19 +137,31 @@ class StateTable:
         Cost: one batched read of the store; with a limit, another one deeper for prefixes whose first rows this epoch deleted.
         """
         encoded = self.layout.prefixes_of(prefixes)
+        found = self.scan_between(encoded, successors(encoded), limit, reverse)
+        return PrefixRows(found.index, found.rows)
+
+    def scan_between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None = None, reverse: bool = False) -> KeyedRows:
+        """Rows between storage keys: from `firsts[i]` up to, not with, `ends[i]`.
+
+        Args:
+            firsts, ends: whole keys, prefixes as the layout encodes them, or what follows such (`successors`).
+            limit: rows per pair at most.
+            reverse: from the largest key down, the limit counted from there.
+
+        Cost: as `scan_prefix`: blocks between the keys, up to the limit.
+        """
         changed = self._mem.settle()
-        first, end = changed.ranges(encoded)
+        first, end = changed.places(firsts, ends)
         if not (end > first).any():
-            index, _, rows = self.stored.read_prefixes(encoded, limit, reverse)
-            return PrefixRows(index, rows)
+            return KeyedRows(*self.stored.read_between(firsts, ends, limit, reverse))
         changes = _in_ranges(changed, first, end)
-        deletes = np.bincount(changes.index[~changes.live], minlength=len(encoded))
+        deletes = np.bincount(changes.index[~changes.live], minlength=len(firsts))
         if limit is None or not deletes.any():
-            stored = stored_entries(*_numbered(self.stored.read_prefixes(encoded, limit, reverse)))
+            stored = stored_entries(*_numbered(self.stored.read_between(firsts, ends, limit, reverse)))
         else:
-            stored = self._read_past_deletes(encoded, changed, deletes, limit, reverse)
+            stored = self._read_past_deletes(firsts, ends, changed, deletes, limit, reverse)
         merged = merge_live(changes, stored, limit, reverse)
-        return PrefixRows(pa.array(merged.index), merged.rows)
+        return KeyedRows(pa.array(merged.index), merged.keys, merged.rows)
 
     def scan(self, vnodes: Iterable[int] | None = None, batch_rows: int = SCAN_BATCH_ROWS) -> Iterator[pa.Table]:
         """All rows, or those of `vnodes`, in key order (vnode, then primary key), as tables of at most `batch_rows` rows.
@@ -234,14 +246,20 @@ class StateTable:
     # -- merging --------------------------------------------------------------------------------------------------------------
 
     def _read_past_deletes(
-        self, prefixes: pa.BinaryArray, changed: MemRun, deletes: npt.NDArray[np.int64], limit: int, reverse: bool
+        self,
+        firsts: pa.BinaryArray,
+        ends: pa.BinaryArray,
+        changed: MemRun,
+        deletes: npt.NDArray[np.int64],
+        limit: int,
+        reverse: bool,
     ) -> Entries:
-        """Stored rows of each prefix, as many as it takes for `limit` of them to survive this epoch's deletes."""
+        """Stored rows between each pair of keys, as many as it takes for `limit` of them to survive this epoch's deletes."""
         parts: list[Entries] = []
-        asked, wanted = limit, np.arange(len(prefixes))
+        asked, wanted = limit, np.arange(len(firsts))
         while len(wanted):
-            chosen = prefixes.take(pa.array(wanted))
-            index, keys, rows = _numbered(self.stored.read_prefixes(chosen, asked, reverse))
+            chosen = pa.array(wanted)
+            index, keys, rows = _numbered(self.stored.read_between(firsts.take(chosen), ends.take(chosen), asked, reverse))
             places = changed.find(keys)
             hidden = (places >= 0) & ~changed.puts[np.maximum(places, 0)]
             got = np.bincount(index, minlength=len(wanted))

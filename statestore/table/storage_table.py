@@ -100,10 +100,15 @@ class StorageTable:
         self, prefixes: pa.BinaryArray, limit: int | None, reverse: bool, columns: Sequence[int] | None = None
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
         """As `scan_prefix`, by storage key prefixes: (place of the prefix, storage key, row) of each row."""
-        index, keys, rows = self._store.scan_prefix(
-            self.layout.schema.table_id, prefixes, self.epoch, limit, reverse, self._names(columns)
-        )
+        index, keys, rows = self._store.scan_prefix(self.layout.schema.table_id, prefixes, self.epoch, limit, reverse, self._names(columns))
         return index, keys.cast(pa.binary()), _conform(rows, self._selected(columns), len(keys))
+
+    def read_between(
+        self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None, reverse: bool
+    ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
+        """As `read_prefixes`, by the storage keys between which to read: `firsts[i]` inclusive, `ends[i]` exclusive."""
+        index, keys, rows = self._store.scan_between(self.layout.schema.table_id, firsts, ends, self.epoch, limit, reverse)
+        return index, keys.cast(pa.binary()), _conform(rows, self._selected(None), len(keys))
 
     def read_range(self, first: bytes, end: bytes, columns: Sequence[int] | None = None) -> Iterator[pa.Table]:
         """Rows with a storage key from `first` up to, not with, `end`, in key order: a column `key`, then the row's columns."""

@@ -42,6 +42,8 @@ VIEWS = {
     "JOIN range(0, 2000, 2) r ON t.k = r.id",
     "rolled": "SELECT g, a, count(*) AS n FROM t GROUP BY ROLLUP (g, a)",
     "duplicates": "SELECT e.word, count(*) AS n, sum(t.a) AS s FROM e JOIN t ON e.g = t.g GROUP BY e.word",
+    "running": "SELECT k, sum(a) OVER (PARTITION BY g ORDER BY k) AS total, lag(a) OVER (PARTITION BY g ORDER BY k) AS before FROM t",
+    "first_two": "SELECT id, g FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY amount DESC, id) AS n FROM sales) WHERE n <= 2",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
 }
 LATE_VIEWS = {

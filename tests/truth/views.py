@@ -108,6 +108,37 @@ VIEWS: dict[str, str] = {
     "exploded_list": "SELECT k, p, e FROM t LATERAL VIEW posexplode(array(g, a + 1, 7)) AS p, e",
     "with_cte": "WITH x AS (SELECT g, max(a) AS top FROM t GROUP BY g) SELECT t.k, x.top FROM t JOIN x ON t.g = x.g AND t.a = x.top",
     "timed": "SELECT date_trunc('month', at) AS mon, count(*) AS n, max(at) AS last FROM u GROUP BY date_trunc('month', at)",
+    "numbered": "SELECT k, row_number() OVER (PARTITION BY g ORDER BY a, k) AS n, rank() OVER (PARTITION BY g ORDER BY a) AS r, "
+    "dense_rank() OVER (PARTITION BY g ORDER BY a) AS dr FROM t",
+    "shared_out": "SELECT k, percent_rank() OVER (PARTITION BY g ORDER BY a DESC) AS p, cume_dist() OVER (PARTITION BY g ORDER BY a DESC) "
+    "AS c, ntile(3) OVER (PARTITION BY g ORDER BY a DESC, k) AS t3 FROM t",
+    "shifted": "SELECT k, lag(a) OVER (PARTITION BY g ORDER BY s, k) AS l1, lag(s, 2, 'none') OVER (PARTITION BY g ORDER BY s, k) AS l2, "
+    "lead(a, 1, k) OVER (PARTITION BY g ORDER BY s, k) AS l3, lead(a) IGNORE NULLS OVER (PARTITION BY g ORDER BY s, k) AS l4 FROM t",
+    "running": "SELECT k, sum(a) OVER (PARTITION BY g ORDER BY k) AS sa, count(*) OVER (PARTITION BY g ORDER BY s) AS n, avg(m) "
+    "OVER (PARTITION BY g ORDER BY k) AS am, max(s) OVER (PARTITION BY g ORDER BY k) AS ms, "
+    "sum(m) OVER (PARTITION BY g ORDER BY k) AS sm FROM t",
+    "running_doubles": "SELECT k, sum(f) OVER (PARTITION BY u.g ORDER BY id) AS sf, avg(f) OVER (ORDER BY id ROWS 2 PRECEDING) AS af, "
+    "min(f) OVER (ORDER BY id) AS lf FROM u JOIN t ON t.k * 100000000000 = u.id",
+    "in_range": "SELECT k, a, count(*) OVER (ORDER BY a RANGE BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS n, sum(a) OVER (PARTITION BY g ORDER "
+    "BY a DESC RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS s FROM t",
+    "in_range_of_days": "SELECT label, day, count(*) OVER (ORDER BY day RANGE BETWEEN INTERVAL '60' DAY PRECEDING AND CURRENT ROW) AS n, "
+    "sum(big % 7) OVER (PARTITION BY flag ORDER BY day RANGE BETWEEN INTERVAL '2' MONTH PRECEDING AND INTERVAL '14' MONTH FOLLOWING) AS s, "
+    "max(label) OVER (ORDER BY day RANGE BETWEEN 59 PRECEDING AND 1 PRECEDING) AS m FROM w",
+    "in_range_of_times": "SELECT id, count(*) OVER (ORDER BY at RANGE BETWEEN INTERVAL 70 DAYS PRECEDING AND CURRENT ROW) AS n, min(label) "
+    "OVER (PARTITION BY g ORDER BY at DESC RANGE BETWEEN INTERVAL '3' HOUR PRECEDING AND INTERVAL '100' HOUR FOLLOWING) AS lo FROM u",
+    "picked": "SELECT k, first_value(s) OVER (PARTITION BY g ORDER BY k) AS f, last_value(s) IGNORE NULLS OVER (PARTITION BY g ORDER BY k) "
+    "AS l, nth_value(a, 2) OVER (PARTITION BY g ORDER BY k) AS n2, first(a, true) OVER (PARTITION BY g ORDER BY k ROWS BETWEEN 1 PRECEDING "
+    "AND 2 FOLLOWING) AS fa, last_value(k) OVER (PARTITION BY g ORDER BY k RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS "
+    "lk FROM t",
+    "against_all": "SELECT k, a - avg(a) OVER (PARTITION BY g) AS off, count(*) OVER () AS n, 100 * k / sum(k) OVER () AS share FROM t",
+    "ranked_groups": "SELECT g, s, sum(a) AS sa, rank() OVER (PARTITION BY s ORDER BY sum(a) DESC) AS r, sum(count(*)) OVER (PARTITION BY "
+    "s ORDER BY g NULLS LAST) AS n FROM t GROUP BY g, s",
+    "top_two": "SELECT k, g, a, n FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY a DESC, k) AS n FROM t) WHERE n <= 2",
+    "top_by_rank": "SELECT k, s, a FROM (SELECT *, rank() OVER (PARTITION BY s ORDER BY a) AS n FROM t) WHERE n < 3 AND a > 0",
+    "moving": "SELECT k, sum(a) OVER (ORDER BY k ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS s, max(a) OVER (ORDER BY k ROWS BETWEEN 3 "
+    "FOLLOWING AND 5 FOLLOWING) AS m, count(a, s) OVER (ORDER BY k ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS c, try_sum(a) OVER "
+    "(ORDER BY k) AS ts FROM t",
+    "view_numbered": "SELECT g, max(n) AS top FROM numbered JOIN t USING (k) GROUP BY g",
     "view_on_view": "SELECT n, count(*) AS groups, sum(sa) AS total FROM grouped GROUP BY n",
     "view_filter": "SELECT k, a1 FROM filtered WHERE a1 > 6",
     "view_join": "SELECT g.g, g.n, e.hi FROM grouped g JOIN extremes e ON g.g <=> e.g",

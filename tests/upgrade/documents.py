@@ -10,11 +10,13 @@ from jobs.executors.constant import Range, Values
 from jobs.executors.expand import Expand
 from jobs.executors.filter import Filter
 from jobs.executors.generate import Generate
+from jobs.executors.group_top_n import GroupTopN
 from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
 from jobs.executors.null_aware_anti import NullAwareAnti
 from jobs.executors.order import Order
+from jobs.executors.over_window import OverWindow
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
 from jobs.executors.registry import Node
@@ -24,12 +26,28 @@ from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
 from jobs.executors.top_n import TopN
 from jobs.executors.union_all import UnionAll
+from jobs.executors.window_call import Edge, Over
 from jobs.plan.definition import PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
 from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from jobs.sources.files import document_of
 from jobs.sources.pins import PinnedFile
 from jobs.sql import logical, statements
-from jobs.sql.logical import AggCall, AggFunction, Call, Column, Field, JoinKind, Literal, Place, SortKey
+from jobs.sql.logical import (
+    AggCall,
+    AggFunction,
+    Call,
+    Column,
+    Field,
+    Frame,
+    FrameBound,
+    FrameEdge,
+    JoinKind,
+    Literal,
+    Place,
+    SortKey,
+    WindowCall,
+    WindowFunction,
+)
 from jobs.sql.statements import (
     CreatePlainView,
     CreateSource,
@@ -99,6 +117,10 @@ EXPAND = logical.Expand(SCAN, ((_K, _TEN), (_SUM, _TEN)), _FIELDS)
 
 GENERATE = logical.Generate(SCAN, logical.Generator.POSEXPLODE, Column(1, "string"), True, (Field("p", "int"),))
 
+_BOUNDS = (FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.OFFSET, -2, _SUM))
+_OVER_CALL = WindowCall(WindowFunction.NTH, "int", (_K,), Frame(True, *_BOUNDS), 2, True, "ANSI", Place(2, 3))
+WINDOW = logical.Window(SCAN, (Column(1, "string"),), (SortKey(_K, True, True),), (_OVER_CALL,), (*_FIELDS, Field("n", "int")))
+
 # --- statements ------------------------------------------------------------------------------------------------------------------
 
 _CREATE_SOURCE = CreateSource("sales", "csv", _FIELDS, {"path": "/data/sales", "header": "true"}, True)
@@ -123,6 +145,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view_constants": CreateView("c", "VALUES …", CONSTANTS),
     "create_view_expand": CreateView("e", "SELECT …", EXPAND),
     "create_view_generate": CreateView("x", "SELECT …", GENERATE),
+    "create_view_window": CreateView("w", "SELECT k, nth_value(…) OVER …", WINDOW),
     "drop": Drop("view", "top", True, True),
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
     "update": Update("orders", ((1, Literal("x", "string")),), _BIG),
@@ -138,6 +161,9 @@ _FIRST = Agg(AggFunction.FIRST, 1, "string", "string", kept=2, params=(("ignoreN
 _COVAR = Agg(AggFunction.COVAR_POP, 3, "double", "double", None, (4,), ("double",), True)
 _LAST_TEXTS = Agg(AggFunction.LISTAGG, 1, "string", "string", params=(("delimiter", "-"),), order=(Order(0, True, True),))
 _WIDE = ("int", "string", "boolean", "double", "double")
+_BY = (Order(0, True, True),)
+_ENDS = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.OFFSET, 3, 1))
+_OVER = Over(WindowFunction.NTH, (0,), "int", "int", True, *_ENDS, 2, True, "ANSI")
 NODES: dict[str, Node] = {
     "table_replay": TableReplay(7, (0,), ("int", "string")),
     "values": Values(2, ((1, None), ("x", "y")), ("k", "g"), ("int", "string", "bigint")),
@@ -161,6 +187,8 @@ NODES: dict[str, Node] = {
     ),
     "top_n": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
     "top_n_without_limit": TopN((), None, 2, (0,), ("int", "bigint")),
+    "group_top_n": GroupTopN((1,), _BY, (0,), (1,), WindowFunction.RANK, 3, ("int", "string"), ("int", "string", "int")),
+    "over_window": OverWindow((1,), _BY, (0,), (1,), (_OVER,), ("int", "string"), ("int", "string", "int")),
     "materialize": Materialize(9, (0,), (0,), ("int", "bigint")),
 }
 _OUTPUT = Output(("int", "bigint"), (0,), (0,), True, 12)

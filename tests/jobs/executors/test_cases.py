@@ -17,6 +17,8 @@ FILES = (
     "outer_join.yaml",
     "union_all.yaml",
     "top_n.yaml",
+    "group_top_n.yaml",
+    "over_window.yaml",
     "materialize.yaml",
     "expand.yaml",
     "generate.yaml",

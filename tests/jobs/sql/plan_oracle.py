@@ -19,6 +19,7 @@ from jobs.sql.logical import (
     Expand,
     Expr,
     Filter,
+    FrameEdge,
     Generate,
     Generator,
     Join,
@@ -32,6 +33,8 @@ from jobs.sql.logical import (
     TopN,
     Union,
     Values,
+    Window,
+    WindowCall,
 )
 
 ORDERS = "id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE"
@@ -161,6 +164,34 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
             ]
             after = _run(spark, plan.input).orderBy(*order).offset(plan.offset)
             return after if plan.limit is None else after.limit(plan.limit)
+        case Window():
+            below = _run(spark, plan.input)
+            return _named(below.select("*", *(F.expr(_over(c, plan)) for c in plan.calls)))
+
+
+def _over(call: WindowCall, plan: Window) -> str:
+    order = [f"{_text(k.expr)} {'DESC' if k.descending else 'ASC'} NULLS {'LAST' if k.nulls_last else 'FIRST'}" for k in plan.order]
+    window = f"PARTITION BY {', '.join(_text(e) for e in plan.partition) or 'true'}" + (f" ORDER BY {', '.join(order)}" if order else "")
+    if call.function.shifts:
+        args = [_text(call.args[0]), str(call.number), *(_text(a) for a in call.args[1:])]
+        return f"{call.function.sql}({', '.join(args)}) OVER ({window})"
+    if not call.function.numbers:
+        window += f" {'ROWS' if call.frame.by_rows else 'RANGE'} BETWEEN {_edge(call, False)} AND {_edge(call, True)}"
+    args = [_text(a) for a in call.args] or (["*"] if call.function.sql == "count" else [])
+    return f"{call.function.sql}({', '.join(args)}) OVER ({window})"
+
+
+def _edge(call: WindowCall, upper: bool) -> str:
+    bound = call.frame.upper if upper else call.frame.lower
+    if bound.edge is FrameEdge.UNBOUNDED:
+        return f"UNBOUNDED {'FOLLOWING' if upper else 'PRECEDING'}"
+    if bound.edge is FrameEdge.CURRENT:
+        return "CURRENT ROW"
+    if bound.value is None:
+        return f"{abs(bound.rows)} {'FOLLOWING' if bound.rows > 0 else 'PRECEDING'}"
+    assert isinstance(bound.value, Call)  # the order's value and an offset; the case's order descends
+    return f"{_text(bound.value.args[1])} PRECEDING"
+
 
 
 def _generated(below: DataFrame, plan: Generate) -> DataFrame:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.hummock.key import KeyRangeError, encode_keys, encode_prefixes, prefix_ends, table_range, vnode_range
+from statestore.hummock.key import KeyRangeError, encode_keys, encode_prefixes, table_range, vnode_range
+from statestore.hummock.sorted_keys import successors
 from statestore.meta.catalog import KeyColumn
 from statestore.types import UnsupportedTypeError, arrow_type
 
@@ -111,7 +112,7 @@ def test_bytes_compare_as_composite_keys_and_prefixes_select_their_keys(data: st
     for length in range(len(names) + 1):
         columns = [pa.array([row[i] for row in rows], arrow_type(name)) for i, name in enumerate(names[:length])]
         prefixes = encode_prefixes(9, np.zeros(len(rows), np.uint16), columns, key)
-        ends = prefix_ends(prefixes).to_pylist()
+        ends = successors(prefixes).to_pylist()
         for (row, prefix, end), (other, code) in product(zip(rows, prefixes.to_pylist(), ends, strict=True), zip(rows, keys, strict=True)):
             same = compare(row[:length], other[:length], key[:length]) == 0
             assert code.startswith(prefix) == same == (prefix <= code < end)

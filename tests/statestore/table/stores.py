@@ -8,6 +8,7 @@ import pyarrow as pa
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.sorted_keys import successors
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import Catalog
 from statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
@@ -80,9 +81,21 @@ class DictStore:
         reverse: bool = False,
         columns: list[str] | None = None,
     ) -> tuple[pa.Array, pa.Array, pa.Table]:
+        return self.scan_between(table_id, prefixes, successors(prefixes), epoch, limit, reverse, columns)
+
+    def scan_between(
+        self,
+        table_id: int,
+        firsts: pa.Array,
+        ends: pa.Array,
+        epoch: int,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: list[str] | None = None,
+    ) -> tuple[pa.Array, pa.Array, pa.Table]:
         index, keys, rows = [], [], []
-        for place, prefix in enumerate(prefixes.to_pylist()):
-            matching = [key for key in sorted(self.entries, reverse=reverse) if key.startswith(prefix)]
+        for place, (first, end) in enumerate(zip(firsts.to_pylist(), ends.to_pylist(), strict=True)):
+            matching = [key for key in sorted(self.entries, reverse=reverse) if first <= key < end]
             live = [(key, row) for key in matching if (row := self._at(key, epoch)) is not None]
             for key, row in live[:limit]:
                 index.append(place)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from statestore.hummock.key import encode_keys
+from statestore.hummock.sorted_keys import successors
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.local import LocalObjectStore
@@ -258,6 +259,14 @@ def test_random_changes_and_reads_agree_with_a_dict_at_every_epoch(store: Store,
             of_shop = sorted((key for key in expected if key[0] == shop), key=model_order, reverse=reverse)
             wanted += [(place, expected[key]) for key in of_shop[:limit]]
         assert list(zip(rows.index.to_pylist(), tuples(rows.rows), strict=True)) == wanted
+
+        since, shop = rng.randrange(14), rng.choice(SHOPS)  # from a key on, whether it is there or not
+        key = table.layout.keys_of(pa.table([pa.array([shop], pa.string()), pa.array([since])], ["s", "i"]))
+        end = successors(table.layout.prefixes_of(pa.table({"s": pa.array([shop], pa.string())})))
+        found = table.scan_between(key, end, limit, reverse)
+        of_shop = sorted((k for k in expected if k[0] == shop and k[1] <= since), key=model_order, reverse=reverse)
+        assert tuples(found.rows) == [expected[k] for k in of_shop[:limit]]
+        assert found.keys.to_pylist() == table.layout.keys_of_rows(found.rows).to_pylist()
 
         ordered = [row for batch in table.scan(batch_rows=rng.choice([2, 7, 1000])) for row in tuples(batch)]
         assert sorted(ordered, key=lambda row: model_order(row[:2])) == [expected[key] for key in sorted(expected, key=model_order)]

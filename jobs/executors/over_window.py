@@ -1,0 +1,232 @@
+"""OverWindow: functions over partitions in an order, kept correct under inserts and deletes.
+
+State: `over_rows`, `partition | order | stream key -> row`; and where a call sums up all rows before a row, `over_marks`, the same key ->
+what a row there carries of what came before it, for one row in MARK_EVERY. The hash of its stream key says which row is a mark, so that a
+row that comes or goes moves no other mark.
+
+An epoch costs, of each touched partition, the rows from the first changed one on, plus what frames look back, plus the way back to a mark.
+Where a call needs the partition's size, or all that follows, it is the touched partition. How: docs/design/windows.md.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_result import AggregateOverflowError
+from jobs.executors.base import Positions, halves, same_rows, state_table
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list, show_row
+from jobs.executors.order import Order
+from jobs.executors.value_state import State
+from jobs.executors.window_call import Over
+from jobs.executors.window_frame import Before, OrderedRows, ordered_key
+from jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, Piece
+from jobs.executors.window_start import Start, Starts
+from jobs.executors.window_values import carried_types, values_of
+from jobs.flow.chunk import difference, empty_chunk, some_rows
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import Expr
+from statestore.hummock.sorted_keys import successors
+from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
+from statestore.vnode import one_array, vnodes_of
+
+MARK_EVERY = 64
+PIECE_ROWS = 256 * 1024  # of all partitions together, read and computed at once
+_LEAST = 1024  # rows of one partition
+_FURTHER = 4  # times as many where a frame is longer than a piece
+_PLACES = ("bigint", "bigint", "bigint")  # of a mark: how many rows came before it, its rank, its dense rank
+
+
+class OverWindow(msgspec.Struct, frozen=True, tag=True):
+    """Input rows, then one column per call. Stream key: the input's."""
+
+    partition: tuple[int, ...]
+    order: tuple[Order, ...]
+    stream_key: tuple[int, ...]
+    distribution: tuple[int, ...]  # some of the partition's columns
+    calls: tuple[Over, ...]
+    input_types: tuple[str, ...]
+    types: tuple[str, ...]
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    @property
+    def needs_partition(self) -> bool:
+        """Whether a change anywhere in a partition may change any row of it."""
+        return any(call.needs_partition for call in self.calls)
+
+    @property
+    def marks(self) -> bool:
+        """Whether what came before a row is carried, so that rows before it need not be read."""
+        return not self.needs_partition and any(call.runs for call in self.calls)
+
+    @property
+    def key(self) -> tuple[KeyColumn, ...]:
+        """The state's key."""
+        return ordered_key(self.partition, self.order, self.stream_key)[0]
+
+    @property
+    def ordering(self) -> tuple[KeyColumn, ...]:
+        """The part of the key that ORDER BY names."""
+        return ordered_key(self.partition, self.order, self.stream_key)[1]
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The rows; and the marks, whose columns are the key's, three bigints, and what each call carries."""
+        rows = state_table("over_rows", self.input_types, self.key, self.distribution)
+        if not self.marks:
+            return (rows,)
+        places = {k.column: i for i, k in enumerate(self.key)}
+        types = [self.input_types[k.column] for k in self.key]
+        carried = [t for call in self.calls for t in carried_types(call)]
+        key = [KeyColumn(i, k.descending, k.nulls_last) for i, k in enumerate(self.key)]
+        return (rows, state_table("over_marks", (*types, *_PLACES, *carried), key, [places[c] for c in self.distribution]))
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return (*(Passed(i) for i in range(len(self.input_types))), *(Computed(call.text()) for call in self.calls))
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    def text(self) -> str:
+        order = ", ".join(o.text() for o in self.order)
+        calls = ", ".join(call.text() for call in self.calls)
+        return f"OverWindow partition=[{column_list(self.partition)}] order=[{order}] calls=[{calls}]"
+
+    def cost(self) -> str:
+        return "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return OverWindowExecutor(self, tables, actor.kernel)
+
+
+class OverWindowExecutor:
+    """Computes what was and what is from the first row on that may differ, and emits the difference.
+
+    Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks; ties lie in the order of the stream key.
+    """
+
+    def __init__(self, node: OverWindow, tables: Sequence[StateTable], kernel: Kernel) -> None:
+        """`tables`: as `node.state_tables()` lays them out."""
+        self._node, self._kernel = node, kernel
+        self._rows, self._marks = tables[0], tables[1] if node.marks else None
+        self._key = tuple(k.column for k in node.key)
+        self._starts = Starts(node.partition, node.ordering, node.calls, node.needs_partition, self._rows, self._marks)
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Raises: ChangeError when a row came or went twice, or goes that is not there; AggregateOverflowError.
+
+        Cost: one scan of the touched partitions from where they may differ on; before it one or two that look back.
+        """
+        changes = halves(chunks[0], self._rows.name, self._key)
+        if not changes.gone.num_rows and not changes.come.num_rows:
+            return empty_chunk(self._node.types)
+        start = self._starts.of(pa.concat_tables([changes.gone, changes.come]))
+        carried = self._carried(start)
+        piece = Piece(start.prefixes, start.firsts, start.firsts, carried, carried)
+        among, out, most = Changes(changes, self._rows, self._key), [], PIECE_ROWS
+        while len(piece.firsts):
+            limit = None if self._node.needs_partition else max(most // len(piece.firsts), _LEAST)
+            merged = among.merge(piece.firsts, successors(piece.prefixes), limit)
+            old, new = self._evaluate(merged, merged.was, piece.old), self._evaluate(merged, merged.now, piece.new)
+            if (cut := Cut.of(merged, (old, new), self._node.calls)) is None:
+                most *= _FURTHER
+                continue
+            wanted = cut.wanted(merged, piece.wanted)
+            out.append(self._difference(merged, old, new, wanted))
+            self._write_marks(merged, old, new, wanted)
+            piece = cut.next(piece, merged, old, new)
+        changes.write(self._rows)
+        return pa.concat_tables(out)
+
+    # --- what was and what is --------------------------------------------------------------------------------------------------
+
+    def _carried(self, start: Start) -> Carried:
+        """What the first row of each partition carries, by call; nothing where it is the partition's first."""
+        count = len(start.prefixes)
+        if start.marks is None:
+            nothing = np.zeros(count, np.int64)
+            return Carried(Before(nothing, nothing, nothing), [[] for _ in self._node.calls])
+        places = np.full(count, -1, np.int64)
+        places[start.marks.index.to_numpy()] = np.arange(len(start.marks.keys))
+        chosen = pa.array(places, mask=places < 0)
+        found = [one_array(c).take(chosen) for c in start.marks.rows.columns[len(self._key) :]]
+        numbers = [pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in found[: len(_PLACES)]]
+        rest = found[len(_PLACES) :]
+        carried: list[State] = []
+        for call in self._node.calls:
+            size = len(carried_types(call))
+            carried.append(rest[:size])
+            rest = rest[size:]
+        return Carried(Before(*numbers), carried)
+
+    def _evaluate(self, merged: Merged, there: Mask, carried: Carried) -> Evaluated:
+        places = np.flatnonzero(there)
+        at = OrderedRows(some_rows(merged.rows, there), merged.partition[places], self._node.ordering, carried.before)
+        calls = zip(self._node.calls, carried.calls, strict=True)
+        return Evaluated(places, at, tuple(values_of(call, at, of_call, self._kernel) for call, of_call in calls))
+
+    def _difference(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> pa.Table:
+        """What went and what came; a row that stays and whose results stay is neither."""
+        stays = merged.was & merged.now
+        in_old, in_new = stays[old.places], stays[new.places]
+        before, after = old.results, new.results
+        same = same_rows(before.filter(pa.array(in_old)), after.filter(pa.array(in_new)))
+        goes, comes = ~in_old, ~in_new
+        goes[in_old], comes[in_new] = ~same, ~same
+        goes, comes = goes & wanted[old.places], comes & wanted[new.places]
+        self._judge(new, comes)
+        return difference(_joined(old.at.rows, before, goes), _joined(new.at.rows, after, comes))
+
+    def _judge(self, new: Evaluated, comes: Mask) -> None:
+        for call, values in zip(self._node.calls, new.values, strict=True):
+            if values.overflow is None or call.mode == "TRY" or not (bad := values.overflow & comes).any():
+                continue
+            row = show_row(new.at.rows.select(list(self._node.partition)), int(np.flatnonzero(bad)[0]))
+            raise AggregateOverflowError(call.text(), call.type, row)
+
+    # --- marks -----------------------------------------------------------------------------------------------------------------
+
+    def _write_marks(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> None:
+        """The marks as they are now, where they differ from what they were."""
+        if self._marks is None:
+            return
+        marked = np.flatnonzero(self._is_mark(merged.rows) & wanted)
+        before, after = self._marks_at(old, marked), self._marks_at(new, marked)
+        stays = merged.was[marked] & merged.now[marked]
+        in_old, in_new = stays[merged.was[marked]], stays[merged.now[marked]]
+        same = same_rows(before.filter(pa.array(in_old)), after.filter(pa.array(in_new)))
+        comes = ~in_new
+        comes[in_new] = ~same
+        self._marks.delete_rows(before.filter(pa.array(~in_old)))
+        self._marks.insert_rows(after.filter(pa.array(comes)))
+
+    def _is_mark(self, rows: pa.Table) -> Mask:
+        """(n,) by the hash of the stream key; the one row without a key is none."""
+        if not self._node.stream_key:
+            return np.zeros(rows.num_rows, np.bool_)
+        hashed = vnodes_of([one_array(rows.column(c)) for c in self._node.stream_key], MARK_EVERY)
+        return np.asarray(hashed == 0)
+
+    def _marks_at(self, state: Evaluated, marked: Positions) -> pa.Table:
+        """The marks of those of the merged rows that this state has."""
+        rows = np.flatnonzero(np.isin(state.places, marked, assume_unique=True))
+        key = [state.at.rows.column(c).take(pa.array(rows)) for c in self._key]
+        found = state.carried_at(rows)
+        numbers = (found.before.rows, found.before.rank, found.before.dense_rank)
+        columns = [*key, *(pa.array(n) for n in numbers), *(c for carried in found.calls for c in carried)]
+        return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])
+
+
+def _joined(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
+    """Rows and their results side by side, those that are chosen."""
+    both = pa.table([*rows.columns, *results.columns], names=[f"c{i}" for i in range(rows.num_columns + results.num_columns)])
+    return some_rows(both, chosen)

@@ -1,0 +1,83 @@
+"""One call of OverWindow, as plain data, and what it asks of the rows around a row."""
+
+import msgspec
+
+from jobs.sql.logical import FrameEdge, WindowFunction
+
+_NEEDS_SIZE = (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST, WindowFunction.NTILE)
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """One end of a frame: at an OFFSET so many `rows` after the row (negative: before), or of RANGE at the value in `column`."""
+
+    edge: FrameEdge
+    rows: int = 0
+    column: int | None = None
+
+    def text(self, side: str) -> str:
+        if self.edge is FrameEdge.UNBOUNDED:
+            return f"unbounded {side}"
+        if self.edge is FrameEdge.CURRENT:
+            return "current row"
+        return f"{self.rows:+d}" if self.column is None else f"c{self.column}"
+
+
+class Over(msgspec.Struct, frozen=True):
+    """One call. `args` are columns, `arg_type` the type of the first; `number` as in jobs.sql.logical.WindowCall."""
+
+    function: WindowFunction
+    args: tuple[int, ...]
+    arg_type: str | None
+    type: str
+    by_rows: bool
+    lower: Edge
+    upper: Edge
+    number: int = 0
+    ignore_nulls: bool = False
+    mode: str | None = None
+
+    @property
+    def needs_partition(self) -> bool:
+        """Whether any row of the partition may change what it gives for any other."""
+        if self.function.shifts:
+            return self.ignore_nulls
+        return self.function in _NEEDS_SIZE or (not self.function.numbers and self.upper.edge is FrameEdge.UNBOUNDED)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it sums up all rows up to a place, so that what came before can be carried."""
+        return not self.function.shifts and not self.needs_partition and self.lower.edge is FrameEdge.UNBOUNDED
+
+    @property
+    def rows_before(self) -> int:
+        """How many rows before a row it reads by itself."""
+        if self.function.shifts:
+            return max(0, -self.shift)
+        return max(0, -self.lower.rows, -self.upper.rows) if self.by_rows else 0
+
+    @property
+    def rows_after(self) -> int:
+        """How many rows after a row it reads."""
+        if self.function.shifts:
+            return max(0, self.shift)
+        return max(0, self.lower.rows, self.upper.rows) if self.by_rows else 0
+
+    @property
+    def shift(self) -> int:
+        """Of lag and lead: the place of the row whose value it is, from the row's own."""
+        return -self.number if self.function is WindowFunction.LAG else self.number
+
+    @property
+    def reads_peers(self) -> bool:
+        """Whether a row's peers, before and after it, count as one with it."""
+        return not self.by_rows and not self.function.shifts
+
+    def text(self) -> str:
+        """As EXPLAIN shows it: `sum(c3) range unbounded preceding..current row`."""
+        number = [str(self.number)] if self.number else []
+        shown = f"{self.function.sql}({', '.join([*(f'c{a}' for a in self.args), *number])})" + (
+            " ignore nulls" if self.ignore_nulls else ""
+        )
+        if self.function.shifts or self.function.numbers or self.function in _NEEDS_SIZE:
+            return shown
+        return f"{shown} {'rows' if self.by_rows else 'range'} {self.lower.text('preceding')}..{self.upper.text('following')}"

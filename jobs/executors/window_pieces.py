@@ -1,0 +1,243 @@
+"""A long partition in pieces: what is read of it at once, how far results are final there, and where the next piece begins.
+
+    piece    … rows read again … | rows whose results are final | rows that may see what is not read yet
+    next                 … rows read again …                    | …
+
+A piece begins at a row that was there before the epoch and is there after it, and carries on from what came before that row, then and now.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.base import NO_ROW, TWO_ROWS, Halves, Positions, change_error
+from jobs.executors.value_state import State
+from jobs.executors.window_call import Over
+from jobs.executors.window_frame import Before, OrderedRows
+from jobs.executors.window_values import Values
+from jobs.sql.logical import FrameEdge
+from statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, sort_order, successors, take_keys
+from statestore.table.state_table import StateTable
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What the first row of each partition's piece carries."""
+
+    before: Before
+    calls: list[State]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Of each partition from where to read, from where on results are wanted, and what is carried, as it was and as it is."""
+
+    prefixes: pa.BinaryArray
+    firsts: pa.BinaryArray
+    wanted: pa.BinaryArray
+    old: Carried
+    new: Carried
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Stored rows and those that come, in key order; each belongs to what was, to what is, or to both."""
+
+    keys: pa.BinaryArray
+    rows: pa.Table
+    partition: Positions
+    was: Mask
+    now: Mask
+    more: Mask  # (partitions,) whether there are rows behind these
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """All calls over one state of the rows; `places` says which of the merged rows it holds."""
+
+    places: Positions
+    at: OrderedRows
+    values: tuple[Values, ...]
+
+    @property
+    def results(self) -> pa.Table:
+        return pa.table([v.values for v in self.values], names=[f"r{i}" for i in range(len(self.values))])
+
+    def carried_at(self, rows: Positions) -> Carried:
+        """What chosen rows carry."""
+        at = self.at
+        before = Before(at.number[rows] - 1, at.rank[rows], at.dense_rank[rows])
+        return Carried(before, [values.carry(rows) for values in self.values])
+
+
+class Changes:
+    """An epoch's changes, put among the stored rows piece by piece."""
+
+    def __init__(self, parts: Halves, table: StateTable, key: Sequence[int]) -> None:
+        self._table, self._key = table, list(key)
+        self._gone, self._gone_keys, _ = self._sorted(parts.gone)
+        self._come, self._come_keys, order = self._sorted(parts.come)
+        self._new = ~parts.replacing[order]
+
+    def _sorted(self, rows: pa.Table) -> tuple[pa.Table, pa.BinaryArray, Positions]:
+        keys = self._table.layout.keys_of_rows(self._table.layout.as_rows(rows))
+        order = sort_order(keys) if len(keys) else np.zeros(0, np.int64)
+        return rows.take(pa.array(order)), take_keys(keys, order), order
+
+    def merge(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> Merged:
+        """The rows between the keys, at most about `limit` of each pair: as many stored ones and as many that come.
+
+        Raises ChangeError where a row that goes is not there, or one that comes is.
+        """
+        stored = self._table.scan_between(firsts, ends, limit)
+        index = stored.index.to_numpy()
+        more = np.zeros(len(firsts), np.bool_)
+        if limit is not None:
+            counts = np.bincount(index, minlength=len(firsts))
+            low, high = _between(self._come_keys, firsts, ends)
+            read, many = counts == limit, high - low > limit
+            more = read | many
+            nearer = _next(ends, many, self._come_keys, low + limit - 1)
+            ends = pc.min_element_wise(_next(ends, read, stored.keys, np.cumsum(counts) - 1), nearer)
+        kept = np.asarray(pc.less(stored.keys, ends.take(pa.array(index))))
+        keys, rows, index = stored.keys.filter(pa.array(kept)), stored.rows.filter(pa.array(kept)), index[kept]
+        gone, _ = _expanded(*_between(self._gone_keys, firsts, ends))
+        come, partition = _expanded(*_between(self._come_keys, firsts, ends))
+        now = np.ones(len(keys), np.bool_)
+        now[self._found(keys, gone, come)] = False
+        coming = self._come_keys.take(pa.array(come))
+        at = SortedKeys(keys).left(Probes(coming, ascending=True), slice(None)) if len(come) else come
+        chosen = np.insert(np.arange(len(keys)), at, len(keys) + np.arange(len(come)))
+        return Merged(
+            pa.concat_arrays([keys, coming]).take(pa.array(chosen)),
+            pa.concat_tables([rows, self._come.take(pa.array(come))]).take(pa.array(chosen)),
+            np.concatenate([index, partition])[chosen],
+            chosen < len(keys),
+            np.concatenate([now, np.ones(len(come), np.bool_)])[chosen],
+            more,
+        )
+
+    def _found(self, stored: pa.BinaryArray, gone: Positions, come: Positions) -> Positions:
+        """The places of the rows that go."""
+        places, there = _search(stored, self._gone_keys.take(pa.array(gone)))
+        self._require(there, NO_ROW, self._gone, gone)
+        new = come[self._new[come]]
+        self._require(~_search(stored, self._come_keys.take(pa.array(new)))[1], TWO_ROWS, self._come, new)
+        return places
+
+    def _require(self, right: Mask, problem: str, rows: pa.Table, chosen: Positions) -> None:
+        if not right.all():
+            raise change_error(self._table.name, problem, rows.select(self._key), int(chosen[~right][0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Of each partition, as places of merged rows: where its final results end, and where the next piece begins; -1: nowhere."""
+
+    ends: Positions
+    again: Positions
+
+    @staticmethod
+    def of(merged: Merged, states: Sequence[Evaluated], calls: Sequence[Over]) -> "Cut | None":
+        """None: a frame is longer than the piece."""
+        partitions = np.arange(len(merged.more))
+        begin, ends = (np.searchsorted(merged.partition, partitions, side) for side in ("left", "right"))
+        if not merged.more.any():
+            return Cut(ends, np.full(len(ends), -1))
+        ends = np.where(merged.more, ends - 1, ends)  # a row that the next piece sees again says how far back that begins
+        for state in states:
+            open_rows = np.flatnonzero(_unfinished(state.at, calls) & merged.more[state.at.partition])
+            np.minimum.at(ends, state.at.partition[open_rows], state.places[open_rows])
+        new = np.append(differs_from_previous(merged.keys), True)
+        ends -= ~new[ends]  # a row and the one that replaces it have one key, and come out together
+        back = ends.copy()
+        for state in states:
+            rows = np.searchsorted(state.places, ends)
+            rows = np.where(_are_of(state, rows, partitions), rows, rows - 1)
+            here = np.flatnonzero(_are_of(state, rows, partitions) & merged.more)
+            read = _read_from(state.at, calls, rows[here]) - state.at.partition[rows[here]] - 1  # places to rows
+            np.minimum.at(back, here, state.places[read])
+        stays = np.maximum.accumulate(np.where(merged.was & merged.now, np.arange(len(merged.was)), -1))
+        again = np.where(merged.more, stays[np.minimum(back, len(stays) - 1)], -1)
+        return Cut(ends, again) if (again > begin)[merged.more].all() else None
+
+    def wanted(self, merged: Merged, since: pa.BinaryArray) -> Mask:
+        """(merged rows,) whose results are final, and not out yet."""
+        late = np.asarray(pc.greater_equal(merged.keys, since.take(pa.array(merged.partition))))
+        found: Mask = late & (np.arange(len(late)) < self.ends[merged.partition])
+        return found
+
+    def next(self, piece: Piece, merged: Merged, old: Evaluated, new: Evaluated) -> Piece:
+        """The piece after this one, of the partitions that go on."""
+        on = np.flatnonzero(merged.more)
+        rows = self.again[on]
+        old_carried, new_carried = (state.carried_at(np.searchsorted(state.places, rows)) for state in (old, new))
+        firsts, wanted = (merged.keys.take(pa.array(places)) for places in (rows, self.ends[on]))
+        wanted = pc.max_element_wise(wanted, piece.wanted.take(pa.array(on)))  # a piece may be too short for one final row
+        return Piece(piece.prefixes.take(pa.array(on)), firsts, wanted, old_carried, new_carried)
+
+
+def _unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:
+    """(n,) whether rows behind those at hand may change a result."""
+    found = np.zeros(len(at), np.bool_)
+    for call in calls:
+        if call.rows_after:
+            found |= at.places + call.rows_after >= at.end
+        if call.reads_peers:
+            found |= at.frame(call)[1] >= at.end
+    return found
+
+
+def _read_from(at: OrderedRows, calls: Sequence[Over], rows: Positions) -> Positions:
+    """(rows,) the first place that a call reads for each row, other than what it carries."""
+    places = at.places[rows]
+    found = places.copy()
+    for call in calls:
+        found = np.minimum(found, places - call.rows_before)
+        if call.reads_peers:
+            low, high = at.frame(call)
+            found = found if call.lower.edge is FrameEdge.UNBOUNDED else np.minimum(found, low[rows])
+            found = np.minimum(found, high[rows] - 1)  # its last row
+    return np.maximum(found, at.first[rows])
+
+
+def _are_of(state: Evaluated, rows: Positions, partitions: Positions) -> Mask:
+    """Whether there are such rows, and they are of these partitions."""
+    there = (rows >= 0) & (rows < len(state.places))
+    if len(state.places):
+        there &= state.at.partition[np.clip(rows, 0, len(state.places) - 1)] == partitions
+    return there
+
+
+def _between(keys: pa.BinaryArray, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> tuple[Positions, Positions]:
+    """For each pair the places of the keys between."""
+    low, high = (np.asarray(pc.search_sorted(keys, needles)).astype(np.int64) for needles in (firsts, ends))
+    return low, np.maximum(low, high)
+
+
+def _expanded(first: Positions, end: Positions) -> tuple[Positions, Positions]:
+    """first[0] … end[0] - 1, first[1] … and so on; and of which pair each is."""
+    counts = end - first
+    pair = np.repeat(np.arange(len(counts)), counts)
+    return np.arange(len(pair)) + np.repeat(first - (np.cumsum(counts) - counts), counts), pair
+
+
+def _next(otherwise: pa.BinaryArray, chosen: Mask, keys: pa.BinaryArray, places: Positions) -> pa.BinaryArray:
+    """Where chosen the key after the one at a place, else what it is otherwise."""
+    at = np.flatnonzero(chosen)
+    found = np.arange(len(chosen))
+    found[at] = len(chosen) + np.arange(len(at))
+    return pa.concat_arrays([otherwise, successors(keys.take(pa.array(places[at])))]).take(pa.array(found))
+
+
+def _search(stored: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[Positions, Mask]:
+    """Of each key its place among the stored ones, and whether it is there."""
+    if not len(stored) or not len(keys):
+        return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+    return SortedKeys(stored).find(Probes(keys), slice(None))

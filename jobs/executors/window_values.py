@@ -1,0 +1,443 @@
+"""What calls give for ordered rows, whole columns at a time, and what a row carries so that the rows after it can be computed from there.
+
+    family                        how                                                      carried of what came before
+    numbers, shares, tiles        from a row's place, its peers and the partition's size   in Before (window_frame)
+    count, sum, avg               difference of two prefix sums, exact, rounded once       the sum, in a slot's stored form
+    min, max                      greatest of a run of ranks                               the extreme
+    first, last, nth, lag, lead   a row's value by its place                               the value
+
+Results are those of Spark in ANSI mode; whether a sum overflows is said beside the values, since rows that nobody reads may do so.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.sums import Sum
+from jobs.executors.base import Positions
+from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_floats, limbs_of_int128
+from jobs.executors.int128 import Int128
+from jobs.executors.value_state import ExactSum, Slot, State
+from jobs.executors.window_call import Over
+from jobs.executors.window_frame import OrderedRows
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction, FrameEdge, WindowFunction
+from statestore.hummock.key import encode_keys
+from statestore.hummock.sorted_keys import differs_from_previous, sort_order
+from statestore.meta.catalog import KeyColumn
+from statestore.types import arrow_type
+from statestore.vnode import null_mask, one_array
+
+Mask = npt.NDArray[np.bool_]
+Carry = Callable[[Positions], State]
+
+_SUM = Sum()  # of avg too
+_NARROW_SUM = 2.0**62
+_BLOCK = 1 << 15  # sums rounded at once, so that what is between stays in the processor's cache
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A call's value per row, where it overflows (the value there is NULL), and what chosen rows carry: what came before each."""
+
+    values: pa.Array
+    carry: Carry
+    overflow: Mask | None = None
+
+
+def carried_types(call: Over) -> tuple[str, ...]:
+    """The types of what a row carries for a call. Empty: nothing."""
+    if not call.runs or call.function.numbers:
+        return ()
+    match call.function:
+        case WindowFunction.COUNT:
+            return ("bigint",)
+        case WindowFunction.SUM | WindowFunction.AVERAGE:
+            return tuple(t for slot in _slots(call) for t in slot.types)
+        case WindowFunction.LAST:
+            return (call.arg_type or "",) if call.ignore_nulls else ()
+        case WindowFunction.NTH:
+            return (call.arg_type or "", "bigint")
+        case _:
+            return (call.arg_type or "",)
+
+
+def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Values:
+    """The values of one call.
+
+    Args:
+        carried: of each partition what its first row at hand carries, as `carried_types`; NULL where nothing came before it.
+        kernel: divides decimals.
+
+    Returns: (n,) of exactly `arrow_type(call.type)`.
+    Cost: some passes over the columns; for min and max a sort, and a pass for each doubling of the longest frame with bounds on both sides.
+    """
+    match call.function:
+        case WindowFunction.ROW_NUMBER:
+            return _plain(at.number.astype(np.int32))
+        case WindowFunction.RANK:
+            return _plain(at.rank.astype(np.int32))
+        case WindowFunction.DENSE_RANK:
+            return _plain(at.dense_rank.astype(np.int32))
+        case WindowFunction.PERCENT_RANK:
+            return _plain((at.rank - 1) / np.maximum(at.end - at.first - 1, 1))
+        case WindowFunction.CUME_DIST:
+            return _plain((at.after_peers - at.first) / (at.end - at.first))
+        case WindowFunction.NTILE:
+            return _plain(_tiles(at, call.number))
+        case WindowFunction.LAG | WindowFunction.LEAD:
+            return _shifted(call, at)
+        case WindowFunction.FIRST | WindowFunction.LAST | WindowFunction.NTH:
+            return _picked(call, at, carried)
+        case WindowFunction.MIN | WindowFunction.MAX:
+            return _extreme(call, at, carried)
+        case WindowFunction.COUNT | WindowFunction.SUM | WindowFunction.AVERAGE:
+            return _summed(call, at, carried, kernel)
+
+
+def _nothing(rows: Positions) -> State:
+    return []
+
+
+def _plain(values: npt.NDArray[np.generic]) -> Values:
+    return Values(pa.array(values), _nothing)
+
+
+def _tiles(at: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
+    """The first `size % buckets` tiles have a row more than the others."""
+    size, number = at.end - at.first, at.number - 1
+    least, larger = size // buckets, size % buckets
+    border = larger * (least + 1)
+    tile = np.where(number < border, number // (least + 1), larger + (number - border) // np.maximum(least, 1))
+    return (tile + 1).astype(np.int32)
+
+
+# --- values of other rows ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column with what its partitions carry for it in the places of their heads."""
+
+    at: OrderedRows
+    column: pa.Array
+    heads: pa.Array
+
+    def taken(self, places: Positions, there: Mask) -> pa.Array:
+        """The values at some places; NULL where there is none."""
+        at, rows = self.at, len(self.column)
+        sources = at.with_heads(np.arange(rows), np.arange(rows, rows + at.partitions))
+        chosen = sources[np.where(there, places, 0)] if len(sources) else places
+        return pa.concat_arrays([self.column, self.heads]).take(pa.array(chosen, mask=~there))
+
+    def known(self) -> tuple[Positions, Positions]:
+        """The places whose value is not NULL, and for each place how many of them are before it."""
+        known = self.at.with_heads(~null_mask(self.column), ~null_mask(self.heads))
+        return np.flatnonzero(known), np.concatenate([[0], np.cumsum(known)])
+
+
+def _column(at: OrderedRows, call: Over, heads: pa.Array | None) -> _Column:
+    column = one_array(at.rows.column(call.args[0]))
+    return _Column(at, column, pa.nulls(at.partitions, column.type) if heads is None else heads)
+
+
+def _pick(known: Positions, which: Positions) -> Positions:
+    """The place of the known value of each number; any where the number is none."""
+    return known[np.clip(which, 0, len(known) - 1)] if len(known) else np.zeros(len(which), np.int64)
+
+
+def _shifted(call: Over, at: OrderedRows) -> Values:
+    """Lag and lead; another value of the same row stands in where the partition has no such row."""
+    column = _column(at, call, None)
+    if not call.ignore_nulls or call.number == 0:
+        places = at.places + call.shift
+        there = (places >= at.first) & (places < at.end)
+    else:
+        known, before = column.known()
+        forth = call.shift > 0
+        which = before[at.places + 1] + call.shift - 1 if forth else before[at.places] + call.shift
+        places = _pick(known, which)
+        there = (which < before[at.end]) & forth | (which >= before[at.first]) & (not forth)
+    values = column.taken(places, there)
+    if len(call.args) > 1:
+        values = pc.if_else(pa.array(there), values, one_array(at.rows.column(call.args[1])))
+    return Values(values, _nothing)
+
+
+def _picked(call: Over, at: OrderedRows, carried: State) -> Values:
+    """First, last and nth value of a frame. Where the frame begins with the partition, so that its first rows may not be at hand, the head
+    stands for the one value of them that counts."""
+    low, high = at.frame(call)
+    runs = call.runs
+    column = _column(at, call, carried[0] if runs and carried else None)
+    known, before = column.known()
+    first = np.maximum(low, at.first)  # of the rows at hand
+    earlier = at.before.rows[at.partition]
+    if call.function is WindowFunction.LAST:
+        places, there = high - 1, high > first
+        if call.ignore_nulls:
+            places, there = _pick(known, before[high] - 1), before[high] > before[low]
+    elif call.function is WindowFunction.FIRST:
+        places, there = (np.where(earlier > 0, low, first) if runs else first), high > first
+        if call.ignore_nulls:
+            places, there = _pick(known, before[low]), before[high] > before[low]
+    else:
+        seen = np.zeros(at.partitions, np.int64)
+        if runs:
+            seen = pc.fill_null(carried[1], 0).to_numpy(zero_copy_only=False) if call.ignore_nulls else at.before.rows
+        missing = call.number - seen[at.partition]
+        places, there = first + missing - 1, first + missing - 1 < high
+        if call.ignore_nulls:
+            which = before[first] + missing - 1
+            places, there = _pick(known, which), which < before[high]
+        places, there = np.where(missing <= 0, at.first - 1, places), there | (missing <= 0)
+
+    def carry(rows: Positions) -> State:
+        if not runs or not carried_types(call):
+            return []
+        head, own = at.first[rows] - 1, at.places[rows]
+        since = earlier[rows] > 0
+        if call.function is WindowFunction.LAST:
+            return [column.taken(_pick(known, before[own] - 1), before[own] > before[head])]
+        if call.function is WindowFunction.FIRST:
+            if call.ignore_nulls:
+                return [column.taken(_pick(known, before[head]), before[own] > before[head])]
+            return [column.taken(np.where(since, head, head + 1), since | (own > head + 1))]
+        needed = missing[rows]
+        if call.ignore_nulls:
+            passed = seen[at.partition[rows]] + before[own] - before[head + 1]
+            which = before[head + 1] + needed - 1
+            value = column.taken(np.where(needed <= 0, head, _pick(known, which)), (needed <= 0) | (which < before[own]))
+            return [value, pa.array(passed)]
+        value = column.taken(np.where(needed <= 0, head, head + needed), (needed <= 0) | (head + needed < own))
+        return [value, pa.array(at.number[rows] - 1)]
+
+    return Values(column.taken(places, there), carry)
+
+
+# --- extremes ----------------------------------------------------------------------------------------------------------------------
+
+
+def _extreme(call: Over, at: OrderedRows, carried: State) -> Values:
+    """The least or greatest value of each frame, by the values' ranks, which are numbers whatever the type; NULL has the least rank."""
+    low, high = at.frame(call)
+    column = _column(at, call, carried[0] if carried else None)
+    ranks, sample = _ranks(pa.concat_arrays([column.column, column.heads]), call.function is WindowFunction.MAX)
+    laid = at.with_heads(ranks[: len(at)], ranks[len(at) :])
+    spread = int(ranks.max(initial=0)) + 2
+    section = at.with_heads(at.partition, np.arange(at.partitions)) * spread  # so that no partition's rank passes on to the next one
+    running: Positions | None = None
+    if call.lower.edge is FrameEdge.UNBOUNDED:
+        running = np.maximum.accumulate(laid + section) - section
+        best = running[np.maximum(high - 1, 0)]
+    elif call.upper.edge is FrameEdge.UNBOUNDED:
+        backwards = section[::-1]
+        best = (np.maximum.accumulate(laid[::-1] + section.max(initial=0) - backwards) - section.max(initial=0) + backwards)[::-1]
+        best = best[np.minimum(low, len(laid) - 1)]
+    else:
+        best = _greatest_between(laid, low, high)
+    best = np.where(high > low, best, -1)
+    values = column.taken(*_sampled(at, sample, best))
+
+    def carry(rows: Positions) -> State:
+        if running is None or not call.runs:
+            return []
+        return [column.taken(*_sampled(at, sample, running[at.places[rows] - 1]))]
+
+    return Values(values, carry)
+
+
+def _sampled(at: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Positions, Mask]:
+    """For each rank the place of a value that has it, and whether there is one."""
+    where = np.concatenate([at.places, at.heads])
+    chosen = sample[np.maximum(ranks, 0)] if len(sample) else np.zeros(len(ranks), np.int64)
+    return where[chosen], ranks >= 0
+
+
+def _ranks(values: pa.Array, ascending: bool) -> tuple[Positions, Positions]:
+    """(n,) the rank of each value, -1 where NULL, equal ones equal; and per rank the first value that has it."""
+    there = np.flatnonzero(~null_mask(values))
+    keys = encode_keys(0, np.zeros(len(there), np.uint16), [values.take(pa.array(there))], [KeyColumn(0, descending=not ascending)])
+    order = sort_order(keys) if len(there) else there
+    new = differs_from_previous(keys.take(pa.array(order)))
+    ranks = np.full(len(values), -1, np.int64)
+    ranks[there[order]] = np.cumsum(new) - 1
+    return ranks, there[order[new]]
+
+
+def _greatest_between(values: Positions, low: Positions, high: Positions) -> Positions:
+    """The greatest of values[low:high] for each pair; -1 for none. Two runs of a power of two cover each frame."""
+    found = np.full(len(low), -1, np.int64)
+    lengths = high - low
+    level = np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1  # the greatest power of two that is no longer
+    table = values
+    for power in range(int(level.max(initial=0)) + 1):
+        here = np.flatnonzero((level == power) & (lengths > 0))
+        size = 1 << power
+        found[here] = np.maximum(table[low[here]], table[high[here] - size])
+        table = np.maximum(table[:-size], table[size:]) if len(table) > size else table
+    return found
+
+
+# --- sums --------------------------------------------------------------------------------------------------------------------------
+
+
+def _slots(call: Over) -> tuple[Slot, ...]:
+    return _SUM.slots(_agg(call), True)
+
+
+def _agg(call: Over) -> Agg:
+    return Agg(AggFunction(call.function.value), call.args[0] if call.args else None, call.arg_type, call.type, call.mode)
+
+
+def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Values:
+    """Counts, sums and averages."""
+    low, high = at.frame(call)
+    if call.function is WindowFunction.COUNT:
+        there = np.ones(len(at), np.bool_) if not call.args else ~null_mask(one_array(at.rows.column(call.args[0])))
+        counts = _Prefix.of(at, there.astype(np.int64)[None], _heads_of(carried[0] if carried else None, at))
+        return Values(pa.array(counts.between(low, high)[0]), lambda rows: [pa.array(counts.before(rows)[0])] if call.runs else [])
+    column = one_array(at.rows.column(call.args[0]))
+    total, number = _slots(call)
+    counts = _Prefix.of(at, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, at))
+    sums = _Sum.of(at, total, column, carried[:-1])
+    between = counts.between(low, high)[0]
+
+    def carry(rows: Positions) -> State:
+        return [*sums.stored(*sums.before(rows)), pa.array(counts.before(rows)[0])] if call.runs else []
+
+    parts = []
+    for start in range(0, max(len(at), 1), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        limbs, special = sums.between(low[part], high[part])
+        if isinstance(total, ExactSum) and total.floating:
+            parts.append(Result(_floating(call, limbs, special, between[part])))
+        else:
+            parts.append(_SUM.result(_agg(call), (total, number), [sums.stored(limbs, special), [pa.array(between[part])]], kernel))
+    overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
+    return Values(pa.concat_arrays([p.values for p in parts]), carry, overflow if overflow.any() else None)
+
+
+def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:
+    """(1, partitions) carried counts; 0 where there are none."""
+    if counts is None:
+        return np.zeros((1, at.partitions), np.int64)
+    return pc.fill_null(counts, 0).to_numpy(zero_copy_only=False)[None]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Prefix:
+    """Prefix sums of k columns over all places: (k, places + 1) int64, wrapping around, since only differences are read."""
+
+    at: OrderedRows
+    sums: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(at: OrderedRows, rows: npt.NDArray[np.int64], heads: npt.NDArray[np.int64]) -> "_Prefix":
+        laid = at.with_heads(rows, heads)
+        sums = np.zeros((len(laid), laid.shape[1] + 1), np.int64)
+        np.cumsum(laid, axis=1, out=sums[:, 1:])
+        return _Prefix(at, sums)
+
+    def between(self, low: Positions, high: Positions) -> npt.NDArray[np.int64]:
+        """(k, n) the sums over places low[i] … high[i] - 1."""
+        return self.sums[:, high] - self.sums[:, low]
+
+    def before(self, rows: Positions) -> npt.NDArray[np.int64]:
+        """(k, rows) the sums over all that came before each row in its partition."""
+        return self.between(self.at.first[rows] - 1, self.at.places[rows])
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """Exact sums: digits of 32 bits (one of 64 where all sums fit it), and for floats counts of NaN, inf and -inf."""
+
+    slot: Slot
+    lowest: int
+    digits: _Prefix
+    special: _Prefix | None
+
+    @staticmethod
+    def of(at: OrderedRows, slot: Slot, column: pa.Array, carried: State) -> "_Sum":
+        ones = np.ones(len(column), np.int64)
+        if isinstance(slot, ExactSum) and slot.floating:
+            values = float_values(column)
+            rows = limbs_of_floats(values, ones)
+            heads = decode_limbs(carried[0]) if carried else Limbs(0, np.zeros((1, at.partitions), np.int64))
+            special = np.stack([np.isnan(values), values == np.inf, values == -np.inf]).astype(np.int64)
+            before = np.zeros((3, at.partitions), np.int64)
+            if carried:
+                before = np.stack([pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in carried[1:]])
+            counted = _Prefix.of(at, special, before) if special.any() or before.any() else None
+            return _Sum(slot, *_aligned(at, rows, heads), counted)
+        wide = Int128.of_decimals(column) if pa.types.is_decimal(column.type) else Int128.of_int64(_integers(column))
+        earlier = _wide_heads(at, slot, carried)
+        if (narrow := _narrow(wide, earlier)) is not None:
+            return _Sum(slot, 0, _Prefix.of(at, narrow[0][None], narrow[1][None]), None)
+        return _Sum(slot, *_aligned(at, limbs_of_int128(wide, ones), earlier), None)
+
+    def between(self, low: Positions, high: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
+        return Limbs(self.lowest, self.digits.between(low, high)), None if self.special is None else self.special.between(low, high)
+
+    def before(self, rows: Positions) -> tuple[Limbs, npt.NDArray[np.int64] | None]:
+        return Limbs(self.lowest, self.digits.before(rows)), None if self.special is None else self.special.before(rows)
+
+    def stored(self, limbs: Limbs, special: npt.NDArray[np.int64] | None) -> State:
+        """As the slot stores a sum."""
+        if not isinstance(self.slot, ExactSum):
+            return [limbs.to_int128()[0].to_decimals(38, 0)]
+        if not self.slot.floating:
+            return [encode_limbs(limbs)]
+        counts = np.zeros((3, len(limbs)), np.int64) if special is None else special
+        return [encode_limbs(limbs), *(pa.array(c) for c in counts)]
+
+
+def _aligned(at: OrderedRows, rows: Limbs, heads: Limbs) -> tuple[int, _Prefix]:
+    """Rows' and heads' digits at the same places."""
+    lowest = min(rows.lowest, heads.lowest)
+    size = max(p.lowest + len(p.digits) for p in (rows, heads)) - lowest
+    laid = []
+    for part in (rows, heads):
+        digits = np.zeros((size, len(part)), np.int64)
+        digits[part.lowest - lowest : part.lowest - lowest + len(part.digits)] = part.digits
+        laid.append(digits)
+    return lowest, _Prefix.of(at, *laid)
+
+
+def _wide_heads(at: OrderedRows, slot: Slot, carried: State) -> Limbs:
+    if not carried:
+        return Limbs(0, np.zeros((1, at.partitions), np.int64))
+    if isinstance(slot, ExactSum):
+        return decode_limbs(carried[0])
+    return limbs_of_int128(Int128.of_decimals(carried[0]), np.ones(at.partitions, np.int64))
+
+
+def _narrow(rows: Int128, heads: Limbs) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """Both as int64, if every sum of them stays within 63 bits."""
+    earlier, fits = heads.to_int128()
+    if not bool(fits.all()) or not bool(rows.fits_int64().all()) or not bool(earlier.fits_int64().all()):
+        return None
+    parts = rows.low.view(np.int64), earlier.low.view(np.int64)
+    return parts if sum(float(np.abs(p.astype(np.float64)).sum()) for p in parts) < _NARROW_SUM else None
+
+
+def _integers(column: pa.Array) -> npt.NDArray[np.int64]:
+    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _floating(call: Over, limbs: Limbs, special: npt.NDArray[np.int64] | None, count: Positions) -> pa.Array:
+    """Sums or averages of doubles: rounded once; NaN where there is one, or infinities of both signs."""
+    total = limbs.to_float64()
+    if special is not None:
+        nan, plus, minus = special > 0
+        total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
+        total = np.where(nan | (plus & minus), np.nan, total)
+    if call.function is WindowFunction.AVERAGE:
+        total = total / np.maximum(count, 1)
+    return pa.array(total, arrow_type(call.type), mask=count == 0)

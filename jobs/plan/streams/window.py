@@ -1,0 +1,124 @@
+"""Window functions: the columns they read, and their partitions together; under a limit of their number a top-n of each group.
+
+Key: the input's, since every row comes out once, and the columns it is distributed by. Distribution: the input's, where it is part of the
+partition's columns, else these.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from jobs.executors.filter import Filter
+from jobs.executors.group_top_n import GroupTopN
+from jobs.executors.order import Order
+from jobs.executors.over_window import OverWindow
+from jobs.executors.window_call import Edge, Over
+from jobs.plan.streams.builder import Builder, Stream
+from jobs.sql import logical
+from jobs.sql.expression_tree import conjunction, conjuncts, renumbered
+from jobs.sql.logical import FrameEdge
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """The input with all columns that the window reads, its partitions together."""
+
+    below: Stream
+    places: Mapping[logical.Expr, int]
+    partition: tuple[int, ...]
+    order: tuple[Order, ...]
+
+    def out(self, builder: Builder, node: OverWindow | GroupTopN, width: int) -> Stream:
+        """What the node puts out: the first `width` columns of the input, then its results."""
+        below = self.below
+        assert below.distribution is not None
+        ref = builder.operator(below.draft, node, (below.ref,))
+        visible = (*below.visible[:width], *range(len(below.types), len(node.types)))
+        key = tuple(dict.fromkeys((*below.key, *below.distribution)))
+        return replace(below, ref=ref, types=node.types, visible=visible, key=key, append_only=False)
+
+
+def plan_window(builder: Builder, plan: logical.Window) -> Stream:
+    given = _ordered(builder, plan)
+    below = given.below
+    apart = any(o.column not in given.partition for o in given.order)  # else all rows of a partition are peers, at whatever distance
+    calls = tuple(_over(call, given.places, apart) for call in plan.calls)
+    types = (*below.types, *(c.type for c in calls))
+    node = OverWindow(given.partition, given.order, below.key, below.distribution or (), calls, below.types, types)
+    return given.out(builder, node, len(plan.input.fields))
+
+
+def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: logical.Expr | None) -> Stream:
+    """A window whose one call is a number that a filter limits; `rest` of the filter holds too."""
+    given = _ordered(builder, plan)
+    below = given.below
+    (call,) = plan.calls
+    types = (*below.types, call.type)
+    node = GroupTopN(given.partition, given.order, below.key, below.distribution or (), call.function, limit, below.types, types)
+    stream = given.out(builder, node, len(plan.input.fields))
+    return stream if rest is None else builder.add(stream, Filter(renumbered(rest, stream.visible), stream.types))
+
+
+def group_limit(plan: logical.Filter) -> tuple[logical.Window, int, logical.Expr | None] | None:
+    """The window under the filter, the greatest number that passes it, and the part of the condition that this does not say.
+
+    None where the filter is no limit of each group.
+    """
+    window = plan.input
+    assert isinstance(window, logical.Window)
+    if len(window.calls) != 1 or not window.calls[0].function.numbers:
+        return None
+    number, rest, limits = logical.Column(len(window.input.fields), window.calls[0].type), [], []
+    for condition in conjuncts(plan.condition):
+        limit, exact = _limit(condition, number)
+        limits += [] if limit is None else [limit]
+        rest += [] if limit is not None and not exact else [condition]
+    if not limits or min(limits) < 1:
+        return None
+    return window, min(limits), conjunction(rest) if rest else None
+
+
+def _limit(condition: logical.Expr, number: logical.Column) -> tuple[int | None, bool]:
+    """The greatest number that passes the condition, None where it says nothing of that; and whether it says more."""
+    if not isinstance(condition, logical.Call) or len(condition.args) != 2:
+        return None, False
+    left, right, name = *condition.args, condition.node
+    if isinstance(left, logical.Literal):
+        left, right, name = right, left, _TURNED.get(name, "")
+    if left != number or not isinstance(right, logical.Literal) or not isinstance(right.value, int):
+        return None, False
+    match name:
+        case "LessThanOrEqual":
+            return right.value, False
+        case "LessThan":
+            return right.value - 1, False
+        case "EqualTo":
+            return right.value, right.value > 1
+        case _:
+            return None, False
+
+
+_TURNED = {"GreaterThanOrEqual": "LessThanOrEqual", "GreaterThan": "LessThan", "EqualTo": "EqualTo"}
+
+
+def _ordered(builder: Builder, plan: logical.Window) -> _Ordered:
+    below = builder.stream(plan.input)
+    fields: list[logical.Expr] = [logical.Column(i, f.type) for i, f in enumerate(plan.input.fields)]
+    computed = [e for e in dict.fromkeys(plan.expressions) if e not in fields]
+    below = builder.project(below, (*fields, *computed))
+    places = {e: below.visible[i] for i, e in reversed(list(enumerate((*fields, *computed))))}
+    partition = tuple(places[e] for e in plan.partition)
+    if below.distribution is None or not set(below.distribution) <= set(partition):
+        below = builder.exchange(below, partition)
+    return _Ordered(below, places, partition, tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order))
+
+
+def _over(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: bool) -> Over:
+    def edge(bound: logical.FrameBound) -> Edge:
+        if bound.value is None:
+            return Edge(bound.edge, bound.rows)
+        return Edge(FrameEdge.OFFSET, 0, places[bound.value]) if apart else Edge(FrameEdge.CURRENT)
+
+    frame, kind = call.frame, call.args[0].type if call.args else None
+    args = tuple(places[a] for a in call.args)
+    lower, upper = edge(frame.lower), edge(frame.upper)
+    return Over(call.function, args, kind, call.type, frame.by_rows, lower, upper, call.number, call.ignore_nulls, call.mode)

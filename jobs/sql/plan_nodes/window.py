@@ -1,0 +1,143 @@
+"""Window: functions OVER partitions in an order, with their frames."""
+
+from decimal import Decimal
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.expression_tree import without_places
+from jobs.sql.logical import Call, Expr, Frame, FrameBound, FrameEdge, Literal, SortKey, Window, WindowCall, WindowFunction
+from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from jobs.sql.sandbox import items
+
+_KEPT = ", ".join(f.sql for f in WindowFunction)
+_EDGES = {
+    "UnboundedPreceding": FrameBound(FrameEdge.UNBOUNDED),
+    "UnboundedFollowing": FrameBound(FrameEdge.UNBOUNDED),
+    "CurrentRow": FrameBound(FrameEdge.CURRENT),
+}
+_MONTHS = ("interval month", "interval year", "interval year to month")
+_DAY_MICROS = 86_400_000_000
+
+
+@binds("Window")
+def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
+    """What is constant neither divides nor orders rows, and is left out of partition and order."""
+    below = walk.bind(node.child())
+    scope = below.scope()
+    partition: dict[Expr, Expr] = {}
+    for spec in items(node.partitionSpec()):
+        expr = walk.expressions.expression(spec, scope)
+        if not isinstance(expr, Literal):
+            partition.setdefault(without_places(expr), expr)
+    order = []
+    for key in items(node.orderSpec()):
+        expr = walk.expressions.expression(key.child(), scope)
+        if not isinstance(expr, Literal):
+            order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
+    calls, ids, fields = [], [], []
+    for named in items(node.windowExpressions()):
+        calls.append(_Call(walk, named.child(), scope, tuple(order)).bound())
+        ids.append(named.exprId().id())
+        fields.append(walk.field(named, named.name(), calls[-1].type))
+    plan = Window(below.plan, tuple(partition.values()), tuple(order), tuple(calls), (*below.plan.fields, *fields))
+    return Bound(plan, (*below.ids, *ids))
+
+
+class _Call:
+    """One WindowExpression on its way to a WindowCall."""
+
+    def __init__(self, walk: PlanWalk, node: JavaObject, scope: dict[int, Expr], order: tuple[SortKey, ...]) -> None:
+        self._walk, self._node, self._scope, self._order = walk, node, scope, order
+
+    def bound(self) -> WindowCall:
+        function = self._node.windowFunction()
+        if function.productPrefix() == "AggregateExpression":
+            if function.filter().isDefined() or function.isDistinct():
+                raise self._walk.expressions.refuse(self._node, None, "FILTER and DISTINCT of an aggregate OVER a window are not kept")
+            function = function.aggregateFunction()
+        name = function.productPrefix()
+        if name not in list(WindowFunction):
+            raise self._walk.expressions.refuse(self._node, None, f"the functions kept OVER a window are {_KEPT}")
+        kind = WindowFunction(name)
+        children = [self._walk.expressions.expression(child, self._scope) for child in items(function.children())]
+        ignore_nulls, number, args = False, 0, tuple(children)
+        if kind in (WindowFunction.FIRST, WindowFunction.LAST):
+            ignore_nulls, args = function.ignoreNulls(), args[:1]
+        elif kind.shifts:
+            ignore_nulls, number, args = (
+                function.ignoreNulls(),
+                self._constant(children[1]),
+                tuple(a for a in (children[0], children[2]) if not (isinstance(a, Literal) and a.value is None)),
+            )
+        elif kind is WindowFunction.NTH:
+            ignore_nulls, number, args = function.ignoreNulls(), self._constant(children[1]), args[:1]
+        elif kind is WindowFunction.NTILE:
+            number, args = self._constant(children[0]), ()
+        elif kind is WindowFunction.COUNT:
+            args = tuple(a for a in args if not (isinstance(a, Literal) and a.value is not None))  # count(1) counts rows
+            args = args if len(args) < 2 else (_where_all_are(args),)
+        elif kind in (WindowFunction.RANK, WindowFunction.DENSE_RANK, WindowFunction.PERCENT_RANK):
+            args = ()  # the order's columns
+        place = self._walk.expressions.place_of(self._node)
+        mode = self._walk.expressions.mode_of(function)
+        return WindowCall(kind, function.dataType().catalogString(), args, self._frame(), number, ignore_nulls, mode, place)
+
+    def _frame(self) -> Frame:
+        frame = self._node.windowSpec().frameSpecification()
+        by_rows = frame.frameType().productPrefix() == "RowFrame"
+        return Frame(by_rows, self._bound(frame.lower(), by_rows), self._bound(frame.upper(), by_rows))
+
+    def _bound(self, edge: JavaObject, by_rows: bool) -> FrameBound:
+        if (known := _EDGES.get(edge.productPrefix())) is not None:
+            return known
+        offset = self._walk.expressions.expression(edge, self._scope)
+        if not isinstance(offset, Literal) or offset.value is None:
+            raise self._walk.refuse(self._node, "a frame whose bounds are no constants", "write a number or an interval")
+        if by_rows:
+            rows = int(offset.value)
+            return FrameBound(FrameEdge.CURRENT) if rows == 0 else FrameBound(FrameEdge.OFFSET, rows)
+        if not self._order:  # by a constant: all rows are peers
+            return FrameBound(FrameEdge.CURRENT)
+        (key,) = self._order
+        return FrameBound(FrameEdge.OFFSET, value=self._moved(key.expr, _negated(offset) if key.descending else offset))
+
+    def _moved(self, value: Expr, offset: Literal) -> Expr:
+        """The order's value where the frame ends, as Spark computes it: dates by days or months, instants by their zone's calendar."""
+        zone = (("timeZoneId", self._walk.expressions.sandbox.time_zone),)
+        assert isinstance(offset.value, int | str)
+        match value.type, offset.type:
+            case "date", "int":
+                return Call("DateAdd", "date", (value, offset))
+            case "date", kind if kind in _MONTHS:
+                return Call("DateAddYMInterval", "date", (value, offset))
+            case "date", "interval day":
+                return Call("DateAdd", "date", (value, Literal(int(offset.value) // _DAY_MICROS, "int")))
+            case "timestamp" | "timestamp_ntz", kind if kind in _MONTHS:
+                return Call("TimestampAddYMInterval", value.type, (value, offset), params=zone)
+            case "timestamp" | "timestamp_ntz", kind if kind.startswith("interval ") and kind != "interval":
+                return Call("TimestampAddInterval", value.type, (value, offset), params=zone)
+            case kind, other if kind == other:
+                return Call("Add", kind, (value, offset), "ANSI")
+        reason = "RANGE with an offset is kept over numbers, dates and timestamps"
+        raise self._walk.refuse(self._node, f"RANGE over {value.type} by {offset.type}", reason)
+
+    def _constant(self, expr: Expr) -> int:
+        if isinstance(expr, Literal) and isinstance(expr.value, int):
+            return expr.value
+        raise self._walk.refuse(self._node, "an offset that is no constant", "write a number")
+
+
+def _where_all_are(args: tuple[Expr, ...]) -> Expr:
+    """1 where no argument is NULL, else NULL: what count(a, b) counts."""
+    there: Expr = Call("IsNotNull", "boolean", (args[0],))
+    for other in args[1:]:
+        there = Call("And", "boolean", (there, Call("IsNotNull", "boolean", (other,))))
+    return Call("If", "int", (there, Literal(1, "int"), Literal(None, "int")))
+
+
+def _negated(offset: Literal) -> Literal:
+    if isinstance(offset.value, str):  # a double's or a decimal's text
+        text = repr(-float(offset.value)) if offset.type in ("float", "double") else format(-Decimal(offset.value), "f")
+        return Literal(text, offset.type)
+    assert isinstance(offset.value, int)
+    return Literal(-offset.value, offset.type)

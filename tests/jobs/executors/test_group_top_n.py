@@ -1,0 +1,61 @@
+"""GroupTopN under random changes, against sorting and numbering every group in plain Python, epoch by epoch."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from jobs.executors.group_top_n import GroupTopN
+from jobs.executors.order import Order
+from jobs.sql.logical import WindowFunction
+from statestore.objectstore.base import ObjectStore
+from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate
+
+TYPES = ("int", "int", "bigint")
+
+
+def first_rows(node: GroupTopN, live: list[Row]) -> Counter[Row]:
+    """Every row with its number, where that is within the limit."""
+    found: Counter[Row] = Counter()
+    groups: dict[Row, list[Row]] = {}
+    for row in live:
+        groups.setdefault(tuple(row[c] for c in node.group), []).append(row)
+    (order,) = node.order
+    for rows in groups.values():
+        values = sorted({r[1] for r in rows if r[1] is not None}, reverse=order.descending)
+        place = {v: i for i, v in enumerate([*values, None] if order.nulls_last else [None, *values])}
+        rows.sort(key=lambda r: (place[r[1]], r[2]))
+        present = sorted({place[r[1]] for r in rows})
+        for i, row in enumerate(rows):
+            rank = sum(place[r[1]] < place[row[1]] for r in rows) + 1
+            dense = present.index(place[row[1]]) + 1
+            number = {WindowFunction.ROW_NUMBER: i + 1, WindowFunction.RANK: rank, WindowFunction.DENSE_RANK: dense}[node.function]
+            if number <= node.limit:
+                found[*row, number] += 1
+    return found
+
+
+@pytest.mark.parametrize("function", [f for f in WindowFunction if f.numbers])
+@pytest.mark.parametrize(
+    ("group", "limit", "order"), [((0,), 2, Order(1, True, True)), ((), 5, Order(1, False, False)), ((0,), 1, Order(1, False, True))]
+)
+def test_the_first_rows_of_each_group_equal_its_rows_numbered(
+    function: WindowFunction, group: tuple[int, ...], limit: int, order: Order, objects: ObjectStore
+) -> None:
+    node = GroupTopN(group, (order,), (2,), group, function, limit, TYPES, (*TYPES, "int"))
+    rng, bench = random.Random(f"{function} {limit}"), Bench(node, objects)
+    live: dict[int, Row] = {}
+    content: Counter[Row] = Counter()
+    for epoch in range(15):
+        changes: list[tuple[Row, int]] = []
+        for key in rng.sample(range(50), rng.choice((0, 1, 8, 20)) if epoch else 40):
+            if key in live and (rng.random() < 0.8 or epoch > 12):
+                changes.append((live.pop(key), -1))
+            if key not in live and rng.random() < 0.6:
+                live[key] = (rng.choice((None, 0, 1, 2)), rng.choice((None, 1, 1, 2, 3)), key)
+                changes.append((live[key], 1))
+        rng.shuffle(changes)
+        emitted = bench.apply(chunk_of(TYPES, changes))
+        assert_netted(emitted, (2,))
+        content = integrate(content, emitted)
+        assert content == first_rows(node, list(live.values()))

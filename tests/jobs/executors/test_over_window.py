@@ -1,0 +1,362 @@
+"""OverWindow under random changes, against every frame taken literally in plain Python, epoch by epoch."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import cmp_to_key, reduce
+from typing import Any
+
+import pytest
+
+from jobs.executors import over_window
+from jobs.executors.agg_result import AggregateOverflowError
+from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
+from jobs.executors.order import Order
+from jobs.executors.over_window import OverWindow
+from jobs.executors.window_call import Edge, Over
+from jobs.sql.logical import FrameEdge, WindowFunction
+from statestore.objectstore.base import ObjectStore
+from statestore.table.schema import KeyedRows
+from statestore.table.state_table import StateTable
+from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+
+# group, order, stream key, int, double, string, decimal, order - 2, order + 2
+TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int")
+GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD = range(9)
+BEGIN = END = Edge(FrameEdge.UNBOUNDED)
+HERE = Edge(FrameEdge.CURRENT)
+F = WindowFunction
+WIDE = Context(prec=80, rounding="ROUND_HALF_UP")
+
+
+def rows_at(n: int) -> Edge:
+    return Edge(FrameEdge.OFFSET, n)
+
+
+def at_value(column: int) -> Edge:
+    return Edge(FrameEdge.OFFSET, 0, column)
+
+
+def over(
+    function: WindowFunction,
+    arg: int | None = None,
+    kind: str = "int",
+    frame: tuple[bool, Edge, Edge] = (True, BEGIN, HERE),
+    number: int = 0,
+    ignore: bool = False,
+    default: int | None = None,
+) -> Over:
+    args = tuple(a for a in (arg, default) if a is not None)
+    return Over(function, args, None if arg is None else TYPES[arg], kind, *frame, number, ignore)
+
+
+def node(
+    calls: Sequence[Over], partition: tuple[int, ...] = (GROUP,), order: tuple[Order, ...] = (Order(ORDER, False, False),)
+) -> OverWindow:
+    return OverWindow(partition, order, (KEY,), partition, tuple(calls), TYPES, (*TYPES, *(c.type for c in calls)))
+
+
+# --- the same in plain Python --------------------------------------------------------------------------------------------------------
+
+
+def compare(a: Any, b: Any, by: Order) -> int:
+    """Spark's order: NULL where it is wanted, NaN above all, -0.0 equal to 0.0."""
+    if a is None or b is None:
+        side = int(a is None) - int(b is None)
+        return side if by.nulls_last else -side
+    sign = int(a != a) - int(b != b) if a != a or b != b else int(a > b) - int(a < b)
+    return -sign if by.descending else sign
+
+
+def answer(node: OverWindow, live: Sequence[Row]) -> Counter[Row]:
+    """All rows with what each call gives for them."""
+    groups: dict[Any, list[Row]] = {}
+    for row in live:
+        groups.setdefault(tuple(row[c] for c in node.partition), []).append(row)
+    found: Counter[Row] = Counter()
+    for rows in groups.values():
+
+        def by(one: Row, two: Row) -> int:
+            for order in (*node.order, *(Order(k, False, False) for k in node.stream_key)):
+                if sign := compare(one[order.column], two[order.column], order):
+                    return sign
+            return 0
+
+        rows.sort(key=cmp_to_key(by))
+        for i, row in enumerate(rows):
+            found[(*row, *(value(call, node, rows, i) for call in node.calls))] += 1
+    return found
+
+
+def peers(node: OverWindow, one: Row, two: Row) -> bool:
+    return all(compare(one[o.column], two[o.column], o) == 0 for o in node.order)
+
+
+def value(call: Over, node: OverWindow, rows: list[Row], i: int) -> Any:
+    first = next(j for j in range(len(rows)) if peers(node, rows[j], rows[i]))
+    last = max(j for j in range(len(rows)) if peers(node, rows[j], rows[i]))
+    match call.function:
+        case F.ROW_NUMBER:
+            return i + 1
+        case F.RANK:
+            return first + 1
+        case F.DENSE_RANK:
+            return sum(1 for j in range(first + 1) if j == 0 or not peers(node, rows[j - 1], rows[j]))
+        case F.PERCENT_RANK:
+            return first / (len(rows) - 1) if len(rows) > 1 else 0.0
+        case F.CUME_DIST:
+            return (last + 1) / len(rows)
+        case F.NTILE:
+            size, more = divmod(len(rows), call.number)
+            sizes = [size + (t < more) for t in range(call.number)]
+            return next(t + 1 for t in range(call.number) if i < sum(sizes[: t + 1]))
+        case F.LAG | F.LEAD:
+            step = -1 if call.function is F.LAG else 1
+            if call.ignore_nulls:
+                known = [r for r in (rows[:i][::-1] if step < 0 else rows[i + 1 :]) if r[call.args[0]] is not None]
+                return known[call.number - 1][call.args[0]] if len(known) >= call.number else default_of(call, rows[i])
+            j = i + step * call.number
+            return rows[j][call.args[0]] if 0 <= j < len(rows) else default_of(call, rows[i])
+        case _:
+            return aggregate(call, [row for j, row in enumerate(rows) if inside(call, node, rows, i, j, first, last)])
+
+
+def default_of(call: Over, row: Row) -> Any:
+    return row[call.args[1]] if len(call.args) > 1 else None
+
+
+def inside(call: Over, node: OverWindow, rows: list[Row], i: int, j: int, first: int, last: int) -> bool:
+    if call.by_rows:
+        low = 0 if call.lower.edge is FrameEdge.UNBOUNDED else i + call.lower.rows
+        high = len(rows) if call.upper.edge is FrameEdge.UNBOUNDED else i + call.upper.rows
+        return low <= j <= high
+    if (call.lower.edge is FrameEdge.CURRENT and j < first) or (call.upper.edge is FrameEdge.CURRENT and j > last):
+        return False
+    if call.lower.column is None and call.upper.column is None:
+        return True
+    (by,) = node.order
+    below = call.lower.column is not None and compare(rows[j][by.column], rows[i][call.lower.column], by) < 0
+    above = call.upper.column is not None and compare(rows[j][by.column], rows[i][call.upper.column], by) > 0
+    return not below and not above
+
+
+def aggregate(call: Over, frame: list[Row]) -> Any:
+    if not call.args:
+        return len(frame)
+    values = [row[call.args[0]] for row in frame]
+    known = [v for v in values if v is not None]
+    match call.function:
+        case F.COUNT:
+            return len(known)
+        case F.FIRST | F.LAST | F.NTH:
+            picked = known if call.ignore_nulls else values
+            place = {F.FIRST: 0, F.LAST: len(picked) - 1, F.NTH: call.number - 1}[call.function]
+            return picked[place] if 0 <= place < len(picked) else None
+    if not known:
+        return None
+    match call.function:
+        case F.MIN | F.MAX:
+            order = Order(0, call.function is F.MAX, False)
+            return sorted(known, key=cmp_to_key(lambda a, b: compare(a, b, order)))[0]
+        case _:
+            total = exact_sum(known)
+            if call.function is F.SUM:
+                return total
+            if isinstance(total, Decimal):
+                return WIDE.quantize(WIDE.divide(total, len(known)), Decimal("0.000001"))
+            return total / len(known)
+
+
+def exact_sum(values: list[Any]) -> Any:
+    if not isinstance(values[0], float):
+        return sum(values) if isinstance(values[0], int) else reduce(WIDE.add, values)
+    odd = [v for v in values if not math.isfinite(v)]
+    if odd:
+        return NAN if any(v != v for v in odd) or len(set(odd)) > 1 else odd[0]
+    return float(sum(Fraction(v) for v in values))
+
+
+def seen(rows: Counter[Row]) -> Counter[Row]:
+    """-0.0 is 0.0 in a least or greatest value, and every NaN is one."""
+    return Counter({tuple(NAN if v != v else v + 0.0 if isinstance(v, float) else v for v in row): n for row, n in rows.items()})
+
+
+# --- what is computed ----------------------------------------------------------------------------------------------------------------
+
+RUNNING = (True, BEGIN, HERE)
+BY_PEERS = (False, BEGIN, HERE)
+AROUND = (True, rows_at(-2), rows_at(1))
+BEFORE = (True, rows_at(-3), rows_at(-1))
+AFTER = (True, rows_at(1), rows_at(3))
+WHOLE = (True, BEGIN, END)
+REST = (True, rows_at(-1), END)
+UP_TO_BEFORE = (True, BEGIN, rows_at(-2))
+NEAR = (False, at_value(BEHIND), at_value(AHEAD))
+VALUES_BEHIND = (False, at_value(BEHIND), HERE)
+VALUES_AHEAD = (False, HERE, at_value(AHEAD))
+UP_TO_VALUE = (False, BEGIN, at_value(AHEAD))
+UP_TO_VALUE_BEHIND = (False, BEGIN, at_value(BEHIND))
+PEERS = (False, HERE, HERE)
+SUMS = [(INT, "bigint", F.SUM), (DOUBLE, "double", F.SUM), (DECIMAL, "decimal(38,2)", F.SUM), (INT, "double", F.AVERAGE)]
+
+
+def aggregates(frame: tuple[bool, Edge, Edge]) -> list[Over]:
+    return [
+        over(F.COUNT, None, "bigint", frame),
+        over(F.COUNT, STRING, "bigint", frame),
+        *(over(f, c, t, frame) for c, t, f in SUMS),
+        over(F.AVERAGE, DECIMAL, "decimal(34,6)", frame),
+        over(F.AVERAGE, DOUBLE, "double", frame),
+        *(over(f, c, TYPES[c], frame) for f in (F.MIN, F.MAX) for c in (INT, DOUBLE, STRING, DECIMAL)),
+        *(over(f, STRING, "string", frame, ignore=ignore) for f in (F.FIRST, F.LAST) for ignore in (False, True)),
+        *(over(F.NTH, INT, "int", frame, n, ignore) for n in (1, 3) for ignore in (False, True)),
+    ]
+
+
+NODES = {
+    "numbers": node([over(F.ROW_NUMBER), over(F.RANK), over(F.DENSE_RANK)]),
+    "sizes": node([over(F.PERCENT_RANK, None, "double"), over(F.CUME_DIST, None, "double"), over(F.NTILE, number=3), over(F.RANK)]),
+    "shifts": node([over(F.LAG, INT, number=1), over(F.LAG, STRING, "string", number=3), over(F.LEAD, INT, number=2, default=BEHIND)]),
+    "lag alone": node([over(F.LAG, INT, number=2, default=ORDER)]),
+    "lead alone": node([over(F.LEAD, DOUBLE, "double", number=1)]),
+    "shifts past nulls": node([over(F.LAG, INT, number=1, ignore=True), over(F.LEAD, STRING, "string", number=2, ignore=True)]),
+    "running": node(aggregates(RUNNING)),
+    "running by peers": node(aggregates(BY_PEERS)),
+    "around": node(aggregates(AROUND)),
+    "before": node(aggregates(BEFORE)),
+    "after": node(aggregates(AFTER)),
+    "whole": node(aggregates(WHOLE)),
+    "rest": node(aggregates(REST)),
+    "up to before": node(aggregates(UP_TO_BEFORE)),
+    "near": node(aggregates(NEAR)),
+    "values behind": node(aggregates(VALUES_BEHIND)),
+    "values ahead": node(aggregates(VALUES_AHEAD)),
+    "up to a value": node(aggregates(UP_TO_VALUE)),
+    "up to a value behind": node(aggregates(UP_TO_VALUE_BEHIND)),
+    "peers": node(aggregates(PEERS)),
+    "everything at once": node(
+        [over(F.RANK), over(F.LEAD, INT, number=3), *(over(F.SUM, INT, "bigint", f) for f in (AROUND, NEAR, BY_PEERS, UP_TO_BEFORE))]
+    ),
+    "descending": node(
+        [over(F.RANK), over(F.SUM, INT, "bigint", (False, at_value(AHEAD), HERE)), over(F.COUNT, None, "bigint", BY_PEERS)],
+        order=(Order(ORDER, True, True),),
+    ),
+    "no partition": node([over(F.ROW_NUMBER), over(F.SUM, DOUBLE, "double", BY_PEERS), over(F.LAG, INT, number=1)], ()),
+    "no order": node([over(F.SUM, INT, "bigint", WHOLE), over(F.ROW_NUMBER)], order=()),
+    "no order, running": node([over(F.ROW_NUMBER), over(F.MAX, STRING, "string")], order=()),
+    "two columns each": node(
+        [over(F.DENSE_RANK), over(F.COUNT, None, "bigint", BY_PEERS), over(F.LAST, INT, frame=BY_PEERS)],
+        (GROUP, STRING),
+        (Order(DOUBLE, True, False), Order(ORDER, False, True)),
+    ),
+}
+
+
+def some_row(rng: random.Random, key: int) -> Row:
+    order = rng.choice((None, 1, 2, 3, 3, 5, 8, rng.randint(-20, 60)))
+    return (
+        rng.choice((None, 0, 1)),
+        order,
+        key,
+        rng.choice((None, -3, 0, 2**31 - 1, 7)),
+        rng.choice((None, 0.0, -0.0, 1.5, 1e40, -1e40, 1e-300, 0.1, NAN, math.inf)) if rng.random() < 0.4 else rng.randint(-5, 5) / 4,
+        rng.choice((None, "", "a", "b", "ab")),
+        rng.choice((None, Decimal("1.25"), Decimal("-7.01"), Decimal(10) ** 27)),
+        None if order is None else order - 2,
+        None if order is None else order + 2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("marks", "name"), [*((4, name) for name in NODES), *((1, name) for name in ("numbers", "running", "up to a value"))]
+)
+def test_every_call_equals_its_frames_taken_one_by_one(
+    name: str, marks: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_window, "MARK_EVERY", marks)
+    monkeypatch.setattr(over_window, "PIECE_ROWS", 12)  # pieces within partitions, and frames longer than they
+    monkeypatch.setattr(over_window, "_LEAST", 2)
+    rng, under_test = random.Random(f"{name} {marks}"), NODES[name]
+    bench = Bench(under_test, objects)
+    live: dict[int, Row] = {}
+    content: Counter[Row] = Counter()
+    for epoch in range(8):
+        changes: list[tuple[Row, int]] = []
+        for key in rng.sample(range(44), rng.choice((0, 1, 2, 8)) if epoch else 34):
+            if key in live and (rng.random() < 0.8 or epoch > 6):
+                changes.append((live.pop(key), -1))
+            if key not in live and rng.random() < 0.6:
+                live[key] = some_row(rng, key)
+                changes.append((live[key], 1))
+        rng.shuffle(changes)
+        emitted = bench.apply(chunk_of(TYPES, changes))
+        assert_netted(emitted, (KEY,))
+        content = integrate(content, emitted)
+        assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {epoch}: {changes}"
+
+
+SUM = node([over(F.SUM, INT, "int", RUNNING)])
+
+
+def rows(*keyed: tuple[int, int, int]) -> list[tuple[Row, int]]:
+    """Inserts of (order, key, int)."""
+    return [((0, order, key, number, None, None, None, None, None), 1) for order, key, number in keyed]
+
+
+def gone(changes: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
+    return [(row, -weight) for row, weight in changes]
+
+
+def test_rows_at_the_end_of_a_partition_are_computed_from_the_last_mark_on(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_window, "MARK_EVERY", 8)
+    bench, read = Bench(SUM, objects), []
+    bench.apply(chunk_of(TYPES, rows(*((n, n, n) for n in range(2000)))))
+    scan = StateTable.scan_between
+
+    def counted(table: StateTable, *args: Any) -> KeyedRows:
+        found = scan(table, *args)
+        read.append(len(found.keys))
+        return found
+
+    monkeypatch.setattr(StateTable, "scan_between", counted)
+    emitted = bench.apply(chunk_of(TYPES, rows((2000, 2000, 5))))
+    assert [row[-1] for row, _ in pairs_of(emitted)] == [sum(range(2000)) + 5]
+    assert 0 < sum(read) < 100
+
+
+@pytest.mark.parametrize("partition", [(), (GROUP,)])
+def test_a_change_early_in_a_partition_reaches_all_that_follow(partition: tuple[int, ...], objects: ObjectStore) -> None:
+    bench = Bench(node([over(F.ROW_NUMBER)], partition), objects)
+    bench.apply(chunk_of(TYPES, rows(*((n, n, n) for n in range(1000)))))
+    emitted = bench.apply(chunk_of(TYPES, rows((-1, 5000, 0))))
+    assert Counter(w for _, w in pairs_of(emitted)) == {1: 1001, -1: 1000}
+
+
+def test_rows_that_contradict_the_state_are_named(objects: ObjectStore) -> None:
+    bench, first = Bench(SUM, objects), rows((1, 1, 1), (2, 2, 2))
+    bench.apply(chunk_of(TYPES, first))
+    with pytest.raises(ChangeError, match=TWO_ROWS):
+        bench.apply(chunk_of(TYPES, rows((1, 1, 7))))
+    with pytest.raises(ChangeError, match=NO_ROW):
+        bench.apply(chunk_of(TYPES, gone(rows((3, 3, 3)))))
+
+
+def test_a_sum_that_overflows_names_its_partition_and_one_that_nobody_reads_does_not(objects: ObjectStore) -> None:
+    most = 2**63 - 1
+    types = tuple("bigint" if i == INT else t for i, t in enumerate(TYPES))
+    total = OverWindow(
+        (GROUP,),
+        (Order(ORDER, False, False),),
+        (KEY,),
+        (GROUP,),
+        (Over(F.SUM, (INT,), "bigint", "bigint", *RUNNING),),
+        types,
+        (*types, "bigint"),
+    )
+    bench = Bench(total, objects)
+    bench.apply(chunk_of(types, rows((1, 1, most), (2, 2, -1))))
+    with pytest.raises(AggregateOverflowError, match=r"group \(0\)"):
+        bench.apply(chunk_of(types, rows((3, 3, 2))))
