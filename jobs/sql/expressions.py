@@ -58,6 +58,7 @@ _USER_CODE = frozenset(
 )
 _LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
 _NORMALISED = "KnownFloatingPointNormalized"  # keys are normalised wherever they are compared
+_TRANSPARENT = frozenset({"KnownNullable", "KnownNotNull"})  # what may be NULL is no part of a type here
 _DROPPED_PARAMS = frozenset(
     {"resultId", "isDeterministic", "returnNullable", "propagateNull", "inputTypes", "scalarFunction", "legacyInterval"}
 )
@@ -166,6 +167,8 @@ class ExpressionWalk:
     def call(self, node: JavaObject, args: tuple[Expr, ...]) -> Expr:
         """An inner node over arguments that are already walked. Raises UnsupportedQueryError."""
         name = node.productPrefix()
+        if name in _TRANSPARENT:
+            return args[0]
         if name in _SUBQUERIES:
             raise self.refuse(node, "a subquery", "its result changes with another relation's rows; write it as a join")
         if name in _USER_CODE:
@@ -173,6 +176,8 @@ class ExpressionWalk:
         match name, args:
             case "GetArrayItem", (Call(node="CreateArray", args=elements), Literal(value=int(place))) if 0 <= place < len(elements):
                 return elements[place]
+            case "PreciseTimestampConversion", (moment,):
+                return _micros_or_moment(moment, name_of_type(node.dataType()))
         mode, params = self._mode_and_params(name, node)
         kind = "boolean" if name in _BOOLEAN else name_of_type(node.dataType())
         if name == "Cast" and kind == args[0].type:  # between nested types that differ in what may be NULL alone
@@ -303,6 +308,16 @@ def _part_of_normalised(node: JavaObject) -> JavaObject:
 def _columns_of(scope: Scope) -> Leaf:
     """What the attributes of a plan's input stand for, and the subqueries that are joined to it."""
     return lambda node: scope.get(node.exprId().id()) if node.productPrefix() in ("AttributeReference", "ScalarSubquery") else None
+
+
+def _micros_or_moment(value: Expr, kind: str) -> Expr:
+    """What window() converts moments to and from: microseconds since 1970, a local time's as if it were UTC's."""
+    utc = (("timeZoneId", "UTC"),)
+    if kind == "bigint":
+        instant = Call("Cast", "timestamp", (value,), "ANSI", utc) if value.type == "timestamp_ntz" else value
+        return Call("UnixMicros", kind, (instant,))
+    instant = Call("MicrosToTimestamp", "timestamp", (value,))
+    return Call("Cast", kind, (instant,), "ANSI", utc) if kind == "timestamp_ntz" else instant
 
 
 def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) -> tuple[tuple[str, str], ...]:

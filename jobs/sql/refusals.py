@@ -15,10 +15,9 @@ from jobs.sql.sandbox import items
 from jobs.sql.tokens import tokens_of
 
 _CLOCK = "the clock moves while the view's rows stand still; leave it out, and compare with it in the query that reads the view"
-_FIXED_WIDTH = "group by date_trunc('HOUR', ts), or by timestamp_seconds(floor(unix_seconds(ts) / 900) * 900) for another width, in seconds"
+_FIXED_WIDTH = "group by window(ts, '15 minutes')"
 _WINDOWS = {
     "session_window": f"a row that arrives can merge sessions that stand already; {_FIXED_WIDTH}",
-    "window": f"its two moments are one value, which no column holds; {_FIXED_WIDTH}",
 }
 _SUBQUERY = "its result changes with another relation's rows; write it as a join"
 _READER = "it depends on who reads, from where, and a view's rows are the same for everybody; leave it out"

@@ -11,7 +11,7 @@ from jobs.kernels.render import has_kernel
 from jobs.sql.catalyst import bind_view, relation_of_ddl
 from jobs.sql.errors import SqlError, UnsupportedQueryError
 from jobs.sql.expression_tree import needs_spark, substituted
-from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Plan, Project, Scan
+from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Filter, Plan, Project, Scan
 from jobs.sql.sandbox import Sandbox
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import filled
@@ -70,6 +70,8 @@ def over_columns(plan: Plan) -> list[Expr]:
     """What a plan of projections computes, over the columns of `edges`."""
     if isinstance(plan, Scan):
         return [Column(c, f.type) for c, f in zip(plan.columns, plan.fields, strict=True)]
+    if isinstance(plan, Filter):  # window() leaves out rows without a moment
+        return over_columns(plan.input)
     assert isinstance(plan, Project), plan
     below = over_columns(plan.input)
     return [substituted(e, below) for e in plan.exprs]

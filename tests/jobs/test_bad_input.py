@@ -33,6 +33,7 @@ from jobs.sources.errors import (
     UnreadableFileError,
 )
 from jobs.sources.parquet_schema import UnreadableSchemaError
+from jobs.sql.change import TwoRowsOfOneKeyError
 from jobs.sql.errors import NoRelationError, SqlError, UnsupportedQueryError
 from jobs.sql.key_columns import NullKeyError
 from statestore.errors import DamagedError, InputError, TussockError
@@ -116,7 +117,7 @@ STATEMENTS = {
     "a value that does not fit": Bad("INSERT INTO orders VALUES (9, 3000000000, 'x', NULL)", SqlError, ("3000000000",)),
     "too few values": Bad("INSERT INTO orders VALUES (9)", SqlError, ("orders",)),
     "NULL in a key": Bad("INSERT INTO orders VALUES (9, 1, 'x', NULL), (NULL, 1, 'x', NULL)", NullKeyError, ("orders", "id", "2")),
-    "UPDATE of a key": Bad("UPDATE orders SET id = 5", UnsupportedQueryError, ("key", "line 1")),
+    "an UPDATE to one key": Bad("UPDATE orders SET id = 5", TwoRowsOfOneKeyError, ("orders", "primary key (5)")),
     "a repeated CREATE": Bad("CREATE TABLE orders (id int, PRIMARY KEY (id))", RelationExistsError, ("a table 'orders' exists already",)),
     "a view named as a table": Bad(
         "CREATE MATERIALIZED VIEW orders AS SELECT shop FROM by_shop",
@@ -127,7 +128,6 @@ STATEMENTS = {
     "DROP of nothing": Bad("DROP TABLE nobody", UnknownRelationError, ("no table 'nobody'", "orders")),
     "DROP of another kind": Bad("DROP TABLE by_shop", UnknownRelationError, ("no table 'by_shop'",)),
     "INSERT into a view": Bad("INSERT INTO by_shop VALUES (1, 2)", SqlError, ("by_shop",)),
-    "a table without a key": Bad("CREATE TABLE t (a int)", SqlError, ("PRIMARY KEY",)),
     "a type that cannot be kept": Bad("CREATE TABLE t (a array<variant>, PRIMARY KEY (a))", SqlError, ("'a'", "array<variant>")),
     "an unknown format": Bad(
         "CREATE SOURCE s (a int) USING xlsx OPTIONS (path '/x')",
