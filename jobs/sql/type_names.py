@@ -1,11 +1,14 @@
 """Types of Spark's plans by the names of statestore.types."""
 
-from py4j.java_gateway import JavaObject
+from typing import TYPE_CHECKING
 
 from statestore.types import array_name, map_name, struct_name
 
+if TYPE_CHECKING:  # sources import this room, also in a process without Spark
+    from py4j.java_gateway import JavaObject
 
-def name_of_type(kind: JavaObject) -> str:
+
+def name_of_type(kind: "JavaObject") -> str:
     """The name of a Catalyst DataType, whether it can be kept or not. Cost: one round trip to the JVM; some per level of a nested type.
 
     `catalogString` alone will not do: it writes the fields of a struct as they are, so that one named `a:int,b` reads as two.
