@@ -59,7 +59,7 @@ class _Call:
         if name not in list(WindowFunction):
             raise self._walk.expressions.refuse(self._node, None, f"the functions kept OVER a window are {_KEPT}")
         kind = WindowFunction(name)
-        children = [self._walk.expressions.expression(child, self._scope) for child in items(function.children())]
+        children = [self._argument(child) for child in items(function.children())]
         ignore_nulls, number, args = False, 0, tuple(children)
         if kind in (WindowFunction.FIRST, WindowFunction.LAST):
             ignore_nulls, args = function.ignoreNulls(), args[:1]
@@ -82,6 +82,13 @@ class _Call:
         mode = self._walk.expressions.mode_of(function)
         return WindowCall(kind, function.dataType().catalogString(), args, self._frame(), number, ignore_nulls, mode, place)
 
+    def _argument(self, node: JavaObject) -> Expr:
+        """An argument or a frame's bound. A constant stays one, whatever its type: intervals and NULLs without a type are read here."""
+        expressions = self._walk.expressions
+        if node.productPrefix() == "Literal":
+            return expressions.constant(node, node.value(), node.dataType())
+        return expressions.expression(node, self._scope)
+
     def _frame(self) -> Frame:
         frame = self._node.windowSpec().frameSpecification()
         by_rows = frame.frameType().productPrefix() == "RowFrame"
@@ -90,7 +97,7 @@ class _Call:
     def _bound(self, edge: JavaObject, by_rows: bool) -> FrameBound:
         if (known := _EDGES.get(edge.productPrefix())) is not None:
             return known
-        offset = self._walk.expressions.expression(edge, self._scope)
+        offset = self._argument(edge)
         if not isinstance(offset, Literal) or offset.value is None:
             raise self._walk.refuse(self._node, "a frame whose bounds are no constants", "write a number or an interval")
         if by_rows:
