@@ -63,8 +63,8 @@ class Judge:
     def _ordered_by(self, sql: str) -> list[str]:
         """The output columns that a query's ORDER BY names."""
         plan = self._session.sql(sql)._jdf.queryExecution().analyzed()
-        while plan.productPrefix() in ("GlobalLimit", "LocalLimit", "Project"):
-            plan = plan.child()
+        while (name := plan.productPrefix()) in ("GlobalLimit", "LocalLimit", "Project", "WithCTE"):
+            plan = plan.plan() if name == "WithCTE" else plan.child()
         assert plan.productPrefix() == "Sort", plan.productPrefix()
         out = {plan.output().apply(i).exprId().id(): plan.output().apply(i).name() for i in range(plan.output().size())}
         keys = [plan.order().apply(i).child() for i in range(plan.order().size())]
