@@ -91,9 +91,7 @@ class _Superseding:
         pinned = sorted(name for before, _ in self._sources(self._held_catalog) for name in names_of(before, held.splits.get(before.id)))
         going_around = msgspec.structs.replace(held, splits={}, unread={})
         taken = {
-            name
-            for before, _ in self._sources(self._held_catalog)
-            for name in names_of(before, self._revised(before, going_around).unread)
+            name for before, _ in self._sources(self._held_catalog) for name in names_of(before, self._revised(before, going_around).unread)
         }
         for name in (*detour.skip_files, *detour.repin_files):
             if name not in pinned and not (name in taken and name in detour.skip_files):

@@ -182,9 +182,7 @@ def _without_idle(parts: Halves) -> Halves:
     stays, comes = np.ones(len(parts.gone_id), np.bool_), np.ones(len(parts.come_id), np.bool_)
     stays[paired[same]] = False
     comes[partner[paired[same]]] = False
-    return Halves(
-        parts.gone.filter(pa.array(stays)), parts.come.filter(pa.array(comes)), parts.gone_id[stays], parts.come_id[comes]
-    )
+    return Halves(parts.gone.filter(pa.array(stays)), parts.come.filter(pa.array(comes)), parts.gone_id[stays], parts.come_id[comes])
 
 
 def _contained(ids: Positions, others: Positions) -> npt.NDArray[np.bool_]:

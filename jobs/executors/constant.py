@@ -5,19 +5,17 @@ That it is the first epoch the actor knows from the catalog, so no state says th
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.operator import Actor, Computed, Executor, Origin
+from jobs.executors.operator import Actor, Computed, Executor, Origin, PlainNode
 from jobs.flow.chunk import empty_chunk, inserts
 from jobs.kernels.render import render
-from jobs.sql.logical import Expr, Literal, Physical
-from statestore.meta.catalog import TableSchema
+from jobs.sql.logical import Literal, Physical
 from statestore.table.state_table import StateTable
 
 
-class Values(msgspec.Struct, frozen=True, tag=True):
+class Values(PlainNode, frozen=True):
     """The rows of a query's VALUES, each with its number as a hidden last column. `columns` hold values as a Literal of their type does."""
 
     rows: int
@@ -26,21 +24,11 @@ class Values(msgspec.Struct, frozen=True, tag=True):
     types: tuple[str, ...]  # with that of the number
 
     @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
     def emits_without_input(self) -> bool:
         return True
 
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
-
     def lineage(self) -> tuple[Origin, ...]:
         return (*(Computed(name) for name in self.names), Computed(""))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         return f"Values rows={self.rows} [{', '.join(self.names)}]"
@@ -72,7 +60,7 @@ def _rendered(value: Physical, kind: str) -> str:
     return render(Literal(value, kind))
 
 
-class Range(msgspec.Struct, frozen=True, tag=True):
+class Range(PlainNode, frozen=True):
     """The numbers start, start + step, … before `end`, each actor its share."""
 
     start: int
@@ -85,21 +73,11 @@ class Range(msgspec.Struct, frozen=True, tag=True):
         return ("bigint",)
 
     @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
     def emits_without_input(self) -> bool:
         return True
 
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
-
     def lineage(self) -> tuple[Origin, ...]:
         return (Computed(self.name),)
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         return f"Range {self.name} from {self.start} to {self.end} by {self.step}"

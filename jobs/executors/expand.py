@@ -2,39 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from jobs.executors.base import net
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
 from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
-from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type
 
 
-class Expand(msgspec.Struct, frozen=True, tag=True):
+class Expand(PlainNode, frozen=True):
     """One output row per row and projection: the projection's columns, then its number, then the input's columns `behind`. No state."""
 
     projections: tuple[tuple[Expr, ...], ...]
     behind: tuple[int, ...]
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
 
     def lineage(self) -> tuple[Origin, ...]:
         """A column that every projection passes or leaves NULL is the input's; any other is computed, and so is their number."""

@@ -2,35 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import pyarrow as pa
 
 from jobs.executors.base import net
-from jobs.executors.operator import Actor, Executor, Origin, Passed, expression_error
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, expression_error
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Expr
-from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 
 
-class Filter(msgspec.Struct, frozen=True, tag=True):
+class Filter(PlainNode, frozen=True):
     """Keeps rows whose condition is true."""
 
     condition: Expr
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))

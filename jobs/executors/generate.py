@@ -2,27 +2,25 @@
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import net, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
 from jobs.flow.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Expr, Generator
-from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 from statestore.vnode import one_array
 
 Counts = npt.NDArray[np.int64]
 
 
-class Generate(msgspec.Struct, frozen=True, tag=True):
+class Generate(PlainNode, frozen=True):
     """Each row as often as `argument` has elements (or says), with the element's columns, then its place. No state.
 
     `outer`: a row whose list is empty or NULL comes out once, with NULLs.
@@ -33,17 +31,6 @@ class Generate(msgspec.Struct, frozen=True, tag=True):
     outer: bool
     width: int  # of the input
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
 
     def lineage(self) -> tuple[Origin, ...]:
         made = len(self.types) - self.width - 1

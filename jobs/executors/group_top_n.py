@@ -5,19 +5,18 @@ State: all rows of the input under `group | order | stream key`, so that a group
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from jobs.executors.base import Positions, halves, net, no_columns, state_table, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from jobs.executors.order import Order
 from jobs.executors.window_call import Edge, Over
 from jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from jobs.executors.window_values import values_of
 from jobs.flow.chunk import difference, empty_chunk
 from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import Expr, FrameEdge, WindowFunction
+from jobs.sql.logical import FrameEdge, WindowFunction
 from statestore.hummock.sorted_keys import differs_from_previous, probe_order, successors, take_keys
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
@@ -25,7 +24,7 @@ from statestore.table.state_table import StateTable
 _FURTHER = 4  # times as many rows of a group where ties hold those read below the limit
 
 
-class GroupTopN(msgspec.Struct, frozen=True, tag=True):
+class GroupTopN(PlainNode, frozen=True):
     """Input rows whose number in their group (`function`: row_number, rank or dense_rank) is at most `limit`, and the number."""
 
     group: tuple[int, ...]
@@ -38,14 +37,6 @@ class GroupTopN(msgspec.Struct, frozen=True, tag=True):
     types: tuple[str, ...]
 
     @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    @property
     def key(self) -> tuple[KeyColumn, ...]:
         """The state's key."""
         return ordered_key(self.group, self.order, self.stream_key)[0]
@@ -56,9 +47,6 @@ class GroupTopN(msgspec.Struct, frozen=True, tag=True):
 
     def lineage(self) -> tuple[Origin, ...]:
         return (*(Passed(i) for i in range(len(self.input_types))), Computed(self._call.text()))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         order = ", ".join(o.text() for o in self.order)

@@ -6,26 +6,24 @@ distinct_state), each in a table of its own.
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.aggregates.registry import aggregate_of
 from jobs.executors.base import NO_ROW, change_error, no_columns, state_table
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list, show_row
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list, show_row
 from jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
 from jobs.executors.value_layout import slots_of, value_layout
 from jobs.executors.value_state import Slot, State
 from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import Expr
 from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 
 
-class HashAgg(msgspec.Struct, frozen=True, tag=True):
+class HashAgg(PlainNode, frozen=True):
     """Groups. Output: keys, then one column per call; stream key: the keys. With `partial` the input is PartialAgg's output, else raw rows.
     Without keys: a singleton that emits its one row from its first epoch, also when there is no input."""
 
@@ -36,10 +34,6 @@ class HashAgg(msgspec.Struct, frozen=True, tag=True):
     append_only: bool  # of the input
     partial: bool
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
 
     @property
     def emits_without_input(self) -> bool:
@@ -57,9 +51,6 @@ class HashAgg(msgspec.Struct, frozen=True, tag=True):
         keys = range(len(self.keys)) if self.partial else self.keys
         calls = (Computed(f"{c.function.sql}(…)" if self.partial and c.arg is not None else c.text()) for c in self.calls)
         return (*(Passed(k) for k in keys), *calls)
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         notes = " append-only" if self.append_only else ""

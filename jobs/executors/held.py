@@ -1,5 +1,6 @@
 """Held results: slots whose value is computed anew from a side state wherever a group is touched, and kept with the group until then."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,13 +32,12 @@ class Held(Slot):
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRow(Held):
-    """A column of a group's first row in an order, or of its last one; NULL without rows. One limited scan of the touched groups."""
+class _OfRows(Held):
+    """A slot over a column of a group's rows in an order."""
 
     rows: OrderedRows
     column: int
     type: str
-    last: bool = False
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -49,129 +49,112 @@ class FirstRow(Held):
 
     def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
         assert isinstance(side, OrderedState)
-        return side.first(groups, (self.column,), self.last)
+        return [self.of(side, groups)]
+
+    @abstractmethod
+    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        """The states of some groups."""
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(Held):
-    """The texts of a group's rows in an order, one after the other, a delimiter between; NULL without rows. Reads the touched groups."""
-
-    rows: OrderedRows
-    column: int
-    type: str
-    delimiter: str  # of binary values as hex
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return (self.type,)
-
-    @property
-    def side(self) -> Side:
-        return self.rows
-
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        assert isinstance(side, OrderedState)
-        return [joined(side.all(groups, (self.column,)), self.delimiter)]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedDistinct(Held):
-    """The same over a group's distinct texts in their own order."""
+class _OfValues(Held):
+    """A slot over a group's distinct values, in ascending order."""
 
     values: DistinctValues
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.values.types
+
+    @property
+    def side(self) -> Side:
+        return self.values
+
+    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
+        assert isinstance(side, DistinctState)
+        return [self.of(side.all(groups))]
+
+    @abstractmethod
+    def of(self, values: Segments) -> pa.Array:
+        """The states of groups with these values."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRow(_OfRows):
+    """A column of a group's first row in an order, or of its last one; NULL without rows. One limited scan of the touched groups."""
+
+    last: bool = False
+
+    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        return rows.first(groups, (self.column,), self.last)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(_OfRows):
+    """The texts of a group's rows in an order, one after the other, a delimiter between; NULL without rows. Reads the touched groups."""
+
+    delimiter: str  # of binary values as hex
+
+    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        return joined(rows.all(groups, (self.column,)), self.delimiter)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedDistinct(_OfValues):
+    """The same over a group's distinct texts in their own order."""
+
     descending: bool
     delimiter: str
 
-    @property
-    def types(self) -> tuple[str, ...]:
-        return self.values.types
-
-    @property
-    def side(self) -> Side:
-        return self.values
-
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        assert isinstance(side, DistinctState)
-        segments = side.all(groups)
-        return [joined(reversed_segments(segments) if self.descending else segments, self.delimiter)]
+    def of(self, values: Segments) -> pa.Array:
+        return joined(reversed_segments(values) if self.descending else values, self.delimiter)
 
 
 @dataclass(frozen=True, slots=True)
-class Collected(Held):
+class Collected(_OfRows):
     """A column of a group's rows in an order, as a list; empty without rows. Reads the touched groups."""
 
-    rows: OrderedRows
-    column: int
-    type: str
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return (self.type,)
-
-    @property
-    def side(self) -> Side:
-        return self.rows
-
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        assert isinstance(side, OrderedState)
-        return [lists(side.all(groups, (self.column,)), self.type)]
+    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        return lists(rows.all(groups, (self.column,)), self.type)
 
 
 @dataclass(frozen=True, slots=True)
-class CollectedDistinct(Held):
+class CollectedDistinct(_OfValues):
     """A group's distinct values in ascending order, as a list; empty without rows. Reads the touched groups' values."""
 
-    values: DistinctValues
     type: str
 
     @property
     def types(self) -> tuple[str, ...]:
         return (self.type,)
 
-    @property
-    def side(self) -> Side:
-        return self.values
-
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        assert isinstance(side, DistinctState)
-        return [lists(side.all(groups), self.type)]
+    def of(self, values: Segments) -> pa.Array:
+        return lists(values, self.type)
 
 
 @dataclass(frozen=True, slots=True)
-class Mode(Held):
+class Mode(_OfValues):
     """The most frequent value; of several the least, or the greatest. `once`: each value counts once. Reads the touched groups' values."""
 
-    values: DistinctValues
     greatest: bool
     once: bool
 
-    @property
-    def types(self) -> tuple[str, ...]:
-        return self.values.types
-
-    @property
-    def side(self) -> Side:
-        return self.values
-
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        assert isinstance(side, DistinctState)
-        segments = side.all(groups)
-        counts = np.ones_like(counts_of(segments)) if self.once else counts_of(segments)
-        starts, ends = segments.starts[segments.filled], segments.starts[segments.filled + 1]
+    def of(self, values: Segments) -> pa.Array:
+        counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
+        starts, ends = values.starts[values.filled], values.starts[values.filled + 1]
         if not len(starts):
-            return [segments.placed(starts)]
+            return values.placed(starts)
         most = np.repeat(np.maximum.reduceat(counts, starts), ends - starts)
         candidates = np.flatnonzero(counts == most)
         place = np.searchsorted(candidates, ends) - 1 if self.greatest else np.searchsorted(candidates, starts)
-        return [segments.placed(candidates[place])]
+        return values.placed(candidates[place])
 
 
 @dataclass(frozen=True, slots=True)
-class Percentile(Held):
+class Percentile(_OfValues):
     """Values at shares of the way through a group's sorted rows, as doubles: interpolated between two, or (`discrete`) of the first
     that reaches the share. With `reverse` from the greatest down. NULL without rows. Reads the touched groups' values."""
 
-    values: DistinctValues
     shares: tuple[float, ...]
     type: str
     reverse: bool
@@ -182,30 +165,25 @@ class Percentile(Held):
     def types(self) -> tuple[str, ...]:
         return (self.type,)
 
-    @property
-    def side(self) -> Side:
-        return self.values
-
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        assert isinstance(side, DistinctState)
-        segments = side.all(groups)
+    def of(self, values: Segments) -> pa.Array:
         if self.reverse:
-            segments = reversed_segments(segments)
-        counts = np.ones_like(counts_of(segments)) if self.once else counts_of(segments)
+            values = reversed_segments(values)
+        counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
         upto = np.cumsum(counts)
-        starts, ends = segments.starts[segments.filled], segments.starts[segments.filled + 1]
+        starts, ends = values.starts[values.filled], values.starts[values.filled + 1]
         below = upto[starts] - counts[starts]  # rows of the groups before
         rows = upto[ends - 1] - below
-        values = segments.columns[0].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        found = [self._at(share, upto, below, rows, values) for share in self.shares]
-        answers = np.full((groups.num_rows, len(found)), np.nan)
-        answers[segments.filled] = np.stack(found, axis=1)
-        empty = np.ones(groups.num_rows, np.bool_)
-        empty[segments.filled] = False
+        numbers = values.columns[0].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        found = [self._at(share, upto, below, rows, numbers) for share in self.shares]
+        groups = len(values.starts) - 1
+        answers = np.full((groups, len(found)), np.nan)
+        answers[values.filled] = np.stack(found, axis=1)
+        empty = np.ones(groups, np.bool_)
+        empty[values.filled] = False
         if not self.type.startswith("array"):
-            return [pa.array(answers[:, 0], mask=empty)]
-        offsets = np.arange(groups.num_rows + 1, dtype=np.int32) * len(found)
-        return [pa.ListArray.from_arrays(pa.array(offsets), pa.array(answers.ravel()), mask=pa.array(empty))]
+            return pa.array(answers[:, 0], mask=empty)
+        offsets = np.arange(groups + 1, dtype=np.int32) * len(found)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(answers.ravel()), mask=pa.array(empty))
 
     def _at(self, share: float, upto: I64, below: I64, rows: I64, values: F64) -> F64:
         if self.discrete:
@@ -222,25 +200,18 @@ class Percentile(Held):
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate(Held):
+class Estimate(_OfValues):
     """About how many distinct values a group has. Reads the registers of the touched groups."""
 
-    values: DistinctValues
     corrections: Corrections
 
     @property
     def types(self) -> tuple[str, ...]:
         return ("bigint",)
 
-    @property
-    def side(self) -> Side:
-        return self.values
-
-    def read(self, side: SideState, groups: pa.Table, before: State, change: State) -> State:
-        assert isinstance(side, DistinctState)
-        segments = side.all(groups)
-        registers = segments.columns[0].to_numpy(zero_copy_only=False).astype(np.int64)
-        return [pa.array(self.corrections.counts(segments.starts, registers))]
+    def of(self, values: Segments) -> pa.Array:
+        registers = values.columns[0].to_numpy(zero_copy_only=False).astype(np.int64)
+        return pa.array(self.corrections.counts(values.starts, registers))
 
 
 def counts_of(segments: Segments) -> I64:

@@ -9,7 +9,6 @@ which the table stores them: then they are paired by a search, and written witho
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,9 +24,8 @@ from jobs.executors.base import (
     take_rows,
     weights_of,
 )
-from jobs.executors.operator import Actor, Executor, Origin, Own, column_list
+from jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list
 from jobs.flow.chunk import WEIGHT, difference, empty_chunk, some_rows
-from jobs.sql.logical import Expr
 from statestore.hummock.same_rows import same_rows
 from statestore.hummock.sorted_keys import Probes, SortedKeys
 from statestore.meta.catalog import KeyColumn, TableSchema
@@ -36,7 +34,7 @@ from statestore.table.state_table import Located, StateTable
 Mask = npt.NDArray[np.bool_]
 
 
-class Materialize(msgspec.Struct, frozen=True, tag=True):
+class Materialize(PlainNode, frozen=True):
     """Keeps the view's rows: state `stream key -> row`; passes the netted changes on to views over this view."""
 
     relation_id: int
@@ -48,19 +46,12 @@ class Materialize(msgspec.Struct, frozen=True, tag=True):
     def keeps_relation(self) -> bool:
         return True
 
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The view's rows."""
         return (state_table("rows", self.types, [KeyColumn(k) for k in self.stream_key], self.distribution),)
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Own(i) for i in range(len(self.types)))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         return f"Materialize key=[{column_list(self.stream_key)}]"

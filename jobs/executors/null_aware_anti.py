@@ -18,7 +18,6 @@ all left rows of the actor: all that came out goes, or all that should come does
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,14 +25,14 @@ import pyarrow.compute as pc
 from jobs.executors.base import halves, key_ids, state_table, take_rows
 from jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
 from jobs.executors.hash_join import HashJoin, HashJoinExecutor
-from jobs.executors.operator import Actor, Executor, Origin, Passed
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from jobs.flow.chunk import empty_chunk, make_chunk
-from jobs.sql.logical import Expr, JoinKind
+from jobs.sql.logical import JoinKind
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 
 
-class NullAwareAnti(msgspec.Struct, frozen=True, tag=True):
+class NullAwareAnti(PlainNode, frozen=True):
     """NOT IN over one column. Inputs: left rows, right rows, and one row (right rows, right rows with a key that is not NULL). Output: left
     rows."""
 
@@ -44,14 +43,6 @@ class NullAwareAnti(msgspec.Struct, frozen=True, tag=True):
     left_stream_key: tuple[int, ...]
     right_stream_key: tuple[int, ...]
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
 
     @property
     def anti(self) -> HashJoin:
@@ -68,9 +59,6 @@ class NullAwareAnti(msgspec.Struct, frozen=True, tag=True):
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         return f"NullAwareAnti c{self.left_keys[0]} not in right c{self.right_keys[0]}"

@@ -145,6 +145,24 @@ class OperatorNode(Protocol):
         ...
 
 
+class PlainNode(msgspec.Struct, frozen=True, tag=True):
+    """What most operators say of themselves. A node that can say more has its own answer."""
+
+    @property
+    def keeps_relation(self) -> bool:
+        return False
+
+    @property
+    def emits_without_input(self) -> bool:
+        return False
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        return ()
+
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+
 class ExpressionError(InputError):
     """An expression of an operator raised on a row, as Spark in ANSI mode would.
 

@@ -10,14 +10,13 @@ Where a call needs the partition's size, or all that follows, it is the touched 
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.agg_result import AggregateOverflowError
 from jobs.executors.base import Positions, halves, same_rows, state_table
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list, show_row
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list, show_row
 from jobs.executors.order import Order
 from jobs.executors.value_state import State
 from jobs.executors.window_call import Over
@@ -27,7 +26,6 @@ from jobs.executors.window_start import Start, Starts
 from jobs.executors.window_values import carried_types, values_of
 from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import Expr
 from statestore.hummock.sorted_keys import successors
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
@@ -40,7 +38,7 @@ _FURTHER = 4  # times as many where a frame is longer than a piece
 _PLACES = ("bigint", "bigint", "bigint")  # of a mark: how many rows came before it, its rank, its dense rank
 
 
-class OverWindow(msgspec.Struct, frozen=True, tag=True):
+class OverWindow(PlainNode, frozen=True):
     """Input rows, then one column per call. Stream key: the input's."""
 
     partition: tuple[int, ...]
@@ -50,14 +48,6 @@ class OverWindow(msgspec.Struct, frozen=True, tag=True):
     calls: tuple[Over, ...]
     input_types: tuple[str, ...]
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
 
     @property
     def needs_partition(self) -> bool:
@@ -92,9 +82,6 @@ class OverWindow(msgspec.Struct, frozen=True, tag=True):
 
     def lineage(self) -> tuple[Origin, ...]:
         return (*(Passed(i) for i in range(len(self.input_types))), *(Computed(call.text()) for call in self.calls))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         order = ", ".join(o.text() for o in self.order)

@@ -5,25 +5,22 @@ Output: the group key (normalised), then the state columns of the group's change
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.base import weights_of
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from jobs.executors.value_layout import ValueLayout, value_layout
 from jobs.executors.value_state import I64, Side, State
 from jobs.flow.chunk import empty_chunk, make_chunk
-from jobs.sql.logical import Expr
-from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 from statestore.vnode import normalise
 
 MERGED_ROWS = 1 << 16  # partials of pieces are merged from this many on
 
 
-class PartialAgg(msgspec.Struct, frozen=True, tag=True):
+class PartialAgg(PlainNode, frozen=True):
     """Pre-aggregation by the sender, before the exchange: one row per key, partial states as columns (see executors.hash_agg). No state."""
 
     input_types: tuple[str, ...]
@@ -32,22 +29,8 @@ class PartialAgg(msgspec.Struct, frozen=True, tag=True):
     append_only: bool
     types: tuple[str, ...]
 
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
-
     def lineage(self) -> tuple[Origin, ...]:
         return (*(Passed(k) for k in self.keys), *(Computed("") for _ in self.types[len(self.keys) :]))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         return f"PartialAgg keys=[{column_list(self.keys)}] calls=[{calls_text(self.calls)}]"

@@ -2,36 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import pyarrow as pa
 
 from jobs.executors.base import net
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
 from jobs.flow.chunk import WEIGHT
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Column, Expr
-from statestore.meta.catalog import TableSchema
 from statestore.table.state_table import StateTable
 
 
-class Project(msgspec.Struct, frozen=True, tag=True):
+class Project(PlainNode, frozen=True):
     """One output column per expression; weights stay."""
 
     exprs: tuple[Expr, ...]
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(e.index) if isinstance(e, Column) else Computed(expression_text(e)) for e in self.exprs)

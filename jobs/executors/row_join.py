@@ -15,7 +15,6 @@ and the new average.
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import halves, state_table, take_rows
 from jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
-from jobs.executors.operator import Actor, Executor, Origin, Passed, expression_error
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, expression_error
 from jobs.flow.chunk import empty_chunk, make_chunk, some_rows
 from jobs.kernels.errors import RowError
 from jobs.sql.expression_text import expression_text
@@ -36,7 +35,7 @@ from statestore.table.state_table import StateTable
 Mask = npt.NDArray[np.bool_]
 
 
-class RowJoin(msgspec.Struct, frozen=True, tag=True):
+class RowJoin(PlainNode, frozen=True):
     """Inputs: left rows, and the changes of the row. Output: the left columns, and the row's columns where `emits_row`."""
 
     left_types: tuple[str, ...]
@@ -46,14 +45,6 @@ class RowJoin(msgspec.Struct, frozen=True, tag=True):
     condition: Expr | None
     emits_row: bool
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The left rows, and the row by vnode."""

@@ -6,14 +6,12 @@ stands. Two rows may pass each other within an epoch: what counts is how many ar
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from jobs.executors.base import NO_ROW, change_error, net, no_columns, state_table, take_rows, weights_of
-from jobs.executors.operator import Actor, Executor, Origin, Passed
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from jobs.flow.chunk import difference, empty_chunk, inserts, rows_of
-from jobs.sql.logical import Expr
 from statestore.errors import InputError
 from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import TableSchema
@@ -36,14 +34,10 @@ class TooManyRowsError(InputError):
         )
 
 
-class SingleRow(msgspec.Struct, frozen=True, tag=True):
+class SingleRow(PlainNode, frozen=True):
     """The input's only row, NULLs where it has none. A singleton that emits its one row from its first epoch, also without input."""
 
     types: tuple[str, ...]
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
 
     @property
     def emits_without_input(self) -> bool:
@@ -55,9 +49,6 @@ class SingleRow(msgspec.Struct, frozen=True, tag=True):
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         return "SingleRow"

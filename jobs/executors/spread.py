@@ -13,22 +13,20 @@ at exactly one place, and from there on the place is a join key like any other (
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from jobs.executors.base import Positions, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, column_list
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from jobs.flow.chunk import WEIGHT, make_chunk, rows_of
-from jobs.sql.logical import Expr, JoinKind
-from statestore.meta.catalog import TableSchema
+from jobs.sql.logical import JoinKind
 from statestore.table.state_table import StateTable
 from statestore.vnode import one_array, vnodes_of
 
 PLACE = "int"
 
 
-class Spread(msgspec.Struct, frozen=True, tag=True):
+class Spread(PlainNode, frozen=True):
     """Output: the row, then its place, for each of its places: `lines` by hash of the stream key, `line_step` apart, and on its line
     `copies`, `copy_step` apart."""
 
@@ -39,22 +37,8 @@ class Spread(msgspec.Struct, frozen=True, tag=True):
     copy_step: int
     types: tuple[str, ...]
 
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
-
     def lineage(self) -> tuple[Origin, ...]:
         return (*(Passed(i) for i in range(len(self.types) - 1)), Computed("place"))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         return f"Spread {self.lines} by [{column_list(self.key)}], {self.copies} copies"

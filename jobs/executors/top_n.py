@@ -5,19 +5,17 @@ State: all rows of the input under `order | stream key`, so that the top lies fi
 
 from collections.abc import Sequence
 
-import msgspec
 import pyarrow as pa
 
 from jobs.executors.base import halves, net, no_columns, state_table
-from jobs.executors.operator import Actor, Executor, Origin, Passed
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from jobs.executors.order import Order
 from jobs.flow.chunk import difference, empty_chunk
-from jobs.sql.logical import Expr
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 
 
-class TopN(msgspec.Struct, frozen=True, tag=True):
+class TopN(PlainNode, frozen=True):
     """Rows offset .. offset+limit of the input in `order`, ties broken by the stream key; without a limit all from offset on.
 
     Singleton. State: `order | stream key -> row`.
@@ -29,23 +27,12 @@ class TopN(msgspec.Struct, frozen=True, tag=True):
     stream_key: tuple[int, ...]
     types: tuple[str, ...]
 
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The rows in order. A column named twice counts where it is first."""
         return (state_table("top_n", self.types, tuple(_key(self).values()), ()),)
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         order = ", ".join(o.text() for o in self.order)

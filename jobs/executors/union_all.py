@@ -2,37 +2,20 @@
 
 from collections.abc import Sequence
 
-import msgspec
 import pyarrow as pa
 
 from jobs.executors.base import net
-from jobs.executors.operator import Actor, Executor, Origin, Passed
-from jobs.sql.logical import Expr
-from statestore.meta.catalog import TableSchema
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from statestore.table.state_table import StateTable
 
 
-class UnionAll(msgspec.Struct, frozen=True, tag=True):
+class UnionAll(PlainNode, frozen=True):
     """All rows of all inputs. No state."""
 
     types: tuple[str, ...]
 
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    def state_tables(self) -> tuple[TableSchema, ...]:
-        return ()
-
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))  # by the names of the first branch, as SQL has it
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
 
     def text(self) -> str:
         return "UnionAll"

@@ -240,4 +240,3 @@ def _quiet() -> Iterator[None]:
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when GX is imported and whenever a context is made
     os.environ["TQDM_DISABLE"] = "1"
     yield
-

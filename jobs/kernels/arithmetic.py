@@ -106,5 +106,3 @@ def abs_(call: Call, args: Sequence[str]) -> str:
 @renders("UnaryPositive", [((t,), t) for t in NUMBERS])
 def unary_positive(call: Call, args: Sequence[str]) -> str:
     return args[0]
-
-

@@ -162,9 +162,7 @@ def _refuse_unix_timestamp(call: Call) -> str | None:
     return refuse_pattern(call) if call.args[0].type == "string" else None  # the pattern counts for text only
 
 
-@renders(
-    "UnixTimestamp", [((t, "string"), "bigint") for t in ("timestamp", "date", "string")], refuse=_refuse_unix_timestamp, raises=True
-)
+@renders("UnixTimestamp", [((t, "string"), "bigint") for t in ("timestamp", "date", "string")], refuse=_refuse_unix_timestamp, raises=True)
 def unix_timestamp(call: Call, args: Sequence[str]) -> str:
     if call.args[0].type == "string":
         return f"epoch_us({parsed_instant(call, args[0])}) // {_MICROS['second']}"

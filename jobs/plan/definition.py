@@ -328,9 +328,7 @@ def _create(catalog: Catalog, statement: Create, epoch: int) -> Relation:
             fields = statement.plan.fields
             planned = plan_view(statement.plan, relation_id, _upstream(catalog), table_id)
             tables = planned.tables
-            kind, definition = "view", ViewDefinition(
-                statement.sql, statement.plan, planned.fragments, planned.output, statement.columns
-            )
+            kind, definition = "view", ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns)
             inputs = (i.relation_id for f in planned.fragments for i in f.inputs)
             depends_on = tuple(sorted({r for r in inputs if r is not None} | {find(catalog, name).id for name in statement.uses}))
             for read in catalog.live():

@@ -78,7 +78,6 @@ def check_assignable(sandbox: Sandbox, source: SourceText, offset: int, found: J
         )
 
 
-
 def column_named(walk: ExpressionWalk, table: CreateTable, key: JavaObject) -> int:
     """The table's column that an assignment sets. Raises SqlError."""
     name = list(items(key.nameParts()))[-1] if key.productPrefix() == "UnresolvedAttribute" else key.toString()

@@ -24,7 +24,7 @@ from jobs.sql.logical import (
     Plan,
     Project,
 )
-from jobs.sql.plan_nodes import aggregate, constant, expand, generate, join, limit, project, refused_nodes, scan, union, window  # noqa: F401  they register what they bind
+from jobs.sql.plan_nodes import aggregate, constant, expand, generate, join, limit, project, scan, union, window  # noqa: F401  they register what they bind
 from jobs.sql.plan_nodes.refused import REASONS
 from jobs.sql.plan_nodes.walk import PlanWalk
 from jobs.sql.prune import prune

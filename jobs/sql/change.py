@@ -165,9 +165,7 @@ def _of_kinds(rows: pa.Table, actions: Sequence[Action], kinds: set[Kind]) -> pa
 # --- frames ------------------------------------------------------------------------------------------------------------------------
 
 
-def _candidates(
-    walk: ExpressionWalk, session: SparkSession, target: DataFrame, table: CreateTable, parsed: JavaObject
-) -> list[Candidates]:
+def _candidates(walk: ExpressionWalk, session: SparkSession, target: DataFrame, table: CreateTable, parsed: JavaObject) -> list[Candidates]:
     """The frames of a statement, with its actions. `target` has the table's columns (and a hidden row id, where rows are stored)."""
     kind = parsed.productPrefix()
     if kind in ("UpdateTable", "DeleteFromTable"):

@@ -285,39 +285,53 @@ class WindowCall(msgspec.Struct, frozen=True):
         return (*self.args, *(b.value for b in (self.frame.lower, self.frame.upper) if b.value is not None))
 
 
-class Scan(msgspec.Struct, frozen=True, tag=True):
+class _Leaf(msgspec.Struct, frozen=True, tag=True):
+    """A node that reads no other and computes nothing."""
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return ()
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+
+class _OverOne(msgspec.Struct, frozen=True, tag=True):
+    """A node over one other. Unless it says otherwise it computes nothing and puts out its input's columns."""
+
+    input: "Plan"
+
+    @property
+    def inputs(self) -> tuple["Plan", ...]:
+        return (self.input,)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return ()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.input.fields
+
+
+class Scan(_Leaf, frozen=True):
     """All rows of a relation, `columns` of them, in that order."""
 
     relation: str  # name in the catalog
     columns: tuple[int, ...]  # indices into the relation's columns
     fields: tuple[Field, ...]
 
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return ()
 
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
-
-
-class Values(msgspec.Struct, frozen=True, tag=True):
+class Values(_Leaf, frozen=True):
     """Constant rows, column by column, each value as a Literal of its type holds it. SELECT without FROM is one row without columns."""
 
     rows: int
     columns: tuple[tuple[Physical, ...], ...]
     fields: tuple[Field, ...]
 
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return ()
 
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
-
-
-class Range(msgspec.Struct, frozen=True, tag=True):
+class Range(_Leaf, frozen=True):
     """The numbers start, start + step, … before `end`, as one bigint column."""
 
     start: int
@@ -325,60 +339,37 @@ class Range(msgspec.Struct, frozen=True, tag=True):
     step: int
     fields: tuple[Field, ...]
 
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return ()
 
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
-
-
-class Project(msgspec.Struct, frozen=True, tag=True):
+class Project(_OverOne, frozen=True):
     """Computes one output column per expression."""
 
-    input: "Plan"
     exprs: tuple[Expr, ...]
     fields: tuple[Field, ...]
-
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return (self.input,)
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return self.exprs
 
 
-class Expand(msgspec.Struct, frozen=True, tag=True):
+class Expand(_OverOne, frozen=True):
     """Every row once per projection, in which literals stand for what a projection leaves out."""
 
-    input: "Plan"
     projections: tuple[tuple[Expr, ...], ...]
     fields: tuple[Field, ...]
-
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return (self.input,)
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return tuple(e for projection in self.projections for e in projection)
 
 
-class Generate(msgspec.Struct, frozen=True, tag=True):
+class Generate(_OverOne, frozen=True):
     """Every row once per row that `generator` makes of `argument`; output: the input's columns, then those made. `outer`: a row of which
     none is made comes out once, with NULLs."""
 
-    input: "Plan"
     generator: Generator
     argument: Expr
     outer: bool
     made: tuple[Field, ...]
-
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return (self.input,)
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -389,23 +380,14 @@ class Generate(msgspec.Struct, frozen=True, tag=True):
         return self.input.fields + self.made
 
 
-class Filter(msgspec.Struct, frozen=True, tag=True):
+class Filter(_OverOne, frozen=True):
     """Keeps rows whose condition is true."""
 
-    input: "Plan"
     condition: Expr
-
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return (self.input,)
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return (self.condition,)
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        return self.input.fields
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
@@ -437,22 +419,8 @@ class Join(msgspec.Struct, frozen=True, tag=True):
         return self.left.fields + self.right.fields if self.kind.emits_pairs else self.left.fields
 
 
-class SingleRow(msgspec.Struct, frozen=True, tag=True):
+class SingleRow(_OverOne, frozen=True):
     """A scalar subquery's row: the input's only one, NULLs where it has none; two are an error. One row, always."""
-
-    input: "Plan"
-
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return (self.input,)
-
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        return ()
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        return self.input.fields
 
 
 class Union(msgspec.Struct, frozen=True, tag=True):
@@ -466,61 +434,42 @@ class Union(msgspec.Struct, frozen=True, tag=True):
         return ()
 
 
-class Aggregate(msgspec.Struct, frozen=True, tag=True):
+class Aggregate(_OverOne, frozen=True):
     """Groups by `keys`; output: one column per key, then one per call. Without keys: one row, always. Without calls: DISTINCT."""
 
-    input: "Plan"
     keys: tuple[Expr, ...]
     calls: tuple[AggCall, ...]
     fields: tuple[Field, ...]
-
-    @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return (self.input,)
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return (*self.keys, *(e for call in self.calls for e in call.expressions))
 
 
-class Window(msgspec.Struct, frozen=True, tag=True):
+class Window(_OverOne, frozen=True):
     """The input's columns, then one per call: each computed over a frame of the rows with equal `partition`, in `order`. Calls that say
     otherwise nothing of ties are computed in the order of the stream key there."""
 
-    input: "Plan"
     partition: tuple[Expr, ...]
     order: tuple[SortKey, ...]
     calls: tuple[WindowCall, ...]
     fields: tuple[Field, ...]
 
     @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return (self.input,)
-
-    @property
     def expressions(self) -> tuple[Expr, ...]:
         return (*self.partition, *(key.expr for key in self.order), *(e for call in self.calls for e in call.expressions))
 
 
-class TopN(msgspec.Struct, frozen=True, tag=True):
+class TopN(_OverOne, frozen=True):
     """The first `limit` rows after `offset` in the given order; without a limit all rows after `offset`. Ties go by the stream key."""
 
-    input: "Plan"
     order: tuple[SortKey, ...]
     limit: int | None
     offset: int = 0
 
     @property
-    def inputs(self) -> tuple["Plan", ...]:
-        return (self.input,)
-
-    @property
     def expressions(self) -> tuple[Expr, ...]:
         return tuple(key.expr for key in self.order)
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        return self.input.fields
 
 
 Plan = Scan | Values | Range | Project | Expand | Generate | Filter | Join | SingleRow | Union | Aggregate | TopN | Window

@@ -136,7 +136,6 @@ def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
 CELL_SCHEMA = pa.schema([("slot", pa.int32()), ("fragment", pa.int32()), ("input", pa.int32()), ("chunk", pa.binary())])
 
 
-
 def cells(slot: int, address: Address, chunks: Iterable[bytes]) -> pa.RecordBatch:
     """One cell per chunk, all for the same unit and address."""
     data = list(chunks)
