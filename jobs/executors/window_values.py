@@ -5,6 +5,7 @@
     count, sum, avg               difference of two prefix sums, exact, rounded once       the sum, in a slot's stored form
     min, max                      greatest of a run of ranks                               the extreme
     first, last, nth, lag, lead   a row's value by its place                               the value
+    session                       greatest end of the rows before, as a rank               the greatest end, and the session's start
 
 Results are those of Spark in ANSI mode; whether a sum overflows is said beside the values, since rows that nobody reads may do so.
 """
@@ -62,6 +63,8 @@ def carried_types(call: Over) -> tuple[str, ...]:
             return tuple(t for slot in _slots(call) for t in slot.types)
         case WindowFunction.LAST:
             return (call.arg_type or "",) if call.ignore_nulls else ()
+        case WindowFunction.SESSION:
+            return (call.type, call.type)
         case WindowFunction.NTH:
             return (call.arg_type or "", "bigint")
         case _:
@@ -97,6 +100,8 @@ def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Va
             return _picked(call, at, carried)
         case WindowFunction.MIN | WindowFunction.MAX:
             return _extreme(call, at, carried)
+        case WindowFunction.SESSION:
+            return _sessions(call, at, carried)
         case WindowFunction.COUNT | WindowFunction.SUM | WindowFunction.AVERAGE:
             return _summed(call, at, carried, kernel)
 
@@ -283,6 +288,31 @@ def _greatest_between(values: Positions, low: Positions, high: Positions) -> Pos
         found[here] = np.maximum(table[low[here]], table[high[here] - size])
         table = np.maximum(table[:-size], table[size:]) if len(table) > size else table
     return found
+
+
+# --- sessions ----------------------------------------------------------------------------------------------------------------------
+
+
+def _sessions(call: Over, at: OrderedRows, carried: State) -> Values:
+    """The start of each row's session: its own where it begins after all before it have ended, else that of the row before it."""
+    start, end = (one_array(at.rows.column(c)) for c in call.args)
+    heads = carried or [pa.nulls(at.partitions, start.type)] * 2
+    known = pa.concat_arrays([start, end, *heads])
+    ranks = np.zeros(len(known), np.int64)  # 0: there is none
+    there = ~null_mask(known)
+    moments, ranked = np.unique(known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), return_inverse=True)
+    ranks[there] = ranked + 1
+    starts, ends, last_end, last_start = np.split(ranks, np.cumsum([len(at), len(at), at.partitions]))
+    section = at.with_heads(at.partition, np.arange(at.partitions)) * (len(moments) + 1)  # so that no rank passes on to the next partition
+    latest = np.maximum.accumulate(at.with_heads(ends, last_end) + section) - section
+    begins = starts > latest[at.places - 1]
+    begun = np.maximum.accumulate(at.with_heads(np.where(begins, starts, 0), last_start) + section) - section
+
+    def moments_of(found: Positions) -> pa.Array:
+        times = moments[np.maximum(found - 1, 0)] if len(moments) else np.zeros(len(found), np.int64)
+        return pa.array(times, mask=found == 0).cast(start.type)
+
+    return Values(moments_of(begun[at.places]), lambda rows: [moments_of(of[at.places[rows] - 1]) for of in (latest, begun)])
 
 
 # --- sums --------------------------------------------------------------------------------------------------------------------------

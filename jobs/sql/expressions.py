@@ -33,12 +33,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaObject, get_field
 
 from jobs.sql.aggregate_functions import REFUSED, parts_of
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_tree import conjunction, needs_spark
 from jobs.sql.logical import AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
+from jobs.sql.moments import micros_or_moment, moved
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import Leaf, NoTextError, SparkText
@@ -160,6 +161,8 @@ class ExpressionWalk:
             return self._literal(node)
         if name == _NORMALISED:
             return self.tree(_not_normalised(node.child()), scope)
+        if name == "TimestampAddInterval" and node.right().dataType().catalogString() == "interval":
+            return self._moved(self.tree(node.left(), scope), node.right(), scope)
         if name in _LAMBDAS:  # before its arguments, which mean nothing outside
             raise self.refuse(node, None, "functions that take lambdas have no kernel")
         return self.call(node, tuple(self.tree(child, scope) for child in items(node.children())))
@@ -176,8 +179,10 @@ class ExpressionWalk:
         match name, args:
             case "GetArrayItem", (Call(node="CreateArray", args=elements), Literal(value=int(place))) if 0 <= place < len(elements):
                 return elements[place]
+            case "GetStructField", (Call(node="CreateNamedStruct", args=parts),):
+                return parts[2 * int(node.ordinal()) + 1]
             case "PreciseTimestampConversion", (moment,):
-                return _micros_or_moment(moment, name_of_type(node.dataType()))
+                return micros_or_moment(moment, name_of_type(node.dataType()))
         mode, params = self._mode_and_params(name, node)
         kind = "boolean" if name in _BOOLEAN else name_of_type(node.dataType())
         if name == "Cast" and kind == args[0].type:  # between nested types that differ in what may be NULL alone
@@ -185,6 +190,21 @@ class ExpressionWalk:
         if name == "Cast":
             params = _cast_params(params, args[0].type, kind)
         return Call(name, kind, args, mode, params, self.place_of(node))
+
+    def _moved(self, moment: Expr, by: JavaObject, scope: Scope) -> Expr:
+        """A moment and an interval of months, days and microseconds: a constant, or a CASE of such. Raises UnsupportedQueryError."""
+        name = by.productPrefix()
+        if name in ("If", "CaseWhen"):
+            parts = list(items(by.children()))  # condition, value, …, and a value that stands alone
+            values = {*range(1, len(parts), 2), len(parts) - 1}
+            args = tuple(self._moved(moment, p, scope) if i in values else self.tree(p, scope) for i, p in enumerate(parts))
+            return Call(name, moment.type, args, place=self.place_of(by))
+        if name != "Literal":
+            raise self.refuse(by, None, "an interval of months and days that is computed has no kernel")
+        if (interval := by.value()) is None:
+            return Literal(None, moment.type)
+        months, days, micros = (get_field(interval, part) for part in ("months", "days", "microseconds"))
+        return moved(moment, months, days, micros, self.sandbox.time_zone)
 
     def _is_opaque(self, node: JavaObject, leaf: Leaf) -> bool:
         """Whether a part of the expression is nothing that a text could say: a subquery, or a user's function."""
@@ -308,16 +328,6 @@ def _part_of_normalised(node: JavaObject) -> JavaObject:
 def _columns_of(scope: Scope) -> Leaf:
     """What the attributes of a plan's input stand for, and the subqueries that are joined to it."""
     return lambda node: scope.get(node.exprId().id()) if node.productPrefix() in ("AttributeReference", "ScalarSubquery") else None
-
-
-def _micros_or_moment(value: Expr, kind: str) -> Expr:
-    """What window() converts moments to and from: microseconds since 1970, a local time's as if it were UTC's."""
-    utc = (("timeZoneId", "UTC"),)
-    if kind == "bigint":
-        instant = Call("Cast", "timestamp", (value,), "ANSI", utc) if value.type == "timestamp_ntz" else value
-        return Call("UnixMicros", kind, (instant,))
-    instant = Call("MicrosToTimestamp", "timestamp", (value,))
-    return Call("Cast", kind, (instant,), "ANSI", utc) if kind == "timestamp_ntz" else instant
 
 
 def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) -> tuple[tuple[str, str], ...]:

@@ -123,6 +123,7 @@ class WindowFunction(StrEnum):
     AVERAGE = "Average"
     MIN = "Min"
     MAX = "Max"
+    SESSION = "SessionStart"  # of a row's own start and end, in the order of starts: the start of the session that it belongs to
 
     @property
     def sql(self) -> str:
@@ -149,6 +150,7 @@ _OVER_NAMES = {
     WindowFunction.LAST: "last_value",
     WindowFunction.NTH: "nth_value",
     WindowFunction.AVERAGE: "avg",
+    WindowFunction.SESSION: "session",
 }
 
 

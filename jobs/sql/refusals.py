@@ -1,24 +1,18 @@
-"""What the analyzed plan shows and the optimized one hides: clocks, chance, session windows, subqueries.
+"""What the analyzed plan shows and the optimized one hides: clocks, chance, subqueries.
 
 Catalyst keeps a set of bits for each plan that says which patterns occur anywhere below; so a plan without any is passed in a few round
 trips, and only an offender is searched for.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
 
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.sandbox import items
-from jobs.sql.tokens import tokens_of
 
 _CLOCK = "the clock moves while the view's rows stand still; leave it out, and compare with it in the query that reads the view"
-_FIXED_WIDTH = "group by window(ts, '15 minutes')"
-_WINDOWS = {
-    "session_window": f"a row that arrives can merge sessions that stand already; {_FIXED_WIDTH}",
-}
 _SUBQUERY = "its result changes with another relation's rows; write it as a join"
 _READER = "it depends on who reads, from where, and a view's rows are the same for everybody; leave it out"
 _CHANCE = "it gives another value on every run"
@@ -43,12 +37,6 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
         found = _first(analyzed, lambda node: node.productPrefix() in _CURRENT | _OF_THE_READER)
         reason = _READER if found is not None and found.productPrefix() in _OF_THE_READER else _CLOCK
         raise _refusal(walk, found, None if found is not None else "now() or current_date", reason)
-    # the analyzer has made windows of time plain expressions: only the text still has them
-    source = walk.source
-    for token, following in pairwise(tokens_of(source)):
-        if token.start >= source.begin and token.kind == "word" and token.text.lower() in _WINDOWS and following.text == "(":
-            name = token.text.lower()
-            raise UnsupportedQueryError(name, _WINDOWS[name], source.place(token.start), source.caret(token.start), walk.within)
     if not analyzed.deterministic():
         found = _first(analyzed, _is_chance)
         raise _refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)

@@ -96,7 +96,7 @@ STATEMENTS = {
     "an unknown relation": Bad("SELECT * FROM ordres", NoRelationError, ("no relation `ordres`", "by_shop, orders", "line 1, column 15")),
     "an unknown function": Bad("CREATE MATERIALIZED VIEW v AS SELECT shout(item) AS s FROM orders", SqlError, ("`shout`", "column 38")),
     "an unsupported operator": Bad(
-        "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM orders GROUP BY session_window(at, '5 minutes')",
+        "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM orders GROUP BY CUBE (session_window(at, '5 minutes'))",
         UnsupportedQueryError,
         ("is not supported in a materialized view", "line 1"),
     ),

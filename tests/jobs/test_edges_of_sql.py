@@ -141,11 +141,6 @@ ADVICE = {
         "write percentile or percentile_disc",
         "SELECT shop, percentile(price, 0.5) AS p FROM orders GROUP BY shop",
     ),
-    "a session window": (
-        "SELECT session_window(ts, '1 hour').start AS s, count(*) AS n FROM orders GROUP BY session_window(ts, '1 hour')",
-        "group by window(ts, '15 minutes')",
-        "SELECT window.start AS s, count(*) AS n FROM orders GROUP BY window(ts, '15 minutes')",
-    ),
     "the clock": (
         "SELECT id FROM orders WHERE ts < now()",
         "compare with it in the query that reads the view",

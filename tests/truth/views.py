@@ -133,6 +133,10 @@ VIEWS: dict[str, str] = {
     "against_all": "SELECT k, a - avg(a) OVER (PARTITION BY g) AS off, count(*) OVER () AS n, 100 * k / sum(k) OVER () AS share FROM t",
     "ranked_groups": "SELECT g, s, sum(a) AS sa, rank() OVER (PARTITION BY s ORDER BY sum(a) DESC) AS r, sum(count(*)) OVER (PARTITION BY "
     "s ORDER BY g NULLS LAST) AS n FROM t GROUP BY g, s",
+    "sessions": "SELECT g, session_window.start AS b, session_window.end AS e, count(*) AS n, max(k) AS hi FROM "
+    "(SELECT g, k, timestamp_seconds(60 * k) AS at FROM t) GROUP BY g, session_window(at, '3 minutes')",
+    "sessions_of_some": "SELECT session_window AS w, count(DISTINCT g) AS n, sum(f) AS sf FROM u "
+    "GROUP BY session_window(at, CASE WHEN g = 1 THEN '2 years 3 days' WHEN g = 2 THEN '-1 hour' ELSE '4 hours' END)",
     "top_two": "SELECT k, g, a, n FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY a DESC, k) AS n FROM t) WHERE n <= 2",
     "top_by_rank": "SELECT k, s, a FROM (SELECT *, rank() OVER (PARTITION BY s ORDER BY a) AS n FROM t) WHERE n < 3 AND a > 0",
     "moving": "SELECT k, sum(a) OVER (ORDER BY k ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS s, max(a) OVER (ORDER BY k ROWS BETWEEN 3 "

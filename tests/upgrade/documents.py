@@ -164,6 +164,8 @@ _WIDE = ("int", "string", "boolean", "double", "double")
 _BY = (Order(0, True, True),)
 _ENDS = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.OFFSET, 3, 1))
 _OVER = Over(WindowFunction.NTH, (0,), "int", "int", True, *_ENDS, 2, True, "ANSI")
+_TILL_HERE = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.CURRENT))
+_SESSION = Over(WindowFunction.SESSION, (0, 1), "timestamp", "timestamp", True, *_TILL_HERE)
 NODES: dict[str, Node] = {
     "table_replay": TableReplay(7, (0,), ("int", "string")),
     "values": Values(2, ((1, None), ("x", "y")), ("k", "g"), ("int", "string", "bigint")),
@@ -189,6 +191,7 @@ NODES: dict[str, Node] = {
     "top_n_without_limit": TopN((), None, 2, (0,), ("int", "bigint")),
     "group_top_n": GroupTopN((1,), _BY, (0,), (1,), WindowFunction.RANK, 3, ("int", "string"), ("int", "string", "int")),
     "over_window": OverWindow((1,), _BY, (0,), (1,), (_OVER,), ("int", "string"), ("int", "string", "int")),
+    "over_window_sessions": OverWindow((1,), _BY, (0,), (1,), (_SESSION,), ("timestamp", "timestamp"), ("timestamp",) * 3),
     "materialize": Materialize(9, (0,), (0,), ("int", "bigint")),
 }
 _OUTPUT = Output(("int", "bigint"), (0,), (0,), True, 12)

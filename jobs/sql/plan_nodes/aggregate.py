@@ -9,6 +9,7 @@ from jobs.sql.expression_tree import renumbered, without_places
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Field, Join, JoinKind, Plan, Project
 from jobs.sql.plan_nodes.pivot import pivot_calls, pivot_of
+from jobs.sql.plan_nodes.session import sessions_of
 from jobs.sql.plan_nodes.subquery import subquery_row, with_scalars, with_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
@@ -22,6 +23,8 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
     results = list(items(node.aggregateExpressions()))
     calls = (call for named in with_scalars(walk, results) for call in _aggregates(named))
     below = with_subqueries(walk, walk.bind(node.child()), [*items(node.groupingExpressions()), *calls])
+    sessions = sessions_of(walk, node, below)
+    below = below if sessions is None else sessions.below
     row = subquery_row(walk, results, outside="AggregateExpression")
     above = {} if row is None else row.scope(_ABOVE)
     scope = {**above, **below.scope()}
@@ -29,13 +32,16 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
     key_ids: dict[int, int] = {}
     key_exprs: list[Expr] = []
     for grouping in items(node.groupingExpressions()):
-        expr = walk.expressions.expression(grouping, scope)
+        is_session = sessions is not None and grouping.exprId().id() == sessions.id
+        expr = sessions.start if sessions is not None and is_session else walk.expressions.expression(grouping, scope)
         column = keys.setdefault(without_places(expr), len(keys))
         if column == len(key_exprs):
             key_exprs.append(expr)
         if grouping.productPrefix() == "AttributeReference":
             key_ids[grouping.exprId().id()] = column
     result = _AggregateResult(walk.expressions, scope, keys, key_ids, key_exprs, above)
+    if sessions is not None:
+        result.stand_for(sessions.id, sessions.value(Column(key_ids[sessions.id], sessions.start.type), result.call(sessions.end)))
     exprs: list[Expr] = []
     ids: list[int] = []
     fields: list[Field] = []
@@ -85,6 +91,10 @@ class _AggregateResult:
         self._plain_keys = len(key_ids)
         self._seen: dict[AggCall, int] = {}
         self.calls: list[AggCall] = []
+
+    def stand_for(self, id: int, value: Expr) -> None:
+        """What the attribute of a key means from now on: `value`, over keys and calls."""
+        self._key_scope[id] = value
 
     def whole(self, node: JavaObject) -> Expr:
         """One column of the SELECT."""

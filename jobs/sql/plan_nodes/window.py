@@ -9,7 +9,7 @@ from jobs.sql.logical import Call, Expr, Frame, FrameBound, FrameEdge, Literal, 
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
 
-_KEPT = ", ".join(f.sql for f in WindowFunction)
+_KEPT = ", ".join(f.sql for f in WindowFunction if f is not WindowFunction.SESSION)
 _EDGES = {
     "UnboundedPreceding": FrameBound(FrameEdge.UNBOUNDED),
     "UnboundedFollowing": FrameBound(FrameEdge.UNBOUNDED),

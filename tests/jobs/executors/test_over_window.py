@@ -23,9 +23,9 @@ from statestore.table.schema import KeyedRows
 from statestore.table.state_table import StateTable
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
 
-# group, order, stream key, int, double, string, decimal, order - 2, order + 2
-TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int")
-GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD = range(9)
+# group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more
+TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int", "int")
+GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD, FAR = range(10)
 BEGIN = END = Edge(FrameEdge.UNBOUNDED)
 HERE = Edge(FrameEdge.CURRENT)
 F = WindowFunction
@@ -120,8 +120,20 @@ def value(call: Over, node: OverWindow, rows: list[Row], i: int) -> Any:
                 return known[call.number - 1][call.args[0]] if len(known) >= call.number else default_of(call, rows[i])
             j = i + step * call.number
             return rows[j][call.args[0]] if 0 <= j < len(rows) else default_of(call, rows[i])
+        case F.SESSION:
+            return start_of_session([(row[call.args[0]], row[call.args[1]]) for row in rows[: i + 1] if row[ORDER] is not None])
         case _:
             return aggregate(call, [row for j, row in enumerate(rows) if inside(call, node, rows, i, j, first, last)])
+
+
+def start_of_session(rows: list[tuple[int, int]]) -> int | None:
+    """Of the last row's session, each row a start and an end; a row that begins as another ends is of its session."""
+    begin, until = None, None
+    for start, end in rows:
+        if until is None or start > until:
+            begin = start
+        until = end if until is None else max(until, end)
+    return begin
 
 
 def default_of(call: Over, row: Row) -> Any:
@@ -244,6 +256,8 @@ NODES = {
         [over(F.RANK), over(F.SUM, INT, "bigint", (False, at_value(AHEAD), HERE)), over(F.COUNT, None, "bigint", BY_PEERS)],
         order=(Order(ORDER, True, True),),
     ),
+    "sessions": node([Over(F.SESSION, (ORDER, AHEAD), "int", "int", *RUNNING)]),
+    "sessions with gaps of their own": node([Over(F.SESSION, (ORDER, FAR), "int", "int", *RUNNING), over(F.LAG, INT, number=1)], ()),
     "no partition": node([over(F.ROW_NUMBER), over(F.SUM, DOUBLE, "double", BY_PEERS), over(F.LAG, INT, number=1)], ()),
     "no order": node([over(F.SUM, INT, "bigint", WHOLE), over(F.ROW_NUMBER)], order=()),
     "no order, running": node([over(F.ROW_NUMBER), over(F.MAX, STRING, "string")], order=()),
@@ -267,11 +281,12 @@ def some_row(rng: random.Random, key: int) -> Row:
         rng.choice((None, Decimal("1.25"), Decimal("-7.01"), Decimal(10) ** 27)),
         None if order is None else order - 2,
         None if order is None else order + 2,
+        None if order is None else order + rng.choice((1, 1, 3, 9)),
     )
 
 
 @pytest.mark.parametrize(
-    ("marks", "name"), [*((4, name) for name in NODES), *((1, name) for name in ("numbers", "running", "up to a value"))]
+    ("marks", "name"), [*((4, name) for name in NODES), *((1, name) for name in ("numbers", "running", "up to a value", "sessions"))]
 )
 def test_every_call_equals_its_frames_taken_one_by_one(
     name: str, marks: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
@@ -303,7 +318,7 @@ SUM = node([over(F.SUM, INT, "int", RUNNING)])
 
 def rows(*keyed: tuple[int, int, int]) -> list[tuple[Row, int]]:
     """Inserts of (order, key, int)."""
-    return [((0, order, key, number, None, None, None, None, None), 1) for order, key, number in keyed]
+    return [((0, order, key, number, None, None, None, None, None, None), 1) for order, key, number in keyed]
 
 
 def gone(changes: list[tuple[Row, int]]) -> list[tuple[Row, int]]:

@@ -35,6 +35,7 @@ from jobs.sql.logical import (
     Values,
     Window,
     WindowCall,
+    WindowFunction,
 )
 
 ORDERS = "id BIGINT, shop INT, item STRING, amount DECIMAL(10,2), price DOUBLE, at TIMESTAMP, day DATE"
@@ -83,6 +84,9 @@ _FUNCTIONS = {
     "StartsWith": "startswith",
     "Year": "year",
     "Substring": "substring",
+    "UnixMicros": "unix_micros",
+    "MicrosToTimestamp": "timestamp_micros",
+    "CreateNamedStruct": "named_struct",
 }
 
 
@@ -166,7 +170,20 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
             return after if plan.limit is None else after.limit(plan.limit)
         case Window():
             below = _run(spark, plan.input)
+            if plan.calls[0].function is WindowFunction.SESSION:
+                return _sessions(below, plan)
             return _named(below.select("*", *(F.expr(_over(c, plan)) for c in plan.calls)))
+
+
+def _sessions(below: DataFrame, plan: Window) -> DataFrame:
+    """A session begins behind all that began before it."""
+    (call,) = plan.calls
+    start, end = (_text(a) for a in call.args)
+    keys = ", ".join(_text(e) for e in plan.partition) or "true"
+    over = f"OVER (PARTITION BY {keys} ORDER BY {start} ROWS BETWEEN UNBOUNDED PRECEDING AND"
+    until = below.withColumn("until", F.expr(f"max({end}) {over} 1 PRECEDING)"))
+    begun = until.withColumn("own", F.expr(f"IF({start} <= until, NULL, {start})"))
+    return _named(begun.withColumn("session", F.expr(f"max(own) {over} CURRENT ROW)")).drop("until", "own"))
 
 
 def _over(call: WindowCall, plan: Window) -> str:
@@ -252,6 +269,7 @@ def _text(expr: Expr, shift: int = 0) -> str:
         "If": lambda: f"if({', '.join(args)})",
         "IsNull": lambda: f"({args[0]} IS NULL)",
         "In": lambda: f"({args[0]} IN ({', '.join(args[1:])}))",
+        "GetStructField": lambda: f"{args[0]}.{('start', 'end')[int(dict(expr.params)['ordinal'])]}",
         "TruncTimestamp": lambda: f"date_trunc({args[0]}, {args[1]})",
     }[expr.node]()
 

@@ -1,0 +1,29 @@
+"""Moments as Spark converts and moves them inside window() and session_window(), in nodes that have kernels."""
+
+from jobs.sql.logical import Call, Expr, Literal
+
+_DAY_MICROS = 86_400_000_000
+
+
+def micros_or_moment(value: Expr, kind: str) -> Expr:
+    """What PreciseTimestampConversion makes: microseconds since 1970, a local time's as if it were UTC's; and back."""
+    utc = (("timeZoneId", "UTC"),)
+    if kind == "bigint":
+        instant = Call("Cast", "timestamp", (value,), "ANSI", utc) if value.type == "timestamp_ntz" else value
+        return Call("UnixMicros", kind, (instant,))
+    instant = Call("MicrosToTimestamp", "timestamp", (value,))
+    return Call("Cast", kind, (instant,), "ANSI", utc) if kind == "timestamp_ntz" else instant
+
+
+def moved(moment: Expr, months: int, days: int, micros: int, time_zone: str) -> Expr:
+    """A moment and an interval of the calendar kind, one part after the other: months and days by the wall clock, the rest by the instant
+    (so 25 hours are no day and an hour)."""
+    zone = (("timeZoneId", time_zone),)
+    if months:
+        moment = Call("TimestampAddYMInterval", moment.type, (moment, Literal(months, "interval month")), None, zone)
+    if days:
+        moment = Call("TimestampAddInterval", moment.type, (moment, Literal(days * _DAY_MICROS, "interval day")), None, zone)
+    if micros:
+        later = Call("Add", "bigint", (micros_or_moment(moment, "bigint"), Literal(micros, "bigint")), "ANSI")
+        moment = micros_or_moment(later, moment.type)
+    return moment

@@ -1,0 +1,96 @@
+"""session_window: an Aggregate one of whose keys Spark marks as a session, so that it merges those that touch before it groups.
+
+Each row brings a session of its own, from its moment to the gap behind it. In the order in which they begin a row belongs to the session
+before it where it begins no later than that ends; so within the other keys' groups the start of its session is a window function, by which
+rows are grouped, and the session's end is the greatest of its rows'.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.expression_tree import without_places
+from jobs.sql.expressions import Scope
+from jobs.sql.logical import (
+    AggCall,
+    AggFunction,
+    Call,
+    Column,
+    Expand,
+    Expr,
+    Field,
+    Frame,
+    FrameBound,
+    FrameEdge,
+    Literal,
+    Project,
+    SortKey,
+    Window,
+    WindowCall,
+    WindowFunction,
+)
+from jobs.sql.plan_nodes.walk import Bound, PlanWalk
+from jobs.sql.sandbox import items
+
+_MARK = "spark.sessionWindow"
+_NO_SESSION = "Spark knows no session of the rows that a ROLLUP or CUBE makes of all sessions; leave session_window out of it"
+_SO_FAR = Frame(True, FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.CURRENT))
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """`below` is the Aggregate's input with the start of each row's session as one more column, which is a key in the place of `id`."""
+
+    below: Bound
+    id: int
+    start: Column
+    end: AggCall
+
+    def value(self, start: Column, end: Column) -> Expr:
+        """The struct that SELECT sees, over the columns of the key and the call."""
+        fields = (Literal("start", "string"), start, Literal("end", "string"), end)
+        return Call("CreateNamedStruct", f"struct<start:{start.type},end:{end.type}>", fields)
+
+
+def sessions_of(walk: PlanWalk, node: JavaObject, below: Bound) -> Sessions | None:
+    """The sessions by which an Aggregate groups. Raises UnsupportedQueryError where Spark itself would fail."""
+    keys = list(items(node.groupingExpressions()))
+    marked = [key for key in keys if _is_marked(key)]
+    if not marked:
+        return None
+    session, scope = marked[0], below.scope()
+    if session.nullable() and not _is_there(below, session):
+        raise walk.refuse(node, "session_window within ROLLUP, CUBE or GROUPING SETS", _NO_SESSION)
+    others = _distinct([walk.expressions.expression(k, scope) for k in keys if k.exprId().id() != session.exprId().id()])
+    width, place = len(below.ids), walk.expressions.place_of(node)
+    bounds = [_bound(scope, session, i) for i in (0, 1)]
+    columns = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
+    apart = Project(below.plan, (*columns, *bounds), (*below.plan.fields, *(Field(f"_bound{i}", b.type) for i, b in enumerate(bounds))))
+    start, end, own = (Column(width + i, bounds[i % 2].type) for i in range(3))  # so that the struct is not kept
+    call = WindowCall(WindowFunction.SESSION, start.type, (start, end), _SO_FAR, place=place)
+    plan = Window(apart, others, (SortKey(start, False, False),), (call,), (*apart.fields, Field("_session", start.type)))
+    ended = AggCall(AggFunction.MAX, end.type, (end,), place=place)
+    return Sessions(Bound(plan, (*below.ids, -1, -2, -3), below.made), session.exprId().id(), own, ended)
+
+
+def _is_marked(key: JavaObject) -> bool:
+    return key.productPrefix() == "AttributeReference" and bool(key.metadata().contains(_MARK))
+
+
+def _is_there(below: Bound, session: JavaObject) -> bool:
+    """Whether all rows that ROLLUP makes of one have its session."""
+    place = below.ids.index(session.exprId().id())
+    return isinstance(below.plan, Expand) and not any(isinstance(row[place], Literal) for row in below.plan.projections)
+
+
+def _distinct(keys: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Each key once; what is constant divides nothing."""
+    return tuple({without_places(k): k for k in keys if not isinstance(k, Literal)}.values())
+
+
+def _bound(scope: Scope, session: JavaObject, field: int) -> Expr:
+    """The start or the end of a row's own session."""
+    struct = session.dataType().fields()[field]
+    value = scope[session.exprId().id()]
+    return Call("GetStructField", struct.dataType().catalogString(), (value,), params=(("ordinal", str(field)),))
