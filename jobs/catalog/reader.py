@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.executors.base import numbered_columns
 from jobs.flow.failure import carried_by_spark
 from jobs.plan.definition import output_of
 from statestore.errors import InputError
@@ -101,7 +102,8 @@ def relation_frame(
 ) -> "DataFrame":
     """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
 
-    `since`: only rows that changed after that readable epoch, as they are at `epoch`. `hidden`: with the hidden columns, behind the others.
+    `since`: only rows that changed after that readable epoch, as they are at `epoch`. `hidden`: with the hidden columns, behind the others;
+    all are called c0, c1, …
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
     """
@@ -126,6 +128,6 @@ def relation_frame(
                     for rows in found:
                         yield from rows.to_batches()
 
-    columns = stored.columns if hidden else relation.columns
+    columns = numbered_columns([c.type for c in stored.columns]) if hidden else relation.columns
     ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in columns)
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(scan, ddl)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from jobs.plan.definition import Replayed, apply_log
-from jobs.sql.statements import AlterTable, Change, CreateTableAs, Delete, Insert, Statement, Update
+from jobs.sql.statements import AddColumns, AlterTable, Change, CreateTableAs, Delete, Insert, Statement, Update
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
@@ -59,6 +59,7 @@ def statement_text(statement: Statement) -> str:
         "CreateTable": "create table",
         "CreateTableAs": "create table",
         "AlterTable": "alter table",
+        "AddColumns": "alter table",
         "CreateView": "create view",
         "CreatePlainView": "create plain view",
     }.get(kind, kind.lower())
@@ -108,7 +109,7 @@ def _subject(statement: Statement) -> str:
     match statement:
         case Insert(table) | Change(table) | Update(table) | Delete(table):
             return table.lower()
-        case CreateTableAs(table) | AlterTable(table):
+        case CreateTableAs(table) | AlterTable(table) | AddColumns(table):
             return table.name.lower()
         case _:
             return statement.name.lower()

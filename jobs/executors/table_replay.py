@@ -24,6 +24,7 @@ from jobs.sql.logical import Call, Column, Expr, Literal
 from jobs.sql.statements import OP, Change, Delete, Insert, Update
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
+from statestore.hummock.row_shape import repeated, value_of
 from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
@@ -128,6 +129,7 @@ class TableReplayExecutor:
 
     def _insert(self, rows: pa.Table, position: int, touched: "_Touched") -> None:
         """Rows of an INSERT: without a key each is new; else it takes the place of the row with its key, and the last of a key counts."""
+        rows = self._widened(rows, rows.num_columns)
         if self._node.row_id:
             rows = rows.append_column("id", pa.array(row_ids(position, rows.num_rows)))
             rows = self._own(_as_schema(rows, self._schema))
@@ -140,6 +142,7 @@ class TableReplayExecutor:
     def _change(self, rows: pa.Table, position: int, touched: "_Touched") -> None:
         goes = pc.less(rows[OP], 0)
         rows = rows.drop_columns([OP])
+        rows = self._widened(rows, rows.num_columns - self._node.row_id)
         if self._node.row_id:
             ids = pc.coalesce(rows.column(rows.num_columns - 1), pa.array(row_ids(position, rows.num_rows)))
             rows = rows.set_column(rows.num_columns - 1, "id", ids)
@@ -151,6 +154,13 @@ class TableReplayExecutor:
             touched.add(gone, old, found.found)
             self._table.delete_rows(old.filter(found.found))
         self._put(self._own(rows.filter(pc.invert(goes))), touched)
+
+    def _widened(self, rows: pa.Table, own: int) -> pa.Table:
+        """Rows with all columns of the table: those logged before some were added have the first `own`, and what rows from before hold."""
+        for place in range(own, len(self._node.types) - self._node.row_id):
+            value = value_of(self._table.layout.schema.columns[place].missing)
+            rows = rows.add_column(place, f"c{place}", repeated(value, rows.num_rows))
+        return rows
 
     def _put(self, rows: pa.Table, touched: "_Touched") -> None:
         """Rows, no key twice, each in the place of the row with its key."""

@@ -103,6 +103,17 @@ class AlterTable(msgspec.Struct, frozen=True, tag=True):
     to: CreateTable
 
 
+class AddColumns(msgspec.Struct, frozen=True, tag=True):
+    """A table has more columns from now on, behind those it had: where it is `table` still, it becomes `to`.
+
+    `held`: per added column what rows from before hold there, as `statestore.hummock.row_shape.value_bytes` stores it.
+    """
+
+    table: CreateTable
+    to: CreateTable
+    held: tuple[bytes, ...]
+
+
 class Change(msgspec.Struct, frozen=True, tag=True):
     """Rows that a statement changed, as computed over the rows of the epoch before: kept as one Arrow IPC object outside the log.
 
@@ -131,7 +142,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 
 RowChange = Insert | Change | Update | Delete
-Statement = CreateSource | CreateTable | CreateTableAs | AlterTable | CreateView | CreatePlainView | Drop | RowChange
+Statement = CreateSource | CreateTable | CreateTableAs | AlterTable | AddColumns | CreateView | CreatePlainView | Drop | RowChange
 
 
 class BoundInsert(msgspec.Struct, frozen=True):
@@ -198,6 +209,7 @@ Bound = (
     | CreateTable
     | BoundCreateTableAs
     | AlterTable
+    | AddColumns
     | CreateView
     | CreatePlainView
     | Drop

@@ -1,8 +1,9 @@
-"""CREATE TABLE, with columns or AS SELECT: what Spark's parser reads of it, checked."""
+"""CREATE TABLE, with columns or AS SELECT, and ALTER TABLE: what Spark's parser reads of them, checked."""
 
 from collections.abc import Sequence
 
 import msgspec
+import pyarrow as pa
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.assign import default_of
@@ -12,10 +13,13 @@ from jobs.sql.grammar import Cursor
 from jobs.sql.logical import Field
 from jobs.sql.sandbox import Sandbox, items, table_of, text_of
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import AlterTable, BoundCreateTableAs, CreateTable
+from jobs.sql.statements import AddColumns, AlterTable, BoundCreateTableAs, CreateTable, Default
 from jobs.sql.tokens import Token, tokens_of
 from jobs.sql.type_names import name_of_type
+from statestore.hummock.row_shape import value_bytes
+from statestore.nested import relabelled
 from statestore.types import UnsupportedTypeError, arrow_type
+from statestore.vnode import one_array
 
 
 def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTable | BoundCreateTableAs:
@@ -58,8 +62,11 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
     )
 
 
-def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
-    """After ALTER TABLE: name RENAME TO name, RENAME COLUMN column TO column, ALTER [COLUMN] column COMMENT text. Raises SqlError."""
+def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
+    """After ALTER TABLE: name ADD COLUMN[S] …, RENAME TO name, RENAME COLUMN column TO column, ALTER [COLUMN] column COMMENT text.
+
+    Raises SqlError.
+    """
     table = table_of(named_table(sandbox, cursor))
     if cursor.accept("RENAME", "TO"):
         to = msgspec.structs.replace(table, name=cursor.name("the table"))
@@ -78,11 +85,60 @@ def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable:
         cursor.expect("COMMENT")
         to = _commented(table, column, _comment(cursor))
     elif cursor.comes("ADD"):
-        raise cursor.complaint("columns can't be added yet: CREATE TABLE a new one AS SELECT with the column, then drop this one")
+        return _added_columns(sandbox, cursor, table)
     else:
-        raise cursor.error("expected RENAME TO name, RENAME COLUMN name TO name or ALTER COLUMN name COMMENT '…'")
+        raise cursor.error("expected ADD COLUMNS (name type, …), RENAME TO …, RENAME COLUMN … TO … or ALTER COLUMN … COMMENT '…'")
     cursor.end()
     return AlterTable(table, to)
+
+
+def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddColumns:
+    """The table with the columns that are added, and what its rows hold there: what DEFAULT is now, whatever it is made later."""
+    source, begin = cursor.source, cursor.offset
+    parsed = sandbox.parse_statement(source)
+    if parsed.productPrefix() != "AddColumns":
+        raise cursor.error("expected ADD COLUMN name type [NOT NULL] [DEFAULT value] [COMMENT '…'], or ADD COLUMNS (…)")
+    columns = list(items(parsed.columnsToAdd()))
+    if any(c.path().isDefined() for c in columns):
+        raise sql_error(source, begin, "fields can't be added to a struct in place: add a column of the whole struct")
+    if any(c.position().isDefined() for c in columns):
+        raise sql_error(source, begin, "columns are added behind those that are there; FIRST and AFTER do not apply")
+    own = len(table.fields)
+    fields = declared_fields(source, begin, [(c.colName(), c.dataType()) for c in columns])
+    places = [offset_of(source, begin, f.name) for f in fields]
+    taken = {f.name.lower() for f in table.fields}
+    defaults: list[Default] = []
+    held: list[bytes] = []
+    for i, (field, column, place) in enumerate(zip(fields, columns, places, strict=True)):
+        if field.name.lower() in taken:
+            raise sql_error(source, place, f"table {table.name!r} has a column {field.name!r} already")
+        sql = "NULL"
+        if column.default().isDefined():
+            sql = column.default().get().originalSQL()
+            defaults.append(default_of(sandbox, source, place, own + i, field, sql))
+        value = _value_now(sandbox, source, place, field, sql)
+        if not column.nullable() and value.null_count:
+            reason = f"column {field.name!r} is NOT NULL, and the table's rows would hold NULL there: give it a DEFAULT that is not NULL"
+            raise sql_error(source, place, reason)
+        held.append(value_bytes(value))
+    to = msgspec.structs.replace(
+        table,
+        fields=(*table.fields, *fields),
+        not_null=(*table.not_null, *(own + i for i, column in enumerate(columns) if not column.nullable())),
+        defaults=(*table.defaults, *defaults),
+        comments=(*table.comments, *((own + i, text) for i, c in enumerate(columns) if (text := text_of(c.comment())) is not None)),
+    )
+    return AddColumns(table, to, tuple(held))
+
+
+def _value_now(sandbox: Sandbox, source: SourceText, place: int, field: Field, sql: str) -> pa.Array:
+    """What an expression without rows is now, an array of length 1 of the field's type. Raises SqlError where it is chance."""
+    frame = sandbox.session.range(1).selectExpr(f"CAST(({sql}) AS {field.type}) AS c")
+    if not frame._jdf.queryExecution().analyzed().deterministic():
+        reason = f"the default of column {field.name!r} ({sql}) differs from row to row, and the rows that are there get one value"
+        raise sql_error(source, place, reason)
+    value = frame.toArrow().column(0).combine_chunks()
+    return one_array(relabelled(value, arrow_type(field.type)))
 
 
 def bind_comment(sandbox: Sandbox, cursor: Cursor) -> AlterTable:

@@ -205,7 +205,8 @@ class Unit:
 
     def _state_table(self, schema: TableSchema) -> StateTable:
         base = decoded_version(self.task.version).epoch
-        remembered = process_row_cache().open(RowsOf(self.task.store_uri, schema.table_id, self.slot), self.vnodes, base, self.task.epoch)
+        of = RowsOf(self.task.store_uri, schema.table_id, self.slot, len(schema.columns))
+        remembered = process_row_cache().open(of, self.vnodes, base, self.task.epoch)
         return StateTable(schema, self.store, base, len(self.task.units), remembered)
 
     # --- the flush ---------------------------------------------------------------------------------------------------------------

@@ -187,9 +187,10 @@ class BlockSource:
         cached = [p for p in partitions.tolist() if self.cache.holds((*section, *_partition_span(request.section, p)))]
         return np.array(cached, np.int64)
 
-    def _section_key(self, section: OpenSection) -> tuple[str, str, int]:
-        """How keys of the cache begin that are of this section."""
-        return self.objects.uri, section.reader.name, section.reader.table_id
+    def _section_key(self, section: OpenSection) -> tuple[str, str, int, int]:
+        """How keys of the cache begin that are of this section, in the shape in which it is read."""
+        shape = section.reader.shape
+        return self.objects.uri, section.reader.name, section.reader.table_id, 0 if shape is None else len(shape.names)
 
 
 def _partition_span(section: OpenSection, partition: int) -> tuple[int, int]:

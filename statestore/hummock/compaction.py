@@ -30,11 +30,13 @@ from statestore.hummock.compaction_picker import dropped_tables
 from statestore.hummock.errors import WrongRowsError
 from statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
 from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs
+from statestore.hummock.row_shape import shape_of
 from statestore.hummock.shared_buffer import BufferedSource
 from statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
-from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, PUT, ROWS_PER_BLOCK, block_schema
+from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, PUT, ROWS_PER_BLOCK, block_schema
 from statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
 from statestore.hummock.version import SectionRef, section_of, sorted_runs
+from statestore.meta.catalog import ColumnSpec
 from statestore.meta.levels import hull_of, touches
 from statestore.meta.names import task_prefix
 from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, SectionInfo, SstInfo
@@ -55,6 +57,7 @@ class TableInput(msgspec.Struct, frozen=True):
 
     table_id: int
     below: tuple[KeyRange, ...]  # where older rows of the table may lie outside the task: tombstones stay there
+    columns: tuple[ColumnSpec, ...] = ()  # of a table that columns were added to: older sections get them here
 
 
 class MergePiece(msgspec.Struct, frozen=True):
@@ -106,7 +109,8 @@ def plan_merge(
     ids = sorted({s.table_id for level in inputs for sst in level for s in sst.sections} - dropped)
     if not ids:
         return MergePlan(kept, ())
-    tables = tuple(TableInput(i, tuple(_below(version, names, task.target, i))) for i in ids)
+    grown = _grown_tables(version)
+    tables = tuple(TableInput(i, tuple(_below(version, names, task.target, i)), grown.get(i, ())) for i in ids)
     bounds: list[bytes | None] = [None, *_cuts(objects, inputs, min(pieces, _bytes_of(inputs) // (2 * target_bytes))), None]
     made = []
     for start, end in pairwise(bounds):
@@ -115,6 +119,12 @@ def plan_merge(
             if any(mine):
                 made.append(MergePiece(task.id, mine, first, last, tables, tuple(readable), version.mapping.units, target_bytes))
     return MergePlan(kept, tuple(made))
+
+
+def _grown_tables(version: HummockVersion) -> dict[int, tuple[ColumnSpec, ...]]:
+    """The columns of the tables that some were added to, by table id."""
+    tables = (table for relation in version.catalog.relations for table in relation.state_tables)
+    return {table.table_id: table.columns for table in tables if any(column.missing for column in table.columns)}
 
 
 def outputs_of(plan: MergePlan, made: Sequence[Sequence[SstInfo]]) -> list[SstInfo]:
@@ -182,7 +192,8 @@ def _kept_rows(
 ) -> Iterator[pa.Table]:
     """The rows of one table that stay, in order, all with one schema."""
     readers = source.open([ref.sst for ref in refs])
-    opened = {id(ref): OpenSection(reader, reader.section(table.table_id)) for ref, reader in zip(refs, readers, strict=True)}
+    shape = shape_of(table.columns)
+    opened = {id(ref): OpenSection(reader, reader.section(table.table_id, shape)) for ref, reader in zip(refs, readers, strict=True)}
     schema = _one_schema(table.table_id, list(opened.values()))
     runs = sorted_runs(list(refs))
     block = max(_decoded_block_bytes(section) for section in opened.values())
@@ -207,7 +218,7 @@ def _kept_rows(
 
 def _decoded_block_bytes(section: OpenSection) -> int:
     """About what a block of a section takes in memory; more rather than less, where the widths of its rows are not known."""
-    widths = [_bits(field.type) for field in section.reader.schema]
+    widths = [_bits(field.type) for field in (*list(section.reader.schema)[:HEAD_COLUMNS], *section.reader.row_schema)]
     known = [width for width in widths if width is not None]
     if len(known) == len(widths):
         return int(section.reader.rows.max()) * sum(known) // 8

@@ -5,12 +5,13 @@ block that is always at hand, so point reads, prefix scans and the merge iterato
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from statestore.hummock.row_shape import RowShape
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sorted_keys import Positions, SortedKeys
 from statestore.hummock.sst_format import PUT, row_schema
@@ -52,6 +53,13 @@ class BufferedSection:
         """The greatest key."""
         key: bytes = self.reader.last_keys.array[0].as_py()
         return key
+
+    def in_shape(self, shape: RowShape | None) -> "BufferedSection":
+        """The section with all columns that the table's rows have now."""
+        if shape is None or self.reader.row_schema.names == shape.names:
+            return self
+        rows = replace(self.reader.rows, columns=shape.widened(self.reader.rows.columns))
+        return replace(self, reader=replace(self.reader, rows=rows, row_schema=shape.schema))
 
 
 Section = OpenSection | BufferedSection

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.hummock.errors import DamagedSstError, show_key
+from statestore.hummock.row_shape import RowShape
 from statestore.hummock.sorted_keys import Positions, SortedKeys
 from statestore.hummock.sst_format import (
     BLOCKS_SCHEMA,
@@ -71,8 +72,17 @@ class _Wanted(NamedTuple):
 class SectionReader:
     """One table's section of an opened SST: its block index, as arrays with one entry per block."""
 
-    def __init__(self, name: str, table_id: int, schema_message: bytes, blocks: pa.RecordBatch, filters: pa.RecordBatch) -> None:
-        self.name, self.table_id = name, table_id
+    def __init__(
+        self,
+        name: str,
+        table_id: int,
+        schema_message: bytes,
+        blocks: pa.RecordBatch,
+        filters: pa.RecordBatch,
+        shape: RowShape | None = None,
+    ) -> None:
+        """`shape`: the table's rows as they are read, where the section was written before a column was added."""
+        self.name, self.table_id, self.shape = name, table_id, shape
         self.schema_message = schema_message
         self._blocks = blocks
         self.offsets = _ints(blocks, "offset")
@@ -103,13 +113,22 @@ class SectionReader:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Key, epoch, op, then the row's columns."""
+        """Key, epoch, op, then the row's columns, as they are stored."""
         return pa.ipc.read_schema(pa.py_buffer(self.schema_message))
 
     @property
     def row_schema(self) -> pa.Schema:
-        """The row's columns."""
+        """The row's columns, as they are read."""
+        return self._stored_row if self.shape is None else self.shape.schema
+
+    @cached_property
+    def _stored_row(self) -> pa.Schema:
         return pa.schema(list(self.schema)[HEAD_COLUMNS:])
+
+    def lacks_columns_of(self, shape: RowShape) -> bool:
+        """Whether the section was written before its table's rows had this shape."""
+        names: list[str] = self._stored_row.names
+        return names != shape.names
 
     def place(self, first: int, end: int) -> str:
         """Blocks first … end - 1 as an error names them."""
@@ -130,6 +149,14 @@ class SectionReader:
 
         Cost: about 12 us a call and 20 ns a row.
         """
+        if self.shape is None:
+            return self._decode(first, end, data, columns)
+        wanted = self.shape.names if columns is None else columns
+        rows = self._decode(first, end, data, [name for name in wanted if name in self._stored_row.names])
+        rows.columns = self.shape.widened(rows.columns, wanted)
+        return rows
+
+    def _decode(self, first: int, end: int, data: bytes | memoryview, columns: Sequence[str] | None) -> Rows:
         self._require_intact(first, end, memoryview(data))
         single = end == first + 1  # what a point read asks for, a thousand times an epoch
         part = slice(first, end)
@@ -175,7 +202,7 @@ class SectionReader:
         return found
 
     def _place_of(self, column: str) -> int:
-        place: int = HEAD_COLUMNS + self.row_schema.names.index(column)
+        place: int = HEAD_COLUMNS + self._stored_row.names.index(column)
         return place
 
 
@@ -219,7 +246,7 @@ class SstReader:
         self._blocks = _parse(index[tail.sections_len : tail.sections_len + tail.blocks_len], BLOCKS_SCHEMA)
         self._filters = _parse(index[tail.sections_len + tail.blocks_len :], FILTERS_SCHEMA)
         self._table_ids = self._sections.column("table_id").to_numpy()
-        self._readers: dict[int, SectionReader] = {}
+        self._readers: dict[tuple[int, int], SectionReader] = {}  # by table and columns of its shape
 
     @property
     def nbytes(self) -> int:
@@ -232,18 +259,24 @@ class SstReader:
         ids: list[int] = self._table_ids.tolist()
         return ids
 
-    def section(self, table_id: int) -> SectionReader:
-        """The section of a table. Requires: it has one."""
-        if (found := self._readers.get(table_id)) is None:
+    def section(self, table_id: int, shape: RowShape | None = None) -> SectionReader:
+        """The section of a table, its rows in the shape that the table has now. Requires: it has one."""
+        stored = self._section(table_id, None)
+        return stored if shape is None or not stored.lacks_columns_of(shape) else self._section(table_id, shape)
+
+    def _section(self, table_id: int, shape: RowShape | None) -> SectionReader:
+        which = table_id, 0 if shape is None else len(shape.names)
+        if (found := self._readers.get(which)) is None:
             number = int(np.searchsorted(self._table_ids, table_id))
             blocks, partitions = _ints(self._sections, "blocks"), _ints(self._sections, "partitions")
             first_block, first_partition = int(blocks[:number].sum()), int(partitions[:number].sum())
-            found = self._readers[table_id] = SectionReader(
+            found = self._readers[which] = SectionReader(
                 self.name,
                 table_id,
                 self._sections.column("schema")[number].as_py(),
                 self._blocks.slice(first_block, int(blocks[number])),
                 self._filters.slice(first_partition, int(partitions[number])),
+                shape,
             )
         return found
 

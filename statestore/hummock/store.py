@@ -23,6 +23,7 @@ from statestore.hummock.filter import hash_keys, probe_filter
 from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
 from statestore.hummock.net_changes import net_changes
 from statestore.hummock.prefix_scan import scan_prefixes
+from statestore.hummock.row_shape import RowShape
 from statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, BufferedSource, Section, SharedBuffer
 from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
 from statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
@@ -71,6 +72,11 @@ class HummockStore:
         self.objects, self.version, self.pinned = objects, version, frozenset(pinned)
         self.buffer = buffer or SharedBuffer()
         self.source = BufferedSource(BlockSource(objects, cache if cache is not None else process_cache()))
+        self._shapes: dict[int, RowShape] = {}
+
+    def read_as(self, table_id: int, shape: RowShape) -> None:
+        """From now on rows of a table are read with all columns of `shape`, also those written before some of them were added."""
+        self._shapes[table_id] = shape
 
     def get(self, table_id: int, key: bytes, epoch: int, columns: Sequence[str] | None = None) -> pa.Table | None:
         """The row of one key as a table of one row, or None. Cost: one block per section that its filter does not rule out."""
@@ -259,15 +265,16 @@ class HummockStore:
         """Sections, stored or buffered, that may hold rows of first … last (inclusive) written after `since`: newest first, opened."""
         refs = list(sections_at(self.version, table_id, epoch, first, last, since))
         readers = self.source.stored.open([ref.sst for ref in refs])
+        shape = self._shapes.get(table_id)
         stored = [
-            _Ranged(OpenSection(reader, reader.section(table_id)), ref.section.first_key, ref.section.last_key, ref)
+            _Ranged(OpenSection(reader, reader.section(table_id, shape)), ref.section.first_key, ref.section.last_key, ref)
             for ref, reader in zip(refs, readers, strict=True)
         ]
         for buffered in reversed(self.buffer.sections(table_id, epoch, first, last)):  # oldest first, so that each goes above those
             if since is not None and buffered.epoch <= since:
                 continue
             place = next((i for i, ranged in enumerate(stored) if ranged.newest <= buffered.epoch), len(stored))
-            stored.insert(place, _Ranged(buffered, buffered.first_key, buffered.last_key))
+            stored.insert(place, _Ranged(buffered.in_shape(shape), buffered.first_key, buffered.last_key))
         return stored
 
     def _candidates(self, sections: "Sequence[_Ranged]", probes: Probes) -> list[_Candidates]:

@@ -7,11 +7,16 @@ which state tables exist, how their rows look and which relation owns them.
 import msgspec
 
 
-class ColumnSpec(msgspec.Struct, frozen=True):
-    """A column: its name and its type by Spark's name (see statestore.types)."""
+class ColumnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column: its name and its type by Spark's name (see statestore.types).
+
+    `missing`, of a state table's column that was added after the table had rows: what rows written before hold there, an Arrow IPC stream
+    of one row (statestore.hummock.row_shape). Empty: every row was written with the column.
+    """
 
     name: str
     type: str
+    missing: bytes = b""
 
 
 class KeyColumn(msgspec.Struct, frozen=True):

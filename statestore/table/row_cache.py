@@ -49,15 +49,16 @@ Load = Callable[[pa.BinaryArray], Found]
 
 @dataclass(frozen=True, slots=True)
 class RowsOf:
-    """Whose rows: one table of one store, on one parallel unit."""
+    """Whose rows: one table of one store, on one parallel unit. A table that gets another column is known anew."""
 
     store: str  # the store's address
     table_id: int
     unit: int
+    columns: int = 0  # of the table's rows
 
     def among(self, vnodes: bytes) -> str:
         """What names these rows to other processes: the unit is known by its vnodes."""
-        return f"{self.store}\n{self.table_id}\n{vnodes.hex()}"
+        return f"{self.store}\n{self.table_id}\n{self.columns}\n{vnodes.hex()}"
 
 
 @dataclass(slots=True)

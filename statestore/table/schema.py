@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys, encode_prefixes, vnode_range
+from statestore.hummock.row_shape import shape_of
 from statestore.meta.catalog import TableSchema
 from statestore.types import arrow_type
 from statestore.vnode import vnodes_of
@@ -94,6 +95,7 @@ class TableLayout:
         self.schema = schema
         self.vnode_count = vnode_count
         self.rows = row_schema(schema)
+        self.shape = shape_of(schema.columns)  # None: no column was ever added
         self.keys = key_schema(schema)
         self.key_columns = tuple(part.column for part in schema.key)
         self._distribution = tuple(self.key_columns.index(column) for column in schema.distribution)  # places in the key

@@ -22,6 +22,8 @@ class StorageTable:
         self.layout = TableLayout(schema, vnode_count)
         self.epoch = epoch
         self._store = store
+        if self.layout.shape is not None:
+            store.read_as(schema.table_id, self.layout.shape)
 
     def get_rows(self, keys: pa.Table, columns: Sequence[int] | None = None) -> Found:
         """Rows by primary key.

@@ -92,17 +92,19 @@ def second_statements() -> str:
         f"{views}"
         "DELETE FROM t WHERE k % 9 = 4;\n"
         "INSERT INTO t VALUES (4, 1, 100), (1000, 2, 200), (1001, 3, NULL);\nUPDATE t SET a = 7 WHERE k = 1000;\n"
-        "INSERT INTO e VALUES (1, 'x'), (1, 'x'), (6, 'new');\nUPDATE e SET word = concat(word, '!') WHERE g = 1;\n"
+        "INSERT INTO e VALUES (1, 'x'), (1, 'x');\nALTER TABLE e ADD COLUMN size int DEFAULT 3;\n"
+        "INSERT INTO e VALUES (6, 'new', NULL);\nUPDATE e SET word = concat(word, '!'), size = size + g WHERE g = 1;\n"
         "DELETE FROM e WHERE g = 2 AND word = 'y';"
     )
 
 
 def rows_of_e() -> pa.Table:
     """Table e, which has no key, after epoch two, by plain Python."""
-    rows = [(i % 7, "xyz"[i % 3]) for i in range(50)] + [(1, "x"), (1, "x"), (6, "new")]
-    rows = [(g, word + "!" if g == 1 else word) for g, word in rows]
-    kept = [row for row in rows if row != (2, "y")]
-    return pa.table({"g": pa.array([g for g, _ in kept], pa.int32()), "word": [word for _, word in kept]})
+    rows = [(i % 7, "xyz"[i % 3]) for i in range(50)] + [(1, "x"), (1, "x")]
+    rows = [(g, word) for g, word in rows if (g, word) != (2, "y")]
+    sized = [(g, word + "!", 4) if g == 1 else (g, word, 3) for g, word in rows] + [(6, "new", None)]
+    columns = zip(*sized, strict=True)
+    return pa.table([pa.array(c, t) for c, t in zip(columns, (pa.int32(), pa.string(), pa.int32()), strict=True)], ["g", "word", "size"])
 
 
 def rows_of_t() -> pa.Table:

@@ -132,6 +132,9 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_table_keyless": _KEYLESS,
     "create_table_as": CreateTableAs(_KEYLESS, 3, _ROWS),
     "alter_table": statements.AlterTable(_KEYLESS, _CREATE_TABLE),
+    "add_columns": statements.AddColumns(
+        _CREATE_TABLE, statements.CreateTable("orders", (*_FIELDS, Field("n", "int")), (0,), True), (b"held",)
+    ),
     "change": statements.Change("orders", 3, _ROWS),
     "create_source": _CREATE_SOURCE,
     "create_table": _CREATE_TABLE,
@@ -184,9 +187,7 @@ NODES: dict[str, Node] = {
     "union_all": UnionAll(("int", "int", "string")),
     "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
     "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),
-    "hash_agg_ordered": HashAgg(
-        _WIDE, (0,), (_FIRST, _COVAR, _LAST_TEXTS), (0,), False, False, ("int", "string", "double", "string")
-    ),
+    "hash_agg_ordered": HashAgg(_WIDE, (0,), (_FIRST, _COVAR, _LAST_TEXTS), (0,), False, False, ("int", "string", "double", "string")),
     "top_n": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
     "top_n_without_limit": TopN((), None, 2, (0,), ("int", "bigint")),
     "group_top_n": GroupTopN((1,), _BY, (0,), (1,), WindowFunction.RANK, 3, ("int", "string"), ("int", "string", "int")),
@@ -224,10 +225,14 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
 _SECTIONS = (SectionInfo(1, b"\x00\xff", b"\xff", 3, 90, 2), SectionInfo(2, b"\x01", b"\x02", 1, 9))
 SST = SstInfo("data/018bcfe568000000/ab.sst", 100, 20, 3, LAST - 1, LAST, _SECTIONS)
 _SCHEMA = TableSchema(12, "orders", (ColumnSpec("k", "int"), ColumnSpec("g", "string")), (KeyColumn(0, True, True), KeyColumn(1)), (0,))
+_GROWN = TableSchema(
+    13, "events", (ColumnSpec("c0", "int"), ColumnSpec("c2", "string", b"held"), ColumnSpec("c1", "bigint")), (KeyColumn(2),), (2,)
+)
 _RELATION = Relation(
     5, "orders", "view", (ColumnSpec("k", "int"),), msgspec.Raw(b'{"type":"opaque"}'), (_SCHEMA,), (3, 4), created=10, dropped=30, paused=20
 )
 CATALOG = Catalog((_RELATION,), 6, 13)
+_WIDER = Relation(6, "events", "table", (ColumnSpec("k", "int"), ColumnSpec("g", "string")), msgspec.Raw(b"{}"), (_GROWN,), created=10)
 _MAPPING = VnodeMapping(2, (0, 1, 1, 0))
 _INPUTS = (LevelInput(0, ("data/018bcfe568000000/ab.sst",)), LevelInput(6, ("data/task-0000000000000001/cd.sst",)))
 _TASK = CompactionTask(3, "w", 9, 1_700_000_000_000, 7, _INPUTS, (KeyRange(b"\x00", b"\xff"),))
@@ -285,5 +290,6 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
     ),
     "manifest_of_nothing": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0),
     "snapshot": HummockVersion(16, LAST, 8, 7, 9, ((SST,), (), (SST,)), CATALOG, _MAPPING, (7, 8, LAST), 4, (_TASK,), ("data/x.sst",)),
+    "snapshot_with_an_added_column": HummockVersion(17, 9, 8, 7, 9, ((SST,),), Catalog((_WIDER,), 7, 14), _MAPPING),
     **{f"delta_{name}": VersionDelta(i + 1, "w", change) for i, (name, change) in enumerate(CHANGES.items())},
 }
