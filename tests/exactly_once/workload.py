@@ -46,6 +46,7 @@ VIEWS = {
     "visits": "SELECT g, session_window.start AS b, session_window.end AS e, count(*) AS n FROM "
     "(SELECT g, timestamp_seconds(a * 60) AS at FROM t) GROUP BY g, session_window(at, '1 minute')",
     "first_two": "SELECT id, g FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY amount DESC, id) AS n FROM sales) WHERE n <= 2",
+    "nested": "SELECT array(g, NULL) AS gs, max(named_struct('a', a, 'k', k)) AS top, count(*) AS n FROM t GROUP BY array(g, NULL)",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
 }
 LATE_VIEWS = {

@@ -142,6 +142,9 @@ VIEWS: dict[str, str] = {
     "moving": "SELECT k, sum(a) OVER (ORDER BY k ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS s, max(a) OVER (ORDER BY k ROWS BETWEEN 3 "
     "FOLLOWING AND 5 FOLLOWING) AS m, count(a, s) OVER (ORDER BY k ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS c, try_sum(a) OVER "
     "(ORDER BY k) AS ts FROM t",
+    "nested_groups": "SELECT array(d, 0.0D) AS ds, named_struct('g', g, 's', s) AS gs, count(*) AS n, max(array(a, k)) AS hi FROM t "
+    "GROUP BY array(d, 0.0D), named_struct('g', g, 's', s)",
+    "nested_joined": "SELECT t.k, u.id FROM t JOIN u ON named_struct('x', t.g, 'y', array(t.s)) = struct(u.g AS x, array(u.label) AS y)",
     "view_numbered": "SELECT g, max(n) AS top FROM numbered JOIN t USING (k) GROUP BY g",
     "view_on_view": "SELECT n, count(*) AS groups, sum(sa) AS total FROM grouped GROUP BY n",
     "view_filter": "SELECT k, a1 FROM filtered WHERE a1 > 6",

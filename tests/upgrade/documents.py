@@ -211,12 +211,22 @@ _BY_SPARK = Call(logical.BY_SPARK, "string", (Column(1, "string"),), params=(("s
 _ON_THE_WAY = Input(3, None, (1, -1, 0), ("bigint", "string"), Dispatch.STAY, project=(Column(1, "bigint"), _BY_SPARK))
 _THROUGH_SPARK = Fragment((_ON_THE_WAY,), (), ("bigint", "string"), False)
 
+_PAIR = "struct<a:array<int>,`b c`:map<string,decimal(4,1)>>"
+_MADE = Call("CreateNamedStruct", "struct<x:int>", (Literal("x", "string"), _K))
+_NESTED = Fragment(
+    (),
+    (Operator(HashAgg((_PAIR, "array<int>"), (0,), (_COUNT,), (0,), False, True, (_PAIR, "bigint")), (-1,), (4,)),),
+    (_PAIR, "bigint"),
+    False,
+)
+
 DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "plain_view": PlainViewDefinition(CreatePlainView("named", "SELECT 1 AS a", _FIELDS, ("a", "b"), ())),
     "view_by_names": ViewDefinition("SELECT …", TOP_N, (), _OUTPUT, ("a", "b")),
     **{f"view_{name}": ViewDefinition("SELECT …", TOP_N, (_fragment(node),), _OUTPUT) for name, node in NODES.items()},
+    "view_nested": ViewDefinition("SELECT …", logical.Project(SCAN, (_MADE,), (Field("s", "struct<x:int>"),)), (_NESTED,), _OUTPUT),
     "view_by_spark": ViewDefinition("SELECT …", logical.Project(SCAN, (_BY_SPARK,), (Field("h", "string"),)), (_THROUGH_SPARK,), _OUTPUT),
 }
 
