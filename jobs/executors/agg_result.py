@@ -16,34 +16,36 @@ I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-class AggregateOverflowError(InputError):
-    """A sum or average does not fit its type, as Spark in ANSI mode would say. Which view's, the note says that it gets on its way."""
+class AggregateError(InputError):
+    """An aggregate of a group has no value of its type. Which view's, the note says that it gets on its way."""
 
     def __init__(self, call: str, type_name: str, group: str) -> None:
         super().__init__(call, type_name, group)
         self.call, self.type_name, self.group = call, type_name, group
 
+    @property
+    def where(self) -> str:
+        return f"for group ({self.group})" if self.group else "over all rows"
+
+
+class AggregateOverflowError(AggregateError):
+    """A sum or average does not fit its type, as Spark in ANSI mode would say."""
+
     def __str__(self) -> str:
-        where = f"for group ({self.group})" if self.group else "over all rows"
         return (
-            f"{self.call} {where} does not fit {self.type_name}. "
+            f"{self.call} {self.where} does not fit {self.type_name}. "
             "Correct the rows, or go on without the view (`tussock barrier abandon --drop`) and create it again with the argument cast to "
             "a wider type, such as double."
         )
 
 
-class AggregateDivisionError(InputError):
+class AggregateDivisionError(AggregateError):
     """corr over values that are all the same, where Spark in ANSI mode raises a division by zero."""
 
-    def __init__(self, call: str, type_name: str, group: str) -> None:
-        super().__init__(call, type_name, group)
-        self.call, self.type_name, self.group = call, type_name, group
-
     def __str__(self) -> str:
-        where = f"for group ({self.group})" if self.group else "over all rows"
         return (
-            f"{self.call} {where} divides by zero: the values of one of its columns are all the same. Correct the rows, or go on without "
-            "the view (`tussock barrier abandon --drop`) and create it again over what has no such group, or with "
+            f"{self.call} {self.where} divides by zero: the values of one of its columns are all the same. Correct the rows, or go on "
+            "without the view (`tussock barrier abandon --drop`) and create it again over what has no such group, or with "
             "covar_pop(…) / nullif(stddev_pop(…) * stddev_pop(…), 0)."
         )
 
