@@ -5,10 +5,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from jobs.settings.debugging import debugging
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands
 from jobs.shell.command import Run, build_parser
-from jobs.spark import debugging
 from statestore.errors import MustStopError, TussockError
 
 COMMANDS = (*pipeline_commands.COMMANDS, *query_commands.COMMANDS, *inspect_commands.COMMANDS, *care_commands.COMMANDS)

@@ -15,7 +15,7 @@ little in this process: a session that does no more than these starts no JVM, an
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -27,18 +27,18 @@ import msgspec
 import pyarrow as pa
 
 from jobs.catalog.insert import rows_for_table
-from jobs.catalog.moment import BadMomentError, epoch_at
-from jobs.catalog.read import NotThereYetError, read_relation, relation_at, warn_of_pause
+from jobs.catalog.moment import BadMomentError
 from jobs.catalog.show import explain, show
 from jobs.catalog.statement_log import PendingCatalog, require_taken, statement_text
+from jobs.catalog.stored_rows import StoredRows
 from jobs.driver.epoch import next_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.summary import EpochSummary
 from jobs.kernels.render import has_kernel
-from jobs.plan.definition import UnknownRelationError, find
+from jobs.plan.definition import find
 from jobs.settings.jvm_errors import jvm_errors_as_ours
-from jobs.settings.process import clock_ms, open_meta, store_address
+from jobs.settings.process import open_meta, store_address
 from jobs.sources.describe import described, placed
 from jobs.sources.listing import Interval
 from jobs.sources.registry import READERS
@@ -133,6 +133,7 @@ class Session:
         self._binder: Binder | None = None
         self._statements = 0
         self._pending = PendingCatalog(self.meta)
+        self._stored = StoredRows(self.meta, self._pending)
         self._working = RLock()  # held while a call is at work
 
     @property
@@ -197,12 +198,11 @@ class Session:
         Raises: SqlError; EpochNotCommittedError, EpochExpiredError; BadMomentError.
         """
         with self._at_work():
-            version = self.meta.latest()
             if at is not None:
                 if epoch is not None:
                     raise BadMomentError(str(at), f"epoch {epoch} is named as well", "an epoch or a moment, not both")
-                epoch = epoch_at(version, at, self.time_zone, clock_ms())
-            return self._select(sql, Place(1, 1), version.published if epoch is None else epoch)
+                epoch = self._stored.epoch_at(at)
+            return self._select(sql, Place(1, 1), self.meta.latest().published if epoch is None else epoch)
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
         """Insert rows, as INSERT would: a row whose key exists replaces it. Durable when it returns; takes effect with the next epoch.
@@ -220,27 +220,20 @@ class Session:
             return self._log(f"insert into {relation.name}", statement)
 
     def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> pa.Table:
-        """The rows of a view or table, without SQL.
+        """The rows of a view or table, without SQL: see `StoredRows.read`."""
+        with self._at_work():
+            return self._stored.read(relation, columns, epoch)
 
-        Args:
-            columns: names, in the order wanted; all when None.
-            epoch: the published one when None.
+    def reader(
+        self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None
+    ) -> AbstractContextManager[pa.RecordBatchReader]:
+        """The same batch by batch, for what is larger than memory: see `StoredRows.reader`."""
+        return self._stored.reader(relation, columns, epoch)
 
-        Returns: (rows, columns), in no particular order of rows.
-
-        Warns: PausedViewWarning for a view that stays at the rows it had when it was paused.
-        Raises: UnknownRelationError, NotThereYetError, UnknownColumnError; NoStoredRowsError for a source; EpochNotCommittedError,
-            EpochExpiredError.
-        """
-        at = self.meta.latest().published if epoch is None else epoch
-        with self._at_work(), self.meta.reading(at) as version:
-            try:
-                found = relation_at(version, at, relation)
-            except UnknownRelationError as err:
-                self._refuse_if_late(relation, at, version, err)
-                raise
-            warn_of_pause(found, at)
-            return read_relation(self.meta.objects, version, found, at, columns)
+    def changes(self, relation: str, since: int, until: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """What changed in a view or table between two epochs, at the cost of the change: see `StoredRows.changes`."""
+        with self._at_work():
+            return self._stored.changes(relation, since, until, columns)
 
     def _runner_of(self, runner: Literal["auto", "spark", "local"] | LevelRunner) -> LevelRunner:
         def on_spark() -> LevelRunner:
@@ -295,7 +288,7 @@ class Session:
                 table = self._select(text, place, version.published)
                 return Answer(text, f"{table.num_rows} rows", table)
             case Show():
-                table = show(catalog, bound)
+                table = pa.table(dict(show(catalog, bound)))
                 return Answer(text, f"{table.num_rows} rows", table)
             case Explain():
                 explained = explain(catalog, bound, version.epoch + 1)
@@ -415,18 +408,12 @@ class Session:
         try:
             bound = self._bind_to(version.catalog.at(epoch)).bind(text, place)
         except NoRelationError as err:
-            self._refuse_if_late(err.name.strip("`"), epoch, version, err)
+            self._stored.refuse_if_late(err.name.strip("`"), epoch, version, err)
             raise
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
         with spark_errors_as_ours(SourceText(text, place)):
             return self._frame(bound.sql, bound.relations, version, epoch).toArrow()
-
-    def _refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
-        """Raises NotThereYetError for a relation that a later epoch holds, or will hold."""
-        known = {r.name: r for r in self._pending.at(version).live()}
-        if (later := known.get(name.lower())) is not None:
-            raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from unknown
 
     def _frame(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> "DataFrame":
         from jobs.catalog.query import query_frame

@@ -14,6 +14,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from jobs.settings.debugging import debugging
+
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 LOCAL_MASTER = "local[2,4]"  # the second number lets tasks be retried; plain local[N] retries nothing
@@ -62,11 +64,6 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 
 #: Lines that a JVM prints before Spark's logging is there, and that mean nothing to anybody: Spark asks for a module that Java calls young.
 NOISE = re.compile(rb"WARNING: Using incubator modules: ")
-
-
-def debugging() -> bool:
-    """Whether a person asked, by TUSSOCK_DEBUG=1, for tracebacks and for Spark's own log."""
-    return os.environ.get("TUSSOCK_DEBUG", "") not in ("", "0")
 
 
 @contextmanager

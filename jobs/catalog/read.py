@@ -1,17 +1,13 @@
 """A relation's rows as Arrow, read in this process: no SQL, no JVM."""
 
 import warnings
-from collections.abc import Sequence
 
-import pyarrow as pa
-
-from jobs.catalog.reader import open_table, stored_table
 from jobs.plan.definition import UnknownRelationError
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectStore
-from statestore.types import arrow_type
+
+CHANGE = "_change_type"  # the column of `read_changes` that says "insert" or "delete"; Delta's name for it
 
 
 class NotThereYetError(InputError):
@@ -26,6 +22,17 @@ class NotThereYetError(InputError):
         if self.since is not None:
             return f"{self.name!r} is not in {where} yet: it came with epoch {self.since}; read that one or a later one"
         return f"{self.name!r} is in the log, not yet in {where}; run an epoch (`tussock epoch`, Session.flush) and ask again"
+
+
+class BackwardsError(InputError):
+    """Changes were asked for from an epoch to an older one."""
+
+    def __init__(self, since: int, until: int) -> None:
+        super().__init__(since, until)
+        self.since, self.until = since, until
+
+    def __str__(self) -> str:
+        return f"changes from epoch {self.since} until epoch {self.until}: the first is the later one; expected since <= until"
 
 
 class PausedViewWarning(UserWarning):
@@ -66,29 +73,3 @@ def warn_of_pause(relation: Relation, epoch: int) -> None:
     """Warns PausedViewWarning where the rows of `epoch` are older than it."""
     if relation.paused is not None and relation.paused_at(epoch):
         warnings.warn(PausedViewWarning(relation.name, relation.paused), stacklevel=3)
-
-
-def read_relation(
-    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, columns: Sequence[str] | None = None
-) -> pa.Table:
-    """The rows of a relation at an epoch.
-
-    Args:
-        version: any version that holds `epoch`.
-        columns: names, in the order wanted; all when None.
-
-    Returns: (rows, columns), in no particular order of rows.
-
-    Requires: the version's SSTs stay while rows are read, as for `jobs.catalog.reader.scan_relation`.
-    Raises: NoStoredRowsError for a source; UnknownColumnError.
-    Cost: a scan of the whole relation; blocks hold all columns, so fewer columns save memory, not requests.
-    """
-    known = {c.name.lower(): i for i, c in enumerate(relation.columns)}
-    wanted = [c.name for c in relation.columns] if columns is None else list(columns)
-    if unknown := [name for name in wanted if name.lower() not in known]:
-        raise UnknownColumnError(relation.name, unknown[0], tuple(c.name for c in relation.columns))
-    places = [known[name.lower()] for name in wanted]
-    schema = pa.schema([(relation.columns[i].name, arrow_type(relation.columns[i].type)) for i in places])
-    table = open_table(objects, version, stored_table(relation), epoch)
-    parts = (part.rename_columns(schema.names) for part in table.scan(columns=tuple(places)))
-    return pa.concat_tables([schema.empty_table(), *parts])

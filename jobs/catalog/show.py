@@ -1,9 +1,7 @@
-"""Answers to SHOW and EXPLAIN: what a catalog holds, as tables and text."""
+"""Answers to SHOW and EXPLAIN: what a catalog holds, as columns of texts, and text."""
 
 import re
-from collections.abc import Sequence
-
-import pyarrow as pa
+from collections.abc import Mapping, Sequence
 
 from jobs.plan.definition import PlainViewDefinition, SourceDefinition, TableDefinition, definition_of, find
 from jobs.plan.explain import explain_relation
@@ -15,21 +13,21 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _QUERY = "the query"  # what EXPLAIN calls a SELECT that has no name; no relation can be named so
 
 
-def show(catalog: Catalog, statement: Show) -> pa.Table:
-    """The answer to SHOW: relations with their kind, columns and, where one is paused, since when; or one relation's columns, or the
-    statement that made it."""
+def show(catalog: Catalog, statement: Show) -> Mapping[str, Sequence[str]]:
+    """The answer to SHOW, column by column: relations with their kind, columns and, where one is paused, since when; or one relation's
+    columns, or the statement that made it."""
     if statement.name is not None:
         relation = find(catalog, statement.name)
         if statement.what == "columns":
             return _columns(relation)
-        return pa.table({"statement": [_created_by(relation)]})
+        return {"statement": [_created_by(relation)]}
     kinds = {"sources": ("source",), "tables": ("table",), "views": ("view", "plain view")}.get(
         statement.what, ("source", "table", "view", "plain view")
     )
     found = [r for r in catalog.live() if r.kind in kinds]
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
     states = ["" if r.paused is None else f"paused since epoch {r.paused}" for r in found]
-    return pa.table({"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states})
+    return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
 
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
@@ -42,7 +40,7 @@ def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
     return "\n".join([explain_relation(planned, find(planned, name)), *(f"note: {note}" for note in statement.notes)])
 
 
-def _columns(relation: Relation) -> pa.Table:
+def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
     """A relation's columns; of a table also what they refuse, default to and are for."""
     shown = {"column": [c.name for c in relation.columns], "type": [c.type for c in relation.columns]}
     definition = definition_of(relation)
@@ -53,7 +51,7 @@ def _columns(relation: Relation) -> pa.Table:
         shown["constraint"] = ["PRIMARY KEY" if i in table.key else "NOT NULL" if i in table.not_null else "" for i in places]
         shown["default"] = [defaults.get(i, "") for i in places]
         shown["comment"] = [comments.get(i, "") for i in places]
-    return pa.table(shown)
+    return shown
 
 
 def _created_by(relation: Relation) -> str:

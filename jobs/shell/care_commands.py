@@ -3,17 +3,15 @@
 import argparse
 import sys
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from jobs.settings.retention import Retention, duration_ms
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline
-from jobs.upkeep.compaction import add_arguments as add_compaction_arguments
-from jobs.upkeep.compaction import run_compact
-from jobs.upkeep.vacuum import add_arguments as add_vacuum_arguments
-from jobs.upkeep.vacuum import run_vacuum
 from statestore.errors import DamagedError, InputError
-from statestore.hummock.scrub import LostRange, ScrubReport, scrub
-from statestore.meta.epoch import epoch_ms
-from statestore.meta.pin import Pin
+
+if TYPE_CHECKING:
+    from statestore.hummock.scrub import LostRange, ScrubReport
+    from statestore.meta.pin import Pin
 
 _SHOWN = 20  # ranges of an SST that are listed one by one
 
@@ -42,13 +40,15 @@ class NoSuchPinError(InputError):
 
 def _scrub(chosen: argparse.Namespace) -> None:
     """Raises StoreDamagedError after the report, so that the exit code says it."""
+    from statestore.hummock.scrub import scrub
+
     report = scrub(chosen_meta(chosen).objects, lambda line: print(line, file=sys.stderr, flush=True), chosen.threads)
     print(show_scrub(report))
     if not report.whole:
         raise StoreDamagedError(len(report.meta) + len(report.ssts))
 
 
-def show_scrub(report: ScrubReport) -> str:
+def show_scrub(report: "ScrubReport") -> str:
     """What a scrub found: each damaged object, whose rows that costs, and what can still be read."""
     lines = [f"{'missing' if found.missing else 'damaged'}: {found.name}: {found.detail}\n  {found.cost}" for found in report.meta]
     for sst in report.ssts:
@@ -87,13 +87,15 @@ def _pin_remove(chosen: argparse.Namespace) -> None:
     print(f"removed {len(held)} pins of {chosen.holder}")
 
 
-def show_pin(pin: Pin) -> str:
+def show_pin(pin: "Pin") -> str:
     """One line."""
+    from statestore.meta.epoch import epoch_ms
+
     began, ends = _moment(epoch_ms(pin.epoch)), _moment(pin.expires_ms)
     return f"epoch {pin.epoch} of {began}, on version {pin.version}, until {ends}, held by {pin.holder}"
 
 
-def _lost(ranges: tuple[LostRange, ...]) -> str:
+def _lost(ranges: "tuple[LostRange, ...]") -> str:
     rows = sum(lost.rows for lost in ranges)
     return f"{len(ranges)} range{'s' if len(ranges) > 1 else ''} of keys cannot be read, {rows:,} rows at most"
 
@@ -103,12 +105,28 @@ def _moment(unix_ms: int) -> str:
 
 
 def _compact(chosen: argparse.Namespace) -> None:
+    from jobs.upkeep.compaction import run_compact
+
     run_compact(chosen_meta(chosen), chosen)
 
 
 def _vacuum(chosen: argparse.Namespace) -> None:
+    from jobs.upkeep.vacuum import run_vacuum
+
     pipeline = chosen_pipeline(chosen)
     run_vacuum(chosen_meta(chosen), chosen, Retention() if pipeline is None else pipeline.upkeep.retention)
+
+
+def _compact_arguments(parser: argparse.ArgumentParser) -> None:
+    from jobs.upkeep.compaction import add_arguments
+
+    add_arguments(parser)
+
+
+def _vacuum_arguments(parser: argparse.ArgumentParser) -> None:
+    from jobs.upkeep.vacuum import add_arguments
+
+    add_arguments(parser)
 
 
 def _scrub_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +151,7 @@ COMMANDS = (
         "other compactors.",
         ("tussock compact --store ./demo --dry-run", "tussock compact --store ./demo"),
         _compact,
-        add_compaction_arguments,
+        _compact_arguments,
     ),
     Command(
         "vacuum",
@@ -143,7 +161,7 @@ COMMANDS = (
         "readers and other vacuums.",
         ("tussock vacuum --store ./demo --dry-run", "tussock vacuum --store ./demo --keep 7d --keep-epochs 10"),
         _vacuum,
-        add_vacuum_arguments,
+        _vacuum_arguments,
     ),
     Command(
         "scrub",

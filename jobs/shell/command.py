@@ -1,4 +1,7 @@
-"""Commands of `tussock`: each is one object with its name, help, arguments and function; the parser is made from the list of them."""
+"""Commands of `tussock`: each is one object with its name, help, arguments and function; the parser is made from the list of them.
+
+The list is read whenever somebody asks for help, so modules that hold commands import what a command works with where it runs.
+"""
 
 import argparse
 import difflib
@@ -8,13 +11,15 @@ import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from jobs.settings.pipeline import Pipeline, find_pipeline
-from jobs.settings.process import open_meta, store_address
 from statestore.errors import InputError
-from statestore.meta.store import MetaStore
+
+if TYPE_CHECKING:
+    from jobs.settings.pipeline import Pipeline
+    from statestore.meta.store import MetaStore
 
 Run = Callable[[argparse.Namespace], None]
 
@@ -42,7 +47,16 @@ class WhichStoreError(InputError):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that suggests what a mistyped command may have meant."""
+    """A parser that suggests what a mistyped command may have meant, and gets its arguments when it is first asked to parse."""
+
+    arguments: Callable[[argparse.ArgumentParser], None] | None = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As argparse's."""
+        add, self.arguments = self.arguments, None
+        if add is not None:
+            add(self)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, and exit with code 2."""
@@ -74,16 +88,22 @@ def build_parser(overview: str, epilog: str, commands: Sequence[Command]) -> arg
             groups[command.name] = added.add_subparsers(title="what", metavar="WHAT", required=True)
             continue
         added.set_defaults(run=command.run)
-        command.arguments(added)
-        if command.names_store:
-            where = added.add_mutually_exclusive_group()
-            where.add_argument("--store", metavar="URI", help="the store's address (default: $TUSSOCK_STORE)")
-            where.add_argument("--pipeline", metavar="NAME", help="the pipeline whose store it is")
+        added.arguments = partial(_add_arguments, command)
     return parser
 
 
-def chosen_pipeline(chosen: argparse.Namespace) -> Pipeline | None:
+def _add_arguments(command: Command, parser: argparse.ArgumentParser) -> None:
+    command.arguments(parser)
+    if command.names_store:
+        where = parser.add_mutually_exclusive_group()
+        where.add_argument("--store", metavar="URI", help="the store's address (default: $TUSSOCK_STORE)")
+        where.add_argument("--pipeline", metavar="NAME", help="the pipeline whose store it is")
+
+
+def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
     """The pipeline that the command line names; None: it names none. Raises PipelineError."""
+    from jobs.settings.pipeline import find_pipeline
+
     return find_pipeline(chosen.pipeline, pipelines_folder()) if chosen.pipeline else None
 
 
@@ -94,6 +114,8 @@ def pipelines_folder() -> Path:
 
 def chosen_store(chosen: argparse.Namespace) -> str:
     """The address of the store that the command line or the environment names. Raises WhichStoreError, PipelineError."""
+    from jobs.settings.process import store_address
+
     pipeline = chosen_pipeline(chosen)
     address = pipeline.store if pipeline is not None else chosen.store or os.environ.get("TUSSOCK_STORE")
     if not address:
@@ -101,8 +123,10 @@ def chosen_store(chosen: argparse.Namespace) -> str:
     return store_address(address)
 
 
-def chosen_meta(chosen: argparse.Namespace) -> MetaStore:
+def chosen_meta(chosen: argparse.Namespace) -> "MetaStore":
     """That store, opened. Raises NotInitialisedError, as `chosen_store` does."""
+    from jobs.settings.process import open_meta
+
     meta = open_meta(chosen_store(chosen))
     _ = meta.settings  # a store that is not there is an error here, before anything is done
     return meta

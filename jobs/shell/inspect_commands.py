@@ -4,17 +4,13 @@ import argparse
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jobs.driver.detour import Detour
-from jobs.driver.supersede import abandon
-from jobs.shell import facts
 from jobs.shell.command import Command, chosen_meta
-from jobs.shell.text_table import aligned, text_table
-from jobs.sources.listing import absolute_path
-from jobs.upkeep.compaction import show_amplification
-from statestore.hummock.amplification import measure
-from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.meta.barrier import Mutation, MutationKind
+
+if TYPE_CHECKING:
+    from jobs.shell import facts
+    from statestore.meta.barrier import Mutation
 
 Cell = str | int
 
@@ -23,6 +19,8 @@ _COUNTS = ("rows", "rows in", "rows out", "bytes", "taken bytes", "waiting bytes
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    from jobs.shell.text_table import aligned
+
     """Rows as aligned text, columns of whole numbers to the right."""
     right = [bool(rows) and all(isinstance(row[column], int) for row in rows) for column in range(len(names))]
     shown = [[f"{cell:,}" if name in _COUNTS else str(cell) for cell, name in zip(row, names, strict=True)] for row in rows]
@@ -30,6 +28,8 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def _epochs(chosen: argparse.Namespace) -> None:
+    from jobs.shell import facts
+
     found = facts.epochs(chosen_meta(chosen), chosen.last)
     if not found:
         print("no epoch is committed")
@@ -42,14 +42,16 @@ def _epochs(chosen: argparse.Namespace) -> None:
             print(f"    {rows.relation}  {rows.rows_in:,} in  {rows.rows_out:,} out")
 
 
-def _epoch(epoch: facts.EpochFacts) -> tuple[Cell, ...]:
+def _epoch(epoch: "facts.EpochFacts") -> tuple[Cell, ...]:
     seconds = epoch.seconds
     steps = ("", "", "") if seconds is None else tuple(f"{s:.2f}" for s in (seconds.plan, seconds.run, seconds.flush))
     notes = [*([] if epoch.published else ["not published"]), *_changes(epoch.mutation), *epoch.skipped]
     return (epoch.epoch, _moment(epoch.at), epoch.rows_in, epoch.rows_out, *steps, epoch.ssts, epoch.bytes, "; ".join(notes))
 
 
-def _changes(mutation: Mutation | None) -> Iterator[str]:
+def _changes(mutation: "Mutation | None") -> Iterator[str]:
+    from statestore.meta.barrier import MutationKind
+
     if mutation is not None and mutation.kind is MutationKind.UPDATE:
         yield "update units"
     elif mutation is not None and mutation.relations:
@@ -66,22 +68,33 @@ def _epochs_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _versions(chosen: argparse.Namespace) -> None:
+    from jobs.shell import facts
+
     names = ("version", "epoch", "at (UTC)", "published", "SSTs", "bytes", "log end")
     found = facts.versions(chosen_meta(chosen), chosen.last)
     print(_table(names, [(v.version, v.epoch, _moment(v.at), v.published, v.ssts, v.bytes, v.log_end) for v in found]))
 
 
 def _ssts(chosen: argparse.Namespace) -> None:
+    from jobs.shell import facts
+
     names = ("level", "bytes", "rows", "object", "tables")
     found = facts.ssts(chosen_meta(chosen).latest())
     print(_table(names, [(s.level, s.bytes, s.rows, s.name, ", ".join(s.tables)) for s in found]) if found else "no SSTs")
 
 
 def _levels(chosen: argparse.Namespace) -> None:
+    from jobs.upkeep.compaction import show_amplification
+    from statestore.hummock.amplification import measure
+    from statestore.hummock.compaction_picker import CompactionOptions
+
     print(show_amplification(measure(chosen_meta(chosen), CompactionOptions())))
 
 
 def _rows(chosen: argparse.Namespace) -> None:
+    from jobs.shell import facts
+    from jobs.shell.text_table import text_table
+
     meta = chosen_meta(chosen)
     if chosen.table is None:
         names = ("table", "relation", "role", "rows", "bytes", "columns")
@@ -100,6 +113,8 @@ def _rows_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _sources(chosen: argparse.Namespace) -> None:
+    from jobs.shell import facts
+
     found = facts.sources(chosen_meta(chosen))
     names = ("source", "format", "taken", "taken bytes", "waiting", "waiting bytes", "path")
     rows = [(s.source, s.format, s.taken_files, s.taken_bytes, s.waiting_files, s.waiting_bytes, s.path) for s in found]
@@ -109,6 +124,9 @@ def _sources(chosen: argparse.Namespace) -> None:
 
 
 def _barrier_show(chosen: argparse.Namespace) -> None:
+    from jobs.shell import facts
+    from statestore.meta.barrier import MutationKind
+
     meta = chosen_meta(chosen)
     barrier = facts.barrier(meta)
     if barrier is None:
@@ -133,6 +151,10 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
 
 
 def _barrier_abandon(chosen: argparse.Namespace) -> None:
+    from jobs.driver.detour import Detour
+    from jobs.driver.supersede import abandon
+    from jobs.sources.listing import absolute_path
+
     skip, repin = (tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file))
     change = Detour(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)
     barrier = abandon(chosen_meta(chosen), change)

@@ -2,24 +2,16 @@
 
 import argparse
 
-from jobs.catalog.once import Once
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import advance, interval_of
-from jobs.driver.publish import publish
-from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.summary import EpochSummary, show_summary
-from jobs.session import Session
 from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
-from jobs.spark import spark_session
 from statestore.errors import InputError
-from statestore.meta.errors import AlreadyInitialisedError
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import BadObjectNameError
-from statestore.objectstore.open import open_object_store
 
 
 def _init(chosen: argparse.Namespace) -> None:
+    from statestore.meta.store import MetaStore
+    from statestore.objectstore.base import BadObjectNameError
+    from statestore.objectstore.open import open_object_store
+
     store = chosen_store(chosen)
     try:
         settings = MetaStore.init(open_object_store(store), vnode_count=chosen.vnodes, units=chosen.units, time_zone=chosen.time_zone)
@@ -37,6 +29,13 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _apply(chosen: argparse.Namespace) -> None:
+    from jobs.catalog.once import Once
+    from jobs.session import Session
+    from jobs.spark import spark_session
+    from statestore.meta.errors import AlreadyInitialisedError
+    from statestore.meta.store import MetaStore
+    from statestore.objectstore.open import open_object_store
+
     pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
     try:
         epoch, objects = pipeline.epoch, open_object_store(pipeline.store)
@@ -62,6 +61,11 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
+    from jobs.driver.barrier import inject
+    from jobs.driver.epoch import advance, interval_of
+    from jobs.driver.publish import publish
+    from jobs.driver.summary import EpochSummary, show_summary
+
     pipeline = chosen_pipeline(chosen)
     meta = chosen_meta(chosen)
     interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
@@ -69,6 +73,9 @@ def _epoch(chosen: argparse.Namespace) -> None:
     max_bytes, in_flight, units = settings.max_bytes, settings.in_flight, settings.units
     done: list[EpochSummary] = []
     if inject(meta, interval, max_bytes, units=units) is not None:  # nothing to do should not cost a JVM
+        from jobs.driver.spark_runner import SparkRunner
+        from jobs.spark import spark_session
+
         say("starting Spark")
         with spark_session("tussock epoch", pipeline.spark if pipeline is not None else {}) as spark:
             done = advance(SparkRunner(spark), meta, interval, max_bytes, progress=say, in_flight=in_flight, units=units)

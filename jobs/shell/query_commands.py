@@ -1,25 +1,26 @@
-"""`tussock query`, `explain` and `show`: SQL in, answers as text."""
+"""`tussock query`, `read`, `explain` and `show`: what a store holds, by SQL or without."""
 
 import argparse
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, TextIO
 
-from jobs.catalog.moment import moment_of
-from jobs.catalog.read import PausedViewWarning
-from jobs.catalog.show import show
-from jobs.catalog.statement_log import pending_catalog
-from jobs.plan.definition import find
-from jobs.plan.explain import explain_relation
-from jobs.session import Session
 from jobs.shell.command import Command, chosen_meta, chosen_store
-from jobs.shell.text_table import text_table
-from jobs.sql.statements import Show
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def _query(chosen: argparse.Namespace) -> None:
+    from jobs.catalog.moment import moment_of
+    from jobs.session import Session
+    from jobs.shell.text_table import text_table
+
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
     with _notes(), Session(chosen_store(chosen), create=False) as session:
         if chosen.epoch is not None or chosen.at is not None:
@@ -31,35 +32,99 @@ def _query(chosen: argparse.Namespace) -> None:
 
 def _query_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", metavar="SQL", help="statements separated by `;`, or - for standard input")
+    _when_arguments(parser)
+
+
+def _when_arguments(parser: argparse.ArgumentParser) -> None:
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--epoch", type=int, metavar="E", help="read at this epoch instead of the published one (one SELECT)")
+    when.add_argument("--epoch", type=int, metavar="E", help="read at this epoch instead of the published one")
     when.add_argument("--at", metavar="TIME", help="read as of this moment: ISO 8601, local time of the store unless it has an offset")
+
+
+def _read(chosen: argparse.Namespace) -> None:
+    sys.meta_path.insert(0, _WithoutPandas())
+    from jobs.catalog.moment import moment_of
+    from jobs.catalog.stored_rows import StoredRows
+
+    columns = None if chosen.columns is None else [name.strip() for name in chosen.columns.split(",")]
+    stored = StoredRows(chosen_meta(chosen))
+    epoch = chosen.epoch if chosen.at is None else stored.epoch_at(moment_of(chosen.at))
+    with _notes():
+        if chosen.since is not None:
+            _write(chosen, stored.changes(chosen.relation, chosen.since, epoch, columns).to_reader())
+            return
+        with stored.reader(chosen.relation, columns, epoch) as rows:
+            _write(chosen, rows)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow imports pandas when it first makes an array, where there is one; that takes longer than all of a small read."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Raises ModuleNotFoundError for pandas, as where it is not installed."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+
+
+def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
+    """Rows as the command line asks for them."""
+    from jobs.shell.text_table import text_table
+    from jobs.shell.written_rows import write_csv, write_json, write_parquet
+
+    if chosen.parquet is not None:
+        count = write_parquet(rows, Path(chosen.parquet))
+        print(f"{count:,} rows in {chosen.parquet}")
+    elif chosen.csv:
+        write_csv(rows, sys.stdout.buffer)
+    elif chosen.json:
+        write_json(rows, sys.stdout.buffer)
+    else:
+        print(text_table(rows.read_all()))
+
+
+def _read_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("relation", metavar="VIEW", help="a view's or table's name")
+    parser.add_argument("--columns", metavar="A,B", help="only these, in this order")
+    since = "only what changed after this epoch: rows to delete and to insert, as the last column, _change_type, says"
+    parser.add_argument("--since", type=int, metavar="E", help=since)
+    _when_arguments(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="CSV with a header, to standard output")
+    form.add_argument("--json", action="store_true", help="JSON, an object a line, to standard output")
+    form.add_argument("--parquet", metavar="FILE", help="one Parquet file")
 
 
 @contextmanager
 def _notes() -> Iterator[None]:
     """Prints a line on standard error for each paused view that is read."""
+    from jobs.catalog.read import PausedViewWarning
+
+    def note(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+    ) -> None:
+        shown = warnings.formatwarning(message, category, filename, lineno, line)
+        print(f"note: {message}" if isinstance(message, PausedViewWarning) else shown.rstrip(), file=sys.stderr)
+
     with warnings.catch_warnings():
         warnings.simplefilter("always", PausedViewWarning)
-        warnings.showwarning = _note
+        warnings.showwarning = note
         yield
-
-
-def _note(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
-) -> None:
-    shown = warnings.formatwarning(message, category, filename, lineno, line)
-    print(f"note: {message}" if isinstance(message, PausedViewWarning) else shown.rstrip(), file=sys.stderr)
 
 
 def _explain(chosen: argparse.Namespace) -> None:
     text = " ".join(chosen.what)
     if " " in text:
+        from jobs.session import Session
+
         with Session(chosen_store(chosen), create=False) as session:
             (answer,) = session.execute(f"EXPLAIN {text}")
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))
         return
+    from jobs.catalog.statement_log import pending_catalog
+    from jobs.plan.definition import find
+    from jobs.plan.explain import explain_relation
+
     meta = chosen_meta(chosen)
     catalog = pending_catalog(meta, meta.latest())
     wanted = [find(catalog, text)] if text else [r for r in catalog.live() if r.kind == "view"]
@@ -71,8 +136,14 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(chosen: argparse.Namespace) -> None:
+    from jobs.catalog.show import show
+    from jobs.catalog.statement_log import pending_catalog
+    from jobs.shell.text_table import aligned
+    from jobs.sql.statements import Show
+
     meta = chosen_meta(chosen)
-    print(text_table(show(pending_catalog(meta, meta.latest()), Show(chosen.what))))
+    shown = show(pending_catalog(meta, meta.latest()), Show(chosen.what))
+    print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)))
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +166,20 @@ COMMANDS = (
         ),
         _query,
         _query_arguments,
+    ),
+    Command(
+        "read",
+        "a view's rows, or their changes since an epoch, without SQL",
+        "As text, CSV, JSON or Parquet, in no particular order. No Spark is started; the rows are those of the published epoch, or of "
+        "another one. Rights to read the store are enough.",
+        (
+            "tussock read --store ./demo total",
+            "tussock read --pipeline flights worst_routes --columns origin,dest --csv > routes.csv",
+            "tussock read --pipeline flights worst_routes --parquet routes.parquet",
+            "tussock read --pipeline flights worst_routes --since 117659255334633472 --json",
+        ),
+        _read,
+        _read_arguments,
     ),
     Command(
         "explain",

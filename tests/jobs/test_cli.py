@@ -296,7 +296,7 @@ def test_something_unexpected_is_told_in_one_line_and_how_to_see_more(
     def broken(_: object) -> None:
         raise RuntimeError("the moon is out\nand so on")
 
-    monkeypatch.setattr("jobs.shell.command.open_meta", broken)
+    monkeypatch.setattr("jobs.settings.process.open_meta", broken)
     answer = tussock("show", "--store", "s")
     failed(answer, "RuntimeError: the moon is out", "TUSSOCK_DEBUG=1")
     assert answer.err.count("\n") == 1

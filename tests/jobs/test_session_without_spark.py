@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.catalog.insert import UnfitRowsError
-from jobs.catalog.read import NotThereYetError, PausedViewWarning, UnknownColumnError
+from jobs.catalog.read import BackwardsError, NotThereYetError, PausedViewWarning, UnknownColumnError
 from jobs.catalog.reader import NoStoredRowsError
 from jobs.driver.barrier import inject
 from jobs.driver.detour import Detour
@@ -197,6 +197,45 @@ def test_an_earlier_epoch_can_be_read_and_an_empty_view_has_its_columns(session:
     session.flush()
     assert session.read("by_shop", ["n"], first).to_pylist() == [{"n": 1}]
     assert session.read("by_shop", ["n"]).to_pylist() == [{"n": 2}]
+
+
+def changed(session: Session, relation: str, *asked: Any) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in session.changes(relation, *asked).to_pylist())
+
+
+def test_changes_are_the_rows_to_delete_and_to_insert_net_between_two_epochs(session: Session) -> None:
+    session.insert("orders", orders((1, 7, 1.0), (2, 7, 2.0), (3, 8, 4.0)))
+    first = session.flush().epoch
+    session.insert("orders", orders((1, 7, 1.5), (4, 9, 8.0)))
+    session.flush()
+    session.insert("orders", orders((4, 9, 16.0)))
+    last = session.flush().epoch
+    moved = [(7, 2, 3.0, "delete"), (7, 2, 3.5, "insert"), (9, 1, 16.0, "insert")]
+    assert changed(session, "by_shop", first) == moved == changed(session, "by_shop", first, last)
+    assert changed(session, "by_shop", first, None, ["shop", "n"]) == [(9, 1, "insert")]
+    assert changed(session, "by_shop", last) == []
+    empty = session.changes("by_shop", last)
+    assert (empty.column_names, empty.schema.types[-1]) == (["Shop", "n", "total", "_change_type"], pa.string())
+
+
+def test_changes_of_what_was_not_there_or_backwards_are_refused(session: Session) -> None:
+    session.insert("orders", orders((1, 7, 1.0)))
+    first = session.flush().epoch
+    append(session.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]
+    last = session.flush().epoch
+    with pytest.raises(NotThereYetError, match=f"'late' is not in epoch {first} yet: it came with epoch {last}"):
+        session.changes("late", first)
+    with pytest.raises(BackwardsError, match="the first is the later one"):
+        session.changes("by_shop", last, first)
+    with pytest.raises(EpochNotCommittedError):
+        session.changes("by_shop", first, last + 1)
+
+
+def test_rows_come_batch_by_batch_while_the_block_runs(session: Session) -> None:
+    session.insert("orders", orders(*((n, n % 3, 1.0) for n in range(10))))
+    session.flush()
+    with session.reader("orders", ["id"]) as batches:
+        assert sorted(i for batch in batches for i in batch.column("id").to_pylist()) == list(range(10))
 
 
 def test_a_paused_view_is_read_with_a_warning(session: Session) -> None:

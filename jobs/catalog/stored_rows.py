@@ -1,0 +1,118 @@
+"""Rows of views and tables as Arrow, at an epoch or as what changed between two, read in this process: no SQL, no JVM."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.catalog.moment import epoch_at
+from jobs.catalog.read import CHANGE, BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_pause
+from jobs.catalog.reader import open_table, stored_table
+from jobs.catalog.statement_log import PendingCatalog
+from jobs.plan.definition import UnknownRelationError
+from jobs.settings.process import clock_ms
+from statestore.errors import InputError
+from statestore.meta.catalog import Relation
+from statestore.meta.readable import check_readable
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.types import arrow_type
+
+
+class StoredRows:
+    """What can be read of one store. Rights to read its objects are enough."""
+
+    def __init__(self, meta: MetaStore, pending: PendingCatalog | None = None) -> None:
+        self._meta, self._pending = meta, pending or PendingCatalog(meta)
+
+    def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> pa.Table:
+        """The rows of a view or table.
+
+        Args:
+            columns: names, in the order wanted; all when None.
+            epoch: the published one when None.
+
+        Returns: (rows, columns), in no particular order of rows.
+
+        Warns: PausedViewWarning for a view that stays at the rows it had when it was paused.
+        Raises: UnknownRelationError, NotThereYetError, UnknownColumnError; NoStoredRowsError for a source; EpochNotCommittedError,
+            EpochExpiredError.
+        Cost: a scan of the whole relation; blocks hold all columns, so fewer columns save memory, not requests.
+        """
+        with self.reader(relation, columns, epoch) as batches:
+            return batches.read_all()
+
+    @contextmanager
+    def reader(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> Iterator[pa.RecordBatchReader]:
+        """As `read`, batch by batch, for what is larger than memory. Batches can be taken while the block runs."""
+        at = self._meta.latest().published if epoch is None else epoch
+        with self._meta.reading(at) as version:
+            found = self._found(version, at, relation)
+            places, schema = _selected(found, columns)
+            table = open_table(self._meta.objects, version, stored_table(found), at)
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                for part in table.scan(columns=places):
+                    yield from part.rename_columns(schema.names).to_batches()
+
+            yield pa.RecordBatchReader.from_batches(schema, batches())
+
+    def changes(self, relation: str, since: int, until: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """What changed in a view or table between two epochs, net: rows to delete and rows to insert.
+
+        Args:
+            since, until: epochs that can be read, since <= until; until None: the published one.
+            columns: names, in the order wanted, all when None; a change of others alone gives nothing.
+
+        Returns: (changes, columns and then CHANGE: "insert" or "delete"), in no particular order; an update is one of each.
+
+        Raises: as `read`; BackwardsError; NotThereYetError where the relation was made, or made anew, after `since`: read all of it then.
+        Cost: that of what was written in between, not of the relation.
+        """
+        with self._meta.reading(since) as version:
+            until = version.published if until is None else until
+            check_readable(version, until)
+            if until < since:
+                raise BackwardsError(since, until)
+            self._found(version, since, relation)
+            found = self._found(version, until, relation)
+            if found.created > since:
+                raise NotThereYetError(found.name, since, found.created)
+            places, schema = _selected(found, columns)
+            table = open_table(self._meta.objects, version, stored_table(found), until)
+            parts = [schema.append(pa.field(CHANGE, pa.string())).empty_table()]
+            for changed in table.changes(since, columns=places):
+                change = pc.if_else(pc.greater(changed.weights, 0), "insert", "delete")
+                parts.append(changed.rows.rename_columns(schema.names).append_column(CHANGE, change))
+            return pa.concat_tables(parts)
+
+    def epoch_at(self, moment: datetime) -> int:
+        """The epoch that was the newest published one then; without an offset, local time of the store. Raises BadMomentError."""
+        return epoch_at(self._meta.latest(), moment, self._meta.settings.time_zone, clock_ms())
+
+    def refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
+        """Raises NotThereYetError for a relation that a later epoch holds, or will hold."""
+        known = {r.name: r for r in self._pending.at(version).live()}
+        if (later := known.get(name.lower())) is not None:
+            raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from unknown
+
+    def _found(self, version: HummockVersion, epoch: int, name: str) -> Relation:
+        try:
+            found = relation_at(version, epoch, name)
+        except UnknownRelationError as err:
+            self.refuse_if_late(name, epoch, version, err)
+            raise
+        warn_of_pause(found, epoch)
+        return found
+
+
+def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:
+    """The places of the named columns, and what they hold. Raises UnknownColumnError."""
+    known = {c.name.lower(): i for i, c in enumerate(relation.columns)}
+    wanted = [c.name for c in relation.columns] if columns is None else list(columns)
+    if unknown := [name for name in wanted if name.lower() not in known]:
+        raise UnknownColumnError(relation.name, unknown[0], tuple(c.name for c in relation.columns))
+    places = tuple(known[name.lower()] for name in wanted)
+    return places, pa.schema([(relation.columns[i].name, arrow_type(relation.columns[i].type)) for i in places])

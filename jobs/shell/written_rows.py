@@ -1,0 +1,77 @@
+"""Rows as files and streams for other tools: CSV, JSON lines, Parquet. Batch by batch, so that a view may be larger than memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from statestore.errors import InputError
+
+
+class NoFormError(InputError):
+    """A column's type has no form in the format that was asked for."""
+
+    def __init__(self, column: str, type_name: str, format: str) -> None:
+        super().__init__(column, type_name, format)
+        self.column, self.type_name, self.format = column, type_name, format
+
+    def __str__(self) -> str:
+        return (
+            f"column {self.column!r} is {self.type_name}, for which {self.format} has no form. Take --json or --parquet, or name the other "
+            "columns with --columns."
+        )
+
+
+def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
+    """Rows as CSV with a header; NULL is an empty field, an empty text "". Raises NoFormError for arrays, maps and structs."""
+    from pyarrow import csv
+
+    for field in rows.schema:
+        if pa.types.is_nested(field.type):
+            raise NoFormError(field.name, str(field.type), "CSV")
+    with csv.CSVWriter(out, rows.schema) as writer:
+        for batch in rows:
+            writer.write_batch(batch)
+
+
+def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
+    """Rows as JSON, one object a line. Binary values are texts with \\xNN for what is not ASCII, times ISO 8601, decimals numbers."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for batch in rows:
+            batch_rows = pa.Table.from_batches([batch])
+            fields = ", ".join(f"{_quoted(name)} := {_quoted(name)}" for name in batch_rows.column_names)
+            connection.register("batch_rows", batch_rows)
+            lines = connection.sql(f"SELECT to_json(struct_pack({fields}))::VARCHAR FROM batch_rows").fetchall()
+            out.write("".join(f"{line}\n" for (line,) in lines).encode())
+
+
+def write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
+    """Rows as one Parquet file, there whole or not at all. Returns how many. Raises OSError."""
+    from pyarrow import parquet
+
+    count = 0
+    with _whole(path) as hidden, parquet.ParquetWriter(hidden, rows.schema) as writer:
+        for batch in rows:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A hidden file to write, which becomes `path` when the block has run, and goes when it fails."""
+    hidden = path.with_name(f".{path.name}.writing")
+    try:
+        yield hidden
+        hidden.replace(path)
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
