@@ -1,10 +1,32 @@
-"""`tussock init`, `apply` and `epoch`: a store is made, a pipeline's statements enter its log, and its views advance."""
+"""`tussock new`, `init`, `apply` and `epoch`: a pipeline is begun, a store is made, statements enter its log, and its views advance."""
 
 import argparse
+from pathlib import Path
 
 from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
 from statestore.errors import InputError
+
+
+def _new(chosen: argparse.Namespace) -> None:
+    from jobs.shell.new_pipeline import make_pipeline
+
+    pipelines = pipelines_folder()
+    made = make_pipeline(chosen.name, pipelines)
+    print(f"made {pipelines / chosen.name}")
+    for path in made:
+        print(f"  {path}")
+    here = "" if pipelines == Path("pipelines") else f" (TUSSOCK_PIPELINES is {pipelines})"
+    print(
+        f"Next{here}:\n"
+        f"  tussock apply {chosen.name}                          # its sources, tables and views enter the store's log\n"
+        f"  tussock epoch --pipeline {chosen.name}               # one epoch takes in what waits\n"
+        f"  tussock read --pipeline {chosen.name} daily_sales    # what readers see"
+    )
+
+
+def _new_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="a lower-case letter, then lower-case letters, digits and _")
 
 
 def _init(chosen: argparse.Namespace) -> None:
@@ -96,6 +118,16 @@ def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
+    Command(
+        "new",
+        "begin a pipeline: a folder with a commented example to change",
+        "Makes pipelines/NAME (or NAME in the folder that TUSSOCK_PIPELINES names) with a pipeline.toml, a source and its files, a table, "
+        "three views and a suite of expectations. It works as it is.",
+        ("tussock new shop", "tussock apply shop", "tussock epoch --pipeline shop", "tussock read --pipeline shop daily_sales"),
+        _new,
+        _new_arguments,
+        names_store=False,
+    ),
     Command(
         "init",
         "create an empty store",

@@ -1,0 +1,64 @@
+"""`tussock new`: a folder with a small pipeline to begin with, made from the template beside this file."""
+
+import re
+import shutil
+from importlib.resources import as_file, files
+from pathlib import Path
+from tempfile import mkdtemp
+
+from jobs.settings.pipeline import NAME
+from statestore.errors import InputError
+
+_TEMPLATE = files("jobs.shell") / "template"
+_TEXTS = {".toml", ".sql", ".json"}  # in which @name@ and @NAME@ stand for the pipeline's name
+
+
+class BadPipelineNameError(InputError):
+    """A name that no pipeline can have."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        words = re.sub(r"[^a-z0-9_]+", "_", self.found.lower()).strip("_")
+        hint = f", such as {words}" if NAME.fullmatch(words) else ""
+        return f"pipeline name {self.found!r}: expected a lower-case letter, then lower-case letters, digits and _{hint}. Nothing was made."
+
+
+class PipelineThereError(InputError):
+    """There is a folder of this name already."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return f"{self.folder} is there already, and stays as it is; take another name, or remove it"
+
+
+def make_pipeline(name: str, pipelines: Path) -> tuple[Path, ...]:
+    """Make `pipelines/name` from the template, whole or not at all.
+
+    Returns: its files, below it, in name order.
+
+    Raises: BadPipelineNameError, PipelineThereError; OSError where the folder can't be written.
+    """
+    if NAME.fullmatch(name) is None:
+        raise BadPipelineNameError(name)
+    folder = pipelines / name
+    if folder.exists():
+        raise PipelineThereError(str(folder))
+    pipelines.mkdir(parents=True, exist_ok=True)
+    hidden = Path(mkdtemp(prefix=".new-", dir=pipelines))
+    try:
+        with as_file(_TEMPLATE) as template:
+            shutil.copytree(template, hidden / name)
+        made = sorted(path for path in (hidden / name).rglob("*") if path.is_file())
+        for path in made:
+            if path.suffix in _TEXTS:
+                path.write_text(path.read_text().replace("@name@", name).replace("@NAME@", name.upper()))
+        (hidden / name).rename(folder)
+        return tuple(path.relative_to(hidden / name) for path in made)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)

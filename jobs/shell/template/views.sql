@@ -1,0 +1,28 @@
+-- Materialized views are SELECTs of Spark, kept up to date: an epoch costs what changed.
+-- `tussock explain --pipeline @name@` shows how each is kept and what an epoch costs.
+
+-- What each day brought.
+CREATE MATERIALIZED VIEW IF NOT EXISTS daily_sales AS
+SELECT CAST(o.at AS date) AS day,
+       count(*) AS orders,
+       sum(o.quantity * p.price) AS revenue
+FROM orders o JOIN products p ON o.product = p.product
+GROUP BY CAST(o.at AS date);
+
+-- How each product sells, also those that nobody ordered yet.
+CREATE MATERIALIZED VIEW IF NOT EXISTS product_sales AS
+SELECT p.category, p.product,
+       count(o.id) AS orders,
+       coalesce(sum(o.quantity), 0) AS pieces,
+       coalesce(sum(o.quantity), 0) * p.price AS revenue
+FROM products p LEFT JOIN orders o ON o.product = p.product
+GROUP BY p.category, p.product, p.price;
+
+-- A view over a view: the best of each category.
+CREATE MATERIALIZED VIEW IF NOT EXISTS best_sellers AS
+SELECT category, product, revenue
+FROM (
+    SELECT category, product, revenue, row_number() OVER (PARTITION BY category ORDER BY revenue DESC, product) AS place
+    FROM product_sales
+)
+WHERE place = 1;

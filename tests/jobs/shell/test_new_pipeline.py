@@ -1,0 +1,83 @@
+"""`tussock new`: what it makes works as it is, and it never touches what is there."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import cli
+from jobs.catalog.stored_rows import StoredRows
+from jobs.settings.pipeline import load_pipeline
+from jobs.settings.process import open_meta
+
+FILES = {
+    "pipeline.toml",
+    "sources.sql",
+    "tables.sql",
+    "views.sql",
+    "quality/daily_sales.json",
+    *(f"data/orders/2026-01-0{day}.csv" for day in (1, 2, 3)),
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TUSSOCK_STORE", "TUSSOCK_PIPELINES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_new_pipeline_bears_its_name_wherever_pipelines_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "deep" / "down"))
+    assert cli.main(["new", "corner_shop"]) == 0
+    folder = tmp_path / "deep" / "down" / "corner_shop"
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == FILES
+    made = load_pipeline(folder)
+    assert made.name == "corner_shop"
+    assert made.store == str(tmp_path / "deep" / ".tussock/corner_shop/store")
+    assert not any("@name@" in path.read_text().lower() for path in folder.rglob("*.*") if path.is_file())
+    said = capsys.readouterr().out
+    assert "tussock apply corner_shop" in said
+    assert f"TUSSOCK_PIPELINES is {folder.parent}" in said
+    assert [path.name for path in folder.parent.iterdir()] == ["corner_shop"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("Shop-1", "such as shop_1"), ("../shop", "such as shop"), ("1", "a lower-case letter"), ("", "''")]
+)
+def test_a_name_that_none_can_have_makes_nothing(name: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["new", name]) == 1
+    assert says in capsys.readouterr().err
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "pipelines" / "shop" / "mine.sql"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("SELECT 1")
+    assert cli.main(["new", "shop"]) == 1
+    assert "pipelines/shop is there already" in capsys.readouterr().err
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+
+
+@pytest.mark.spark
+def test_its_views_hold_what_pandas_makes_of_its_files(tmp_path: Path, spark: SparkSession) -> None:
+    for command in (["new", "shop"], ["apply", "shop"], ["epoch", "--pipeline", "shop"]):
+        assert cli.main(command) == 0
+    prices = {"apple": 0.40, "pear": 0.55, "bread": 2.80, "croissant": 1.30, "milk": 1.15, "cheese": 4.90}
+    orders = pd.concat([pd.read_csv(path, parse_dates=["at"]) for path in (tmp_path / "pipelines/shop/data/orders").iterdir()])
+    orders["revenue"] = orders["quantity"] * orders["product"].map(prices)
+    rows = StoredRows(open_meta(load_pipeline(tmp_path / "pipelines/shop").store))
+    by_day = orders.groupby(orders["at"].dt.date)["revenue"].agg(["size", "sum"])
+    daily = {row["day"]: (row["orders"], float(row["revenue"])) for row in rows.read("daily_sales").to_pylist()}
+    assert daily == {day: (int(n), pytest.approx(total)) for day, n, total in by_day.itertuples()}
+    by_product = orders.groupby("product")["revenue"].sum().to_dict()
+    products = {row["product"]: float(row["revenue"]) for row in rows.read("product_sales").to_pylist()}
+    assert products == {name: pytest.approx(by_product.get(name, 0.0)) for name in prices}
+    best = {row["category"]: row["product"] for row in rows.read("best_sellers").to_pylist()}
+    kinds = {"fruit": ("apple", "pear"), "bakery": ("bread", "croissant"), "dairy": ("milk", "cheese")}
+    assert best == {kind: max(names, key=lambda name: by_product.get(name, 0.0)) for kind, names in kinds.items()}
