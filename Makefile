@@ -39,8 +39,9 @@ bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/res
 bench-store: setup ## the state store against RocksDB and SlateDB, and its requests over slow S3
 	@python -m benchmarks store
 
-docs: setup ## docs/functions.md from docs/functions.yaml
+docs: setup ## the pages of docs/ that are made from the code
 	@python -m tests.functions.registry
+	@python -m scripts.reference_pages
 
 clean: ## remove what the commands above made, but not .venv
 	@rm -rf .airflow .tussock build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,7 +45,7 @@ from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -251,6 +251,23 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spark: Annotated[dict[str, Any], _TABLE] = {}
     upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
     quality: Annotated[_Quality, _TABLE] | None = None
+
+
+def known_keys() -> dict[str, str]:
+    """Every key that a pipeline.toml may have, `key` or `table.key`, with what is expected of its value."""
+    found: dict[str, str] = {}
+    kinds = {inspect.StrType: "a text", inspect.BoolType: "true or false", inspect.AnyType: "a date, or a date with a time"}
+
+    def add(table: inspect.StructType, above: str) -> None:
+        for key in table.fields:
+            kind, expected = _described(key.type)
+            if isinstance(kind, inspect.StructType):
+                add(kind, f"{above}{key.name}.")
+            else:
+                found[f"{above}{key.name}"] = expected or kinds[type(kind)]
+
+    add(cast(inspect.StructType, inspect.type_info(_Document)), "")
+    return found
 
 
 def _read(kind: type, value: Any) -> Any:
