@@ -69,7 +69,7 @@ def pipeline_page() -> str:
             table = line[1 : line.index("]")] + "."
         elif (found := _KEY.match(line)) is not None:
             key = f"{table}{found['key']}"
-            wanted = expected[key] if key in expected else "a text"
+            wanted = expected.get(key, "a text")
             lines.append(f"| `{key}` | {found['meaning']} | {wanted} | `{found['example']}` |")
     return "\n".join([*lines, ""])
 

@@ -22,7 +22,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     in_flight = 3                                      # epochs of a backlog under way at once; 1: each is committed before the next begins
 
     [spark]                                            # optional: settings of the jobs, as text
-    "spark.driver.memory" = "1g"
+    "spark.driver.memory" = "1g"                       # any setting of Spark's
 
     [upkeep]                                           # optional: when compaction and vacuum run, and what stays readable; the defaults:
     schedule = "@hourly"                               # a cron expression, in the pipeline's time zone; "none": only when triggered
@@ -256,7 +256,8 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def known_keys() -> dict[str, str]:
     """Every key that a pipeline.toml may have, `key` or `table.key`, with what is expected of its value."""
     found: dict[str, str] = {}
-    kinds = {inspect.StrType: "a text", inspect.BoolType: "true or false", inspect.AnyType: "a date, or a date with a time"}
+    a_date = "a date, or a date with a time"
+    kinds: dict[type, str] = {inspect.StrType: "a text", inspect.BoolType: "true or false", inspect.AnyType: a_date}
 
     def add(table: inspect.StructType, above: str) -> None:
         for key in table.fields:
