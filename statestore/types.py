@@ -30,7 +30,13 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _NAMES = {arrow: name for name, arrow in _SIMPLE.items()}
-_SHOWN = f"{', '.join(_SIMPLE)}, decimal(p,s), and array<…>, map<…> and struct<…> of them"
+_DURATION = pa.duration("us")
+_UNITS = ("day", "hour", "minute", "second")
+#: Intervals of days to seconds: one kind of value, microseconds; which units one names decides how Spark writes it as text.
+INTERVALS = tuple(f"interval {u}" for u in _UNITS) + tuple(f"interval {a} to {b}" for i, a in enumerate(_UNITS) for b in _UNITS[i + 1 :])
+_NAMES[_DURATION] = "interval day to second"
+_SIMPLE |= dict.fromkeys(INTERVALS, _DURATION)
+_SHOWN = f"{', '.join(_NAMES.values())}, decimal(p,s), and array<…>, map<…> and struct<…> of them"
 _WORD = re.compile(r"[a-z_][a-z0-9_ ]*(?:\([^)]*\))?")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -21,6 +21,7 @@ from jobs.sql.spark_text import filled, filled_text
 from jobs.wire.cell import CELL_SCHEMA, Mail
 from jobs.wire.failed_row import RaisedInSpark
 from jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, Step
+from statestore.types import INTERVALS
 
 
 def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
@@ -39,11 +40,16 @@ def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
 
 def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
     call = step.calls[number]
-    text = filled(call, [f"`{step.column}`.`c{a.index}`" for a in call.args if isinstance(a, Column)])
+    text = filled(call, [_bound_column(f"`{step.column}`.`c{a.index}`", a.type) for a in call.args if isinstance(a, Column)])
     java: Any = spark._jvm
     parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('{VALUE}', {text})")
     tried = java.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
     return F.when(F.col(step.column).isNotNull(), ClassicColumn(java.org.apache.spark.sql.classic.ExpressionUtils.column(tried)))
+
+
+def _bound_column(text: str, kind: str) -> str:
+    """A column in the type that was bound: Arrow knows no units of an interval, which Spark's texts of it show."""
+    return f"CAST({text} AS {kind})" if kind in INTERVALS else text
 
 
 def _arriving(step: Step) -> SparkColumn:

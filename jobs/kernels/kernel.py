@@ -90,8 +90,8 @@ class Kernel:
             else:
                 assert answer is not None
                 column, taken = answer.column(taken), taken + 1
-                if is_nested(column.type):
-                    column = _named(column, arrow_type(type_name), expr)
+                if placed(wanted := arrow_type(type_name)) != wanted:
+                    column = _named(column, wanted, expr)
             if column.type != arrow_type(type_name):
                 raise KernelError(expression_text(expr), f"it gives {column.type} where {arrow_type(type_name)} ({type_name}) was bound")
             columns.append(column)
@@ -194,15 +194,15 @@ def _select_text(exprs: tuple[Expr, ...]) -> str:
 
 
 def _placed(rows: pa.Table) -> pa.Table:
-    """The rows as DuckDB reads them: nested columns under its names."""
+    """The rows as DuckDB reads them: nested columns under its names, intervals as integers."""
     for i, field in enumerate(rows.schema):
-        if is_nested(field.type) and (kind := placed(field.type)) != field.type:
+        if (is_nested(field.type) or pa.types.is_duration(field.type)) and (kind := placed(field.type)) != field.type:
             rows = rows.set_column(i, field.name, relabelled(rows.column(i), kind))
     return rows
 
 
 def _named(column: pa.ChunkedArray, wanted: pa.DataType, expr: Expr) -> pa.ChunkedArray:
-    """A nested column from DuckDB in exactly the type that was bound."""
+    """A column from DuckDB, where that has another type for it, in exactly the type that was bound."""
     if column.type != placed(wanted):
         raise KernelError(expression_text(expr), f"it gives {column.type} where {wanted} was bound")
     return relabelled(column, wanted)

@@ -190,7 +190,7 @@ def _ordered(array: pa.Array) -> list[npt.NDArray[np.unsignedinteger]]:
     kind = array.type
     if pa.types.is_boolean(kind):
         return [pc.cast(array, pa.uint8()).fill_null(0).to_numpy()]
-    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return [_flip_sign(fixed_values(array, np.dtype(f"u{kind.bit_width // 8}")))]
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):
         bits = normalised_floats(array).view(np.dtype(f"u{kind.bit_width // 8}"))

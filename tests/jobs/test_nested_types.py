@@ -1,4 +1,4 @@
-"""Arrays, structs and maps in tables and views: what Spark says of the same rows, epoch after epoch."""
+"""Arrays, structs, maps and intervals in tables and views: what Spark says of the same rows, epoch after epoch."""
 
 from collections.abc import Iterator
 
@@ -13,6 +13,8 @@ pytestmark = pytest.mark.spark
 TABLE = """CREATE TABLE things (
     id int, xs array<int>, name struct<first:string,`Last name`:string>, marks array<struct<at:date,score:double>>,
     deep array<array<double>>, PRIMARY KEY (id))"""
+CALLS = """CREATE TABLE calls (
+    id int, g int, began timestamp, ended timestamp, took interval day to second, tags map<string,int>, PRIMARY KEY (id))"""
 EPOCHS = (
     """INSERT INTO things VALUES
         (1, array(1, 2, NULL), named_struct('first', 'Ada', 'Last name', 'L'), array(named_struct('at', DATE '2024-01-01', 'score', 1.5D)),
@@ -20,14 +22,24 @@ EPOCHS = (
         (2, array(), named_struct('first', NULL, 'Last name', 'x'), array(NULL), NULL),
         (3, NULL, NULL, NULL, array(array(double('NaN')))),
         (4, array(NULL), named_struct('first', 'Ada', 'Last name', 'L'), array(), array()),
-        (5, array(1, 2, NULL), named_struct('first', '', 'Last name', NULL), NULL, array(array(-0.0D)))""",
+        (5, array(1, 2, NULL), named_struct('first', '', 'Last name', NULL), NULL, array(array(-0.0D)));
+    INSERT INTO calls VALUES
+        (1, 1, TIMESTAMP '2024-01-01 00:00:00', TIMESTAMP '2024-01-02 03:04:05.678', INTERVAL '1 02:03:04.5' DAY TO SECOND,
+            map('a', 1, 'b', NULL)),
+        (2, 1, TIMESTAMP '2024-01-03 00:00:00', TIMESTAMP '2024-01-02 23:00:00', INTERVAL '-5' SECOND, map('b', 2)),
+        (3, 2, NULL, TIMESTAMP '2024-01-02 23:00:00', NULL, NULL),
+        (4, 2, TIMESTAMP '2024-01-01 12:00:00', NULL, INTERVAL '3' DAY, map())""",
     """INSERT INTO things VALUES (6, array(7), named_struct('first', 'Bo', 'Last name', 'L'), NULL, array(array(0.0D)));
     UPDATE things SET xs = array(id, 2), name = named_struct('first', 'Cy', 'Last name', name.`Last name`) WHERE id = 2;
     UPDATE things SET xs = NULL WHERE xs = array(7) OR id = 4;
-    UPDATE things SET marks = array(named_struct('at', NULL, 'score', double('NaN'))) WHERE id = 3""",
+    UPDATE things SET marks = array(named_struct('at', NULL, 'score', double('NaN'))) WHERE id = 3;
+    INSERT INTO calls VALUES (5, 1, TIMESTAMP '2024-05-01 00:00:00', TIMESTAMP '2024-05-02 03:04:05.678', INTERVAL '3' DAY, map('c', 3)),
+        (6, NULL, TIMESTAMP '2024-05-01 00:00:00', TIMESTAMP '2024-05-01 00:00:01', INTERVAL '0' SECOND, map('a', 7, 'c', 1));
+    UPDATE calls SET tags = map('z', 9), took = INTERVAL '0 00:01:00' DAY TO SECOND WHERE id = 2""",
     """DELETE FROM things WHERE name.first = 'Ada' AND size(xs) = 3;
     UPDATE things SET deep = array(array(0.0D)) WHERE id = 5;
-    INSERT INTO things VALUES (8, array(), named_struct('first', 'Ada', 'Last name', 'L'), NULL, array(NULL))""",
+    INSERT INTO things VALUES (8, array(), named_struct('first', 'Ada', 'Last name', 'L'), NULL, array(NULL));
+    DELETE FROM calls WHERE id IN (1, 4); UPDATE calls SET ended = began, took = INTERVAL '2 00:00:00' DAY TO SECOND WHERE id > 4""",
 )
 VIEWS = {
     "as_they_are": "SELECT * FROM things",
@@ -49,6 +61,21 @@ VIEWS = {
     "joined_on_both": "SELECT a.id, b.id AS other FROM things a LEFT JOIN things b ON a.name <=> b.name AND a.marks = b.marks",
     "first_arrays": "SELECT id, xs FROM things ORDER BY xs, id LIMIT 3",
     "last_structs": "SELECT id, name FROM things ORDER BY name DESC NULLS FIRST, deep DESC, id LIMIT 4",
+    "calls_kept": "SELECT id, took, tags FROM calls",
+    "lasted": "SELECT id, ended - began AS d, took + INTERVAL '1' HOUR AS more, "
+    "CAST(ended AS date) - CAST(began AS date) AS days FROM calls",
+    "lasted_texts": "SELECT id, CAST(CAST(ended AS date) - CAST(began AS date) AS string) AS days, CAST(took AS string) AS t FROM calls",
+    "lasted_long": "SELECT id FROM calls WHERE ended - began > INTERVAL '1' DAY OR took < INTERVAL '0' SECOND",
+    "lasted_in_all": "SELECT g, sum(ended - began) AS total, avg(took) AS mean, max(took) AS hi, min(took) AS lo, count(took) AS n "
+    "FROM calls GROUP BY g",
+    "by_took": "SELECT took, count(*) AS n, array(took) AS a FROM calls GROUP BY took",
+    "same_took": "SELECT a.id, b.id AS other FROM calls a JOIN calls b ON a.took = b.took",
+    "longest": "SELECT id, took FROM calls ORDER BY took DESC, id LIMIT 3",
+    "tagged": "SELECT id, tags['a'] AS a, map_keys(tags) AS k, map_values(tags) AS v, size(tags) AS n, "
+    "map_concat(tags, map('n', id)) AS m FROM calls",
+    "tags_of": "SELECT g, max(map_entries(tags)) AS top, count(tags) AS n FROM calls WHERE id <> 6 GROUP BY g",
+    "tag_rows": "SELECT tag, count(*) AS n, sum(v) AS v FROM calls LATERAL VIEW explode(tags) AS tag, v "
+    "GROUP BY tag",
     "both": "SELECT xs, id FROM things WHERE id < 3 UNION ALL SELECT xs, id FROM things WHERE id > 1",
 }
 
@@ -56,7 +83,7 @@ VIEWS = {
 @pytest.fixture(scope="module")
 def session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with Session(str(tmp_path_factory.mktemp("nested") / "store"), spark) as session:
-        session.execute(TABLE)
+        session.execute(f"{TABLE}; {CALLS}")
         for name, select in VIEWS.items():
             session.execute(f"CREATE MATERIALIZED VIEW {name} AS {select}")
         yield session

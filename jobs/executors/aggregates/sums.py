@@ -64,6 +64,8 @@ class Sum(Plain):
         if call.function is AggFunction.SUM:
             fits = total.fits_int64()
             return _judged(pa.array(total.low.view(np.int64), kind, mask=~(some & fits)), some & ~fits)
+        if pa.types.is_duration(kind):
+            return _mean_interval(total.low.view(np.int64), count, some, some & ~total.fits_int64())
         return Result(doubles(_divided(total.to_float64(), count), some))
 
 
@@ -74,6 +76,14 @@ def _floating(call: Agg, state: State, count: I64) -> Result:
     total = np.where(plus, np.inf, np.where(minus, -np.inf, total))
     total = np.where(nan | (plus & minus), np.nan, total)
     return Result(doubles(total if call.function is AggFunction.SUM else _divided(total, count), count != 0))
+
+
+def _mean_interval(total: I64, count: I64, some: Mask, overflow: Mask) -> Result:
+    """total / count in whole microseconds, rounded half up (away from zero)."""
+    n = np.maximum(count, 1)
+    whole, rest = np.divmod(np.abs(total), n)
+    mean = np.sign(total) * (whole + (rest >= n - rest))
+    return _judged(pa.array(mean, pa.duration("us"), mask=~(some & ~overflow)), overflow)
 
 
 def _divided(total: F64, count: I64) -> F64:

@@ -27,6 +27,7 @@ def signed(bits: int) -> st.SearchStrategy[int]:
 ESCAPES = st.binary(max_size=20) | st.lists(st.sampled_from([0, 1, 2, 255]), max_size=6).map(bytes)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
+    "interval day to second": st.timedeltas(),
     "tinyint": signed(8),
     "smallint": signed(16),
     "int": signed(32),
