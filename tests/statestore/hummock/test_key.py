@@ -2,7 +2,7 @@
 
 import math
 import struct
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cmp_to_key
 from itertools import product
@@ -27,7 +27,7 @@ def signed(bits: int) -> st.SearchStrategy[int]:
 ESCAPES = st.binary(max_size=20) | st.lists(st.sampled_from([0, 1, 2, 255]), max_size=6).map(bytes)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
-    "interval day to second": st.timedeltas(),
+    "interval day to second": st.timedeltas(timedelta(-100_000_000), timedelta(100_000_000)),
     "tinyint": signed(8),
     "smallint": signed(16),
     "int": signed(32),
