@@ -52,6 +52,7 @@ from jobs.sql.statements import (
     BoundInsert,
     BoundInsertSelect,
     Change,
+    CreateFunction,
     CreateSource,
     CreateTableAs,
     CreateView,
@@ -301,6 +302,10 @@ class Session:
                 return self._change(version, catalog, text, bound, client_id)
             case CreateSource():
                 return self._append(catalog, text, _with_columns(catalog, placed(bound, base), lambda: self.spark))
+            case CreateFunction():
+                from jobs.catalog.function_code import with_code
+
+                return self._append(catalog, text, with_code(bound, base))
             case CreateView():
                 notes = "".join(f"\n  note: {note}" for note in self._bind_to(catalog.live()).notes)
                 answer = self._append(catalog, text, bound)

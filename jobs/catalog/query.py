@@ -7,10 +7,25 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.catalog.read import warn_of_pause
 from jobs.catalog.reader import NoStoredRowsError, relation_frame
-from jobs.plan.definition import output_of
+from jobs.plan.definition import functions_of, output_of
 from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.plain_view import plain_view_of, register
+from statestore.errors import InputError
 from statestore.meta.version import HummockVersion
+
+
+class FunctionInQueryError(InputError):
+    """A query calls a Python function, which runs where views are kept alone."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"function {self.name!r} is the user's Python code, which runs in materialized views alone: reading never runs it. "
+            "Call it in a CREATE MATERIALIZED VIEW, and query that."
+        )
 
 
 def query_frame(
@@ -32,6 +47,9 @@ def query_frame(
         missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
         if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(epoch)}:
             raise NoStoredRowsError(missing) from err
+        routine = (err.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
+        if err.getCondition() == "UNRESOLVED_ROUTINE" and any(f.name == routine for f in functions_of(version.catalog)):
+            raise FunctionInQueryError(routine) from err
         raise
 
 

@@ -33,6 +33,8 @@ class NoStoredRowsError(InputError):
         self.name, self.kind = name, kind
 
     def __str__(self) -> str:
+        if self.kind == "function":
+            return f"{self.name!r} is a function: it has no rows. Call it in the SELECT of a materialized view."
         if self.kind != "source":
             return f"{self.name!r} is a {self.kind}: a name for a query, of which no rows are stored. Query it with SQL."
         return f"{self.name!r} is a source: its files are read by views as epochs run, and no rows of it are stored. Query a view over it."

@@ -3,7 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from jobs.plan.definition import PlainViewDefinition, SourceDefinition, TableDefinition, definition_of, find
+from jobs.plan.definition import (
+    FunctionDefinition,
+    PlainViewDefinition,
+    SourceDefinition,
+    TableDefinition,
+    definition_of,
+    find,
+    functions_of,
+)
 from jobs.plan.explain import explain_relation
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateTable, CreateView, Explain, Show
@@ -21,6 +29,8 @@ def show(catalog: Catalog, statement: Show) -> Mapping[str, Sequence[str]]:
         if statement.what == "columns":
             return _columns(relation)
         return {"statement": [_created_by(relation)]}
+    if statement.what == "functions":
+        return _functions(catalog)
     kinds = {"sources": ("source",), "tables": ("table",), "views": ("view", "plain view")}.get(
         statement.what, ("source", "table", "view", "plain view")
     )
@@ -38,6 +48,18 @@ def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
     view = CreateView(name, statement.sql, statement.plan)
     planned = admitted(catalog, view, epoch)
     return "\n".join([explain_relation(planned, find(planned, name)), *(f"note: {note}" for note in statement.notes)])
+
+
+def _functions(catalog: Catalog) -> Mapping[str, Sequence[str]]:
+    found = functions_of(catalog)
+    return {
+        "name": [f.name for f in found],
+        "parameters": [_declared(f.fields) for f in found],
+        "returns": [f.returns for f in found],
+        "code": [f"{f.module}:{f.function}" for f in found],
+        "digest": [f.digest[:12] for f in found],
+        "comment": [f.comment or "" for f in found],
+    }
 
 
 def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
@@ -61,6 +83,10 @@ def _created_by(relation: Relation) -> str:
             return f"CREATE SOURCE {relation.name} ({_declared(statement.fields)}) USING {statement.format} OPTIONS ({options})"
         case TableDefinition(statement):
             return _table(statement)
+        case FunctionDefinition(function):
+            comment = "" if function.comment is None else f" COMMENT {_text(function.comment)}"
+            head = f"CREATE FUNCTION {function.name} ({_declared(function.fields)}) RETURNS {function.returns}"
+            return f"{head}{comment} LANGUAGE PYTHON AS {_text(f'{function.module}:{function.function}')}"
         case PlainViewDefinition(view):
             return f"CREATE VIEW {view.name} ({', '.join(_name(f.name) for f in view.fields)}) AS {view.sql}"
         case view:

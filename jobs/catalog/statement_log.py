@@ -62,6 +62,7 @@ def statement_text(statement: Statement) -> str:
         "AddColumns": "alter table",
         "CreateView": "create view",
         "CreatePlainView": "create plain view",
+        "CreateFunction": "create function",
     }.get(kind, kind.lower())
     return f"{words} {_subject(statement)}" + (f", {statement.rows} rows" if isinstance(statement, Insert | Change | CreateTableAs) else "")
 

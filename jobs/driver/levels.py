@@ -13,6 +13,7 @@ from jobs.driver.leaves import LeafCells, place_of
 from jobs.driver.row_names import named_error
 from jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
 from jobs.flow.failure import first_failure
+from jobs.plan.definition import functions_of
 from jobs.plan.schedule import Schedule
 from jobs.wire.cell import Mail, addresses_of
 from jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
@@ -65,6 +66,7 @@ def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequ
         plan.expected(runner.policy),
         runner.policy,
         tuple(one.epoch for one in held),
+        functions_of(plan.catalog),
     )
     read = tables_of_all_levels(task)
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]

@@ -19,6 +19,7 @@ import pyarrow as pa
 from jobs.kernels.duck import duck_type, placed
 from jobs.kernels.errors import KernelError, RowError
 from jobs.kernels.functions import declared
+from jobs.kernels.python_function import taken_fault
 from jobs.kernels.render import render
 from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of
@@ -75,6 +76,7 @@ class Kernel:
 
         Raises:
             RowError: an expression raised on a row, as Spark would in ANSI mode.
+        FunctionCodeError, FunctionResultError: the code of a user's function is at fault, whatever the rows.
             UnsupportedExpressionError: an expression is not on the tested list.
             KernelError: the rendered query failed for another reason.
 
@@ -129,6 +131,8 @@ class Kernel:
         except _NOT_A_ROWS_FAULT as err:
             raise KernelError(sql, _reason_of(err)) from err
         except duckdb.Error as err:
+            if (fault := taken_fault()) is not None:
+                raise fault from err
             raise self._row_error(rows, exprs, places, err) from err
 
     def _run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:

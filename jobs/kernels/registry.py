@@ -54,6 +54,7 @@ class Rule:
     raises: bool
     strict: bool
     params: frozenset[str]
+    any_shape: bool = False  # of what Spark has no other answer to compare with
 
 
 _RULES: dict[tuple[str, str | None], Rule] = {}
@@ -119,12 +120,22 @@ def renders(
     return register
 
 
+def renders_any(node: str, *, params: Iterable[str] = ()) -> Callable[[Render], Render]:
+    """Render a node over any types: one that may raise, and takes NULL as any other value."""
+
+    def register(render: Render) -> Render:
+        _RULES[node, None] = Rule(node, frozenset(), render, _takes_all, True, False, frozenset(params), any_shape=True)
+        return render
+
+    return register
+
+
 def rule_of(call: Call) -> Rule:
     """The rule that renders this call. Raises UnsupportedExpressionError, naming the node, its types and its place."""
     mode = mode_of(call)
     rule = _RULES.get((call.node, None if mode == "ANSI" else mode))
     name = shape_of(call)
-    if rule is None or name not in rule.shapes:
+    if rule is None or not (rule.any_shape or name in rule.shapes):
         known = "" if rule is None else f"; {call.node} is there for " + ", ".join(sorted(rule.shapes)[:12])
         reason = f"is not on the list of expressions that are tested to equal Spark{known}"
         raise UnsupportedExpressionError(name, expression_text(call), reason, call.place)

@@ -17,6 +17,7 @@ import jobs.kernels.conditional
 import jobs.kernels.datetime
 import jobs.kernels.math
 import jobs.kernels.nested
+import jobs.kernels.python_function
 import jobs.kernels.strings  # noqa: F401 - importing a rule file puts its nodes on the list
 from jobs.kernels.duck import array_of, duck_type, quote, struct_of
 from jobs.kernels.errors import UnsupportedExpressionError

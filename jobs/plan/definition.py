@@ -16,12 +16,14 @@ from jobs.plan.fragments import ROW_ID, Fragment, Input, Operator, Output
 from jobs.plan.stream import plan_view
 from jobs.plan.streams.builder import Upstream
 from jobs.sources.registry import reader_of
+from jobs.sql.expression_tree import python_calls
 from jobs.sql.logical import Plan
 from jobs.sql.statements import (
     ROW_ID_TYPE,
     AddColumns,
     AlterTable,
     Change,
+    CreateFunction,
     CreatePlainView,
     CreateSource,
     CreateTable,
@@ -69,10 +71,17 @@ class PlainViewDefinition(msgspec.Struct, frozen=True, tag=True):
     statement: CreatePlainView
 
 
-Definition = SourceDefinition | TableDefinition | ViewDefinition | PlainViewDefinition
+class FunctionDefinition(msgspec.Struct, frozen=True, tag=True):
+    """A Python function of the user, with its code."""
+
+    statement: CreateFunction
+
+
+Definition = SourceDefinition | TableDefinition | ViewDefinition | PlainViewDefinition | FunctionDefinition
+_WithoutRows = SourceDefinition | PlainViewDefinition | FunctionDefinition
 
 #: What follows CREATE and DROP, by the kind of relation.
-_KEYWORDS = {"source": "SOURCE", "table": "TABLE", "view": "MATERIALIZED VIEW", "plain view": "VIEW"}
+_KEYWORDS = {"source": "SOURCE", "table": "TABLE", "view": "MATERIALIZED VIEW", "plain view": "VIEW", "function": "FUNCTION"}
 
 _decoder: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
 
@@ -106,7 +115,13 @@ class RelationExistsError(InputError):
                 "it as it is, or choose another name."
             )
         lines = "".join(f"\n    {line}" for line in self.differences)
-        in_place = "A view's query can't be changed in place yet. " if self.kind == "view" else ""
+        in_place = ""
+        if self.kind == "view":
+            in_place = "A view's query can't be changed in place yet. "
+        elif self.kind == "function" and self.readers:
+            in_place = "A view keeps the code that it was made with. "
+        elif self.kind == "function":
+            in_place = "Functions and relations share their names; CREATE OR REPLACE FUNCTION takes the place of one that no view reads. "
         drop = f"DROP {_KEYWORDS[self.kind]} {self.name}"
         also = f" CASCADE, which drops {', '.join(self.readers)} too" if self.readers else ""
         return (
@@ -127,6 +142,17 @@ class RelationInUseError(InputError):
             f"{self.kind} {self.name!r} can't be dropped: {', '.join(self.dependents)} reads it. "
             f"Drop what reads it first, or write DROP {_KEYWORDS[self.kind]} {self.name} CASCADE to drop all of it."
         )
+
+
+class FunctionChangedError(InputError):
+    """A view was bound to a function's code, and another session has replaced it since."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"function {self.name!r} has been replaced since this statement was checked. Nothing was changed; give it again."
 
 
 class CannotAlterError(InputError):
@@ -183,9 +209,15 @@ def source_of(relation: Relation) -> CreateSource | None:
 
 
 def output_of(relation: Relation) -> Output | None:
-    """Where the relation's rows are stored; None for a source or a plain view, which stores none."""
+    """Where the relation's rows are stored; None for what stores none: a source, a plain view, a function."""
     definition = definition_of(relation)
-    return None if isinstance(definition, SourceDefinition | PlainViewDefinition) else definition.output
+    return None if isinstance(definition, _WithoutRows) else definition.output
+
+
+def functions_of(catalog: Catalog) -> tuple[CreateFunction, ...]:
+    """The live Python functions, with their code."""
+    definitions = (definition_of(r) for r in catalog.live() if r.kind == "function")
+    return tuple(d.statement for d in definitions if isinstance(d, FunctionDefinition))
 
 
 def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
@@ -258,9 +290,12 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
             for relation in catalog.live():
                 if relation.name == statement.name.lower():
                     found = differences(_created_by(relation), statement)
-                    if statement.if_not_exists and not found:
+                    if not found and (statement.if_not_exists or _replaces(statement)):
                         return catalog
                     readers = with_readers(catalog, relation) - {relation.id}
+                    if relation.kind == "function" and _replaces(statement) and not readers:
+                        catalog = _drop(catalog, Drop("function", relation.name), epoch)
+                        break
                     raise RelationExistsError(relation.name, relation.kind, found, [r.name for r in catalog.live() if r.id in readers])
             relation = _create(catalog, statement, epoch)
             return msgspec.structs.replace(
@@ -364,12 +399,17 @@ def _encoded(definition: Definition) -> msgspec.Raw:
 def fragments_of(relation: Relation) -> tuple[Fragment, ...]:
     """The fragments that keep a relation up to date."""
     definition = definition_of(relation)
-    return () if isinstance(definition, SourceDefinition | PlainViewDefinition) else definition.fragments
+    return () if isinstance(definition, _WithoutRows) else definition.fragments
 
 
 def _created_by(relation: Relation) -> Create:
     match definition_of(relation):
-        case SourceDefinition(statement) | TableDefinition(statement) | PlainViewDefinition(statement):
+        case (
+            SourceDefinition(statement)
+            | TableDefinition(statement)
+            | PlainViewDefinition(statement)
+            | FunctionDefinition(statement)
+        ):
             return statement
         case ViewDefinition(sql, plan, columns=columns):
             return CreateView(relation.name, sql, plan, columns=columns)
@@ -402,7 +442,8 @@ def _create(catalog: Catalog, statement: Create, epoch: int) -> Relation:
             tables = planned.tables
             kind, definition = "view", ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns)
             inputs = (i.relation_id for f in planned.fragments for i in f.inputs)
-            depends_on = tuple(sorted({r for r in inputs if r is not None} | {find(catalog, name).id for name in statement.uses}))
+            named = {find(catalog, name).id for name in statement.uses} | _functions_called(catalog, statement.plan)
+            depends_on = tuple(sorted({r for r in inputs if r is not None} | named))
             for read in catalog.live():
                 if read.id in depends_on and read.paused is not None:
                     raise PausedViewError(statement.name.lower(), read.name, read.paused)
@@ -410,8 +451,30 @@ def _create(catalog: Catalog, statement: Create, epoch: int) -> Relation:
             fields, tables = statement.fields, ()
             kind, definition = "plain view", PlainViewDefinition(statement)
             depends_on = tuple(sorted(find(catalog, name).id for name in statement.uses))
+        case CreateFunction():
+            fields, tables = statement.fields, ()
+            kind, definition = "function", FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
     columns = tuple(ColumnSpec(f.name, f.type) for f in fields)
     return Relation(relation_id, statement.name.lower(), kind, columns, _encoded(definition), tables, depends_on, created=epoch)
+
+
+def _replaces(statement: Create) -> bool:
+    return isinstance(statement, CreateFunction) and statement.or_replace
+
+
+def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
+    """The ids of the Python functions in a plan. Raises UnknownRelationError, FunctionChangedError where they are not as they were."""
+    found: set[int] = set()
+    for below in plan.inputs:
+        found |= _functions_called(catalog, below)
+    for call in (c for e in plan.expressions for c in python_calls(e)):
+        relation = find(catalog, dict(call.params)["name"], "function")
+        definition = definition_of(relation)
+        assert isinstance(definition, FunctionDefinition)
+        if dict(call.params)["digest"] != definition.statement.digest:
+            raise FunctionChangedError(relation.name)
+        found.add(relation.id)
+    return found
 
 
 def _upstream(catalog: Catalog) -> Callable[[str], Upstream]:
@@ -423,7 +486,7 @@ def _upstream(catalog: Catalog) -> Callable[[str], Upstream]:
             own = reader.key(statement)
             key = ((ROW_ID, "bigint"),) if own is None else tuple((c, statement.fields[c].type) for c in own)
             return Upstream(relation.id, relation.kind, None, key, reader.append_only)
-        assert not isinstance(definition, PlainViewDefinition), "Spark has expanded it when the query was bound"
+        assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), "Spark has expanded it when the query was bound"
         return Upstream(relation.id, relation.kind, definition.output)
 
     return known

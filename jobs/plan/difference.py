@@ -7,10 +7,10 @@ import msgspec
 
 from jobs.sql.logical import Field, Plan
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreatePlainView, CreateSource, CreateTable, CreateView
+from jobs.sql.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
 from jobs.sql.tokens import tokens_of
 
-Create = CreateSource | CreateTable | CreateView | CreatePlainView
+Create = CreateSource | CreateTable | CreateView | CreatePlainView | CreateFunction
 
 
 def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
@@ -28,6 +28,8 @@ def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
             return tuple(_of_views(existing, wanted))
         case CreatePlainView(), CreatePlainView():
             return tuple(_of_plain_views(existing, wanted))
+        case CreateFunction(), CreateFunction():
+            return tuple(_of_functions(existing, wanted))
         case _:
             return (f"it is a {_kind(existing)}, this statement creates a {_kind(wanted)}",)
 
@@ -75,6 +77,22 @@ def _of_plain_views(existing: CreatePlainView, wanted: CreatePlainView) -> Itera
     yield from _of_columns(existing.fields, wanted.fields)
     if _words(existing.sql) != _words(wanted.sql):
         yield from _of_lines(existing.sql, wanted.sql)
+
+
+def _of_functions(existing: CreateFunction, wanted: CreateFunction) -> Iterator[str]:
+    if [f.type for f in existing.fields] != [f.type for f in wanted.fields]:
+        taken, wished = (", ".join(f"{f.name} {f.type}" for f in s.fields) for s in (existing, wanted))
+        yield f"parameters: ({taken}) there, ({wished}) here"
+    if existing.returns != wanted.returns:
+        yield f"returns: {existing.returns} there, {wanted.returns} here"
+    if (existing.module, existing.function) != (wanted.module, wanted.function):
+        yield f"code: '{existing.module}:{existing.function}' there, '{wanted.module}:{wanted.function}' here"
+    there, here = ({m.name: m.source for m in s.code} for s in (existing, wanted))
+    for name in dict.fromkeys((*there, *here)):
+        if there.get(name) != here.get(name):
+            yield f"functions/{name}.py, - there, + here:"
+            before, after = (s.get(name, "").splitlines() for s in (there, here))
+            yield from (line.rstrip() for line in difflib.ndiff(before, after) if line[:1] in "+-")
 
 
 def _of_lines(existing: str, wanted: str) -> Iterator[str]:

@@ -96,7 +96,7 @@ class _Entry:
 
 def schedule(catalog: Catalog, epoch: int) -> Schedule:
     """The schedule of `epoch` for all live relations of the catalog as of that epoch, but for views that are paused."""
-    relations = tuple(r for r in catalog.live() if not r.paused_at(epoch) and r.kind != "plain view")
+    relations = tuple(r for r in catalog.live() if not r.paused_at(epoch) and r.kind not in ("plain view", "function"))
     entries: list[_Entry] = []
     output: dict[int, int] = {}  # relation id -> the fragment that puts out its changes
     source_columns = _source_columns(relations)

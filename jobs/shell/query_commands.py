@@ -147,8 +147,8 @@ def _show(chosen: argparse.Namespace) -> None:
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
-    kinds = ["sources", "tables", "views", "relations"]
-    parser.add_argument("what", nargs="?", default="relations", choices=kinds, help="one kind; all of them when left out")
+    kinds = ["sources", "tables", "views", "relations", "functions"]
+    parser.add_argument("what", nargs="?", default="relations", choices=kinds, help="one kind; sources, tables and views when left out")
 
 
 COMMANDS = (
@@ -195,7 +195,7 @@ COMMANDS = (
     ),
     Command(
         "show",
-        "list sources, tables and views",
+        "list sources, tables and views, or functions",
         "With their columns; also those that wait for their first epoch.",
         ("tussock show --store ./demo views",),
         _show,

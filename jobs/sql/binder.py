@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from jobs.sql.catalyst import bind_view
 from jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
 from jobs.sql.errors import SqlError, sql_error, translated
+from jobs.sql.function_ddl import bind_function
 from jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
 from jobs.sql.logical import Expr, Field, Place
 from jobs.sql.plain_view import KIND as PLAIN_VIEW
@@ -121,9 +122,13 @@ class Binder:
             return bind_table(self._sandbox, source, cursor)
         if cursor.accept("VIEW"):
             return self._plain_view(source, read_view(cursor))
+        if cursor.accept("FUNCTION"):
+            return bind_function(self._sandbox, source, cursor, or_replace=False)
+        if cursor.accept("OR", "REPLACE", "FUNCTION"):
+            return bind_function(self._sandbox, source, cursor, or_replace=True)
         if cursor.comes("OR", "REPLACE"):
             raise cursor.complaint("OR REPLACE is not supported: drop it and create it again")
-        raise cursor.error("expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE or CREATE SOURCE")
+        raise cursor.error("expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE or CREATE FUNCTION")
 
     def _view(self, source: SourceText, header: ViewHeader) -> CreateView:
         select = source.part(header.select)

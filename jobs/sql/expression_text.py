@@ -7,7 +7,7 @@ import datetime
 import re
 from collections.abc import Sequence
 
-from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Literal
+from jobs.sql.logical import BY_SPARK, PYTHON, Call, Column, Expr, Literal
 
 _INFIX = {
     "Add": "+",
@@ -44,6 +44,8 @@ def _text(expr: Expr) -> str:
             return _literal(expr)
         case Call(node=node, args=args, params=((_, template),)) if node == BY_SPARK:
             return f"({_COLUMN.sub(lambda found: _text(args[int(found[1])]), template)})"
+        case Call(node=node, args=args, params=((_, name), _)) if node == PYTHON:
+            return f"{name}({', '.join(map(expression_text, args))})"
         case Call(node="Cast", args=(child,), mode=mode, type=type_name):
             return f"{'TRY_' if mode == 'TRY' else ''}CAST({expression_text(child)} AS {type_name})"
         case Call(node="IsNull", args=(child,)):

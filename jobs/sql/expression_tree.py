@@ -5,7 +5,7 @@ from functools import reduce
 
 import msgspec
 
-from jobs.sql.logical import BY_SPARK, Call, Column, Expr
+from jobs.sql.logical import BY_SPARK, PYTHON, Call, Column, Expr
 
 
 def reads_of(expr: Expr) -> Iterator[int]:
@@ -30,6 +30,15 @@ def calls_of_spark(expr: Expr) -> Iterator[Call]:
         else:
             for arg in expr.args:
                 yield from calls_of_spark(arg)
+
+
+def python_calls(expr: Expr) -> Iterator[Call]:
+    """All calls of Python functions in an expression."""
+    if isinstance(expr, Call):
+        if expr.node == PYTHON:
+            yield expr
+        for arg in expr.args:
+            yield from python_calls(arg)
 
 
 def with_spark_calls(expr: Expr, to: Callable[[Call], Expr]) -> Expr:

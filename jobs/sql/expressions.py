@@ -38,9 +38,9 @@ from py4j.java_gateway import JavaObject, get_field
 from jobs.sql.aggregate_functions import REFUSED, parts_of
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_tree import conjunction, needs_spark
-from jobs.sql.logical import AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
+from jobs.sql.logical import PYTHON, AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
 from jobs.sql.moments import micros_or_moment, moved
-from jobs.sql.sandbox import Sandbox, items
+from jobs.sql.sandbox import Sandbox, items, text_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import Leaf, NoTextError, SparkText
 from jobs.sql.type_names import name_of_type
@@ -55,8 +55,9 @@ _SUBQUERIES = frozenset(
     {"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery", "DynamicPruningSubquery", "OuterReference"}
 )
 _USER_CODE = frozenset(
-    {"ScalarUDF", "PythonUDF", "PythonUDAF", "ScalaUDAF", "ScalaAggregator", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression"}
+    {"ScalaUDF", "PythonUDF", "PythonUDAF", "ScalaUDAF", "ScalaAggregator", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression"}
 )
+_VIEW = "a materialized view"
 _LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
 _NORMALISED = "KnownFloatingPointNormalized"  # keys are normalised wherever they are compared
 _TRANSPARENT = frozenset({"KnownNullable", "KnownNotNull"})  # what may be NULL is no part of a type here
@@ -81,7 +82,7 @@ class ExpressionWalk:
 
     sandbox: Sandbox
     source: SourceText
-    within: str = "a materialized view"  # what messages call the statement
+    within: str = _VIEW  # what messages call the statement
     has_kernel: Callable[[Expr], bool] | None = None  # None: what no kernel renders stays a tree, for others to refuse
     texts: SparkText | None = None
     # What each class carries besides its children is found once, on its first instance.
@@ -116,6 +117,9 @@ class ExpressionWalk:
 
         Raises UnsupportedQueryError for one that neither can.
         """
+        inner = node.child() if node.productPrefix() == "Alias" else node
+        if self.has_kernel is not None and inner.productPrefix() == "ScalaUDF":  # whatever its arguments need is computed for every row
+            return self.call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
         return self.whole(node, lambda: self.tree(node, scope), _columns_of(scope))
 
     def whole(self, node: JavaObject, tree: Callable[[], Expr], leaf: Leaf) -> Expr:
@@ -123,7 +127,7 @@ class ExpressionWalk:
         try:
             expr = tree()
         except UnsupportedQueryError:
-            if self.has_kernel is None or self._is_opaque(node, leaf):
+            if self.has_kernel is None or (self._is_opaque(node, leaf) and not _calls_python(node)):
                 raise
         else:
             if self.has_kernel is None or self.has_kernel(expr):
@@ -174,6 +178,11 @@ class ExpressionWalk:
             return args[0]
         if name in _SUBQUERIES:
             raise self.refuse(node, "a subquery", "its result changes with another relation's rows; write it as a join")
+        if name == "ScalaUDF" and (function := self.sandbox.function(text_of(node.udfName()))) is not None:
+            if self.within != _VIEW:
+                raise self.refuse(node, None, "it is the user's Python code, which runs in materialized views alone")
+            which = (("name", function.name), ("digest", function.digest))
+            return Call(PYTHON, function.returns, args, None, which, self.place_of(node))
         if name in _USER_CODE:
             raise self.refuse(node, None, "user-defined functions are opaque; write it in SQL functions")
         match name, args:
@@ -214,6 +223,9 @@ class ExpressionWalk:
 
     def _by_spark(self, node: JavaObject, write: Callable[[SparkText], Call]) -> Expr:
         assert self.texts is not None, "who knows kernels knows texts"
+        if _calls_python(node):
+            reason = "it mixes Python functions with what only Spark computes; compute one of the two in a view that this one reads"
+            raise self.refuse(node, None, reason)
         try:
             return write(self.texts)
         except NoTextError as err:
@@ -303,6 +315,10 @@ class ExpressionWalk:
             elif label in ("timeZoneId", "threshold") or (name, label) == ("ElementAt", "defaultValueOutOfBound"):
                 found.append(_Param(index, label, "option"))
         return found
+
+
+def _calls_python(node: JavaObject) -> bool:
+    return node.productPrefix() == "ScalaUDF" or any(_calls_python(child) for child in items(node.children()))
 
 
 def _not_normalised(node: JavaObject) -> JavaObject:

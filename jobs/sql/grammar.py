@@ -2,9 +2,10 @@
 
 CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
 CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
-DROP SOURCE | TABLE | [MATERIALIZED] VIEW [IF EXISTS] name [CASCADE]
-SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS
-SHOW COLUMNS FROM name, DESCRIBE [TABLE] name, SHOW CREATE name
+CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …) RETURNS type [COMMENT '…'] LANGUAGE PYTHON AS 'module:name'
+DROP SOURCE | TABLE | [MATERIALIZED] VIEW | FUNCTION [IF EXISTS] name [CASCADE]
+SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS | FUNCTIONS
+SHOW COLUMNS FROM name, DESCRIBE [TABLE | FUNCTION] name, SHOW CREATE name
 EXPLAIN SELECT … | CREATE MATERIALIZED VIEW …
 """
 
@@ -17,6 +18,7 @@ from jobs.sql.source_text import SourceText
 from jobs.sql.statements import Drop, Show
 from jobs.sql.tokens import Token, tokens_of
 
+_AFTER_RETURNS = ("COMMENT", "DETERMINISTIC", "NOT", "LANGUAGE", "AS")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
 
 
@@ -115,6 +117,20 @@ class ViewHeader:
     select: int
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionHeader:
+    """A CREATE FUNCTION, its types still text: its parameters and what it returns lie between the offsets."""
+
+    name: str
+    if_not_exists: bool
+    or_replace: bool
+    parameters: tuple[int, int]
+    returns: tuple[int, int]
+    module: str
+    function: str
+    comment: str | None
+
+
 def changed_table(source: SourceText) -> str | None:
     """The name of the table whose rows a statement changes, by its first words alone; None for a statement that changes none."""
     cursor = Cursor(source)
@@ -181,6 +197,45 @@ def read_view(cursor: Cursor) -> ViewHeader:
     return ViewHeader(name, if_not_exists, columns, cursor.offset)
 
 
+def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
+    """After CREATE [OR REPLACE] FUNCTION."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if or_replace and if_not_exists:
+        raise cursor.complaint("OR REPLACE and IF NOT EXISTS say two things: write one of them")
+    name = cursor.name("the function")
+    cursor.expect("(")
+    parameters = (cursor.offset, cursor.close())
+    cursor.expect("RETURNS")
+    begin = cursor.offset
+    while not any(cursor.comes(word) for word in _AFTER_RETURNS):
+        cursor.next("the type that the function returns, then LANGUAGE PYTHON")
+    returns, comment = (begin, cursor.offset), None
+    if cursor.accept("COMMENT"):
+        comment = _string(cursor, "the comment in quotes")
+    if cursor.comes("NOT", "DETERMINISTIC"):
+        raise cursor.complaint("a view has the same rows on every run, so its functions have to be deterministic")
+    cursor.accept("DETERMINISTIC")
+    cursor.expect("LANGUAGE")
+    if not cursor.accept("PYTHON"):
+        raise cursor.error("expected PYTHON")
+    cursor.expect("AS")
+    begin_of_code = cursor.at
+    module, colon, function = _string(cursor, "'module:name'").partition(":")
+    if not (colon and module.isidentifier() and function.isidentifier()):
+        cursor.at = begin_of_code
+        raise cursor.complaint("expected 'module:name': a file module.py of the folder functions/, and the name of a function in it")
+    cursor.end()
+    return FunctionHeader(name, if_not_exists, or_replace, parameters, returns, module, function, comment)
+
+
+def _string(cursor: Cursor, expected: str) -> str:
+    token = cursor.next(expected)
+    if token.kind != "string":
+        cursor.at -= 1
+        raise cursor.error(f"expected {expected}")
+    return token.value()
+
+
 def _column_names(cursor: Cursor) -> tuple[str, ...]:
     """After an opening bracket: names of columns, up to the closing one."""
     names: list[str] = []
@@ -203,8 +258,10 @@ def read_drop(cursor: Cursor) -> Drop:
         kind = "table"
     elif cursor.accept("SOURCE"):
         kind = "source"
+    elif cursor.accept("FUNCTION"):
+        kind = "function"
     else:
-        raise cursor.error("expected DROP MATERIALIZED VIEW, DROP TABLE or DROP SOURCE")
+        raise cursor.error("expected DROP MATERIALIZED VIEW, DROP TABLE, DROP SOURCE or DROP FUNCTION")
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name(f"the {kind}")
     cascade = cursor.accept("CASCADE")
@@ -214,7 +271,7 @@ def read_drop(cursor: Cursor) -> Drop:
 
 def read_show(cursor: Cursor) -> Show:
     """After SHOW."""
-    for what in ("SOURCES", "TABLES", "VIEWS", "RELATIONS"):
+    for what in ("SOURCES", "TABLES", "VIEWS", "RELATIONS", "FUNCTIONS"):
         if cursor.accept(what) or (what == "VIEWS" and cursor.accept("MATERIALIZED", "VIEWS")):
             cursor.end()
             return Show(what.lower())
@@ -223,17 +280,17 @@ def read_show(cursor: Cursor) -> Show:
             cursor.expect("FROM")
         return _show_one(cursor, "columns")
     if cursor.accept("CREATE"):
-        for words in (("MATERIALIZED", "VIEW"), ("VIEW",), ("TABLE",), ("SOURCE",)):
+        for words in (("MATERIALIZED", "VIEW"), ("VIEW",), ("TABLE",), ("SOURCE",), ("FUNCTION",)):
             if cursor.accept(*words):
                 break
         return _show_one(cursor, "create")
-    raise cursor.error("expected SHOW SOURCES, TABLES, MATERIALIZED VIEWS, RELATIONS, COLUMNS FROM name or CREATE name")
+    raise cursor.error("expected SHOW SOURCES, TABLES, MATERIALIZED VIEWS, RELATIONS, FUNCTIONS, COLUMNS FROM name or CREATE name")
 
 
 def read_describe(cursor: Cursor) -> Show:
     """After DESCRIBE."""
     if len(cursor.tokens) > cursor.at + 1:  # else it is a relation of that name
-        cursor.accept("TABLE")
+        _ = cursor.accept("TABLE") or cursor.accept("FUNCTION")
     return _show_one(cursor, "columns")
 
 

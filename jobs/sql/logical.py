@@ -212,6 +212,8 @@ Expr = Column | Literal | Call
 
 #: The `node` of a Call that Spark computes between two levels: its one param is the SQL text, in which `a0`, `a1`, … are the arguments.
 BY_SPARK = "Spark"
+#: The `node` of a Call of a user's Python function; its params: the function's name, and the digest of its code.
+PYTHON = "PythonFunction"
 
 
 class SortKey(msgspec.Struct, frozen=True):

@@ -16,8 +16,11 @@ from jobs.sql.errors import NoRelationError, SqlError, translated
 from jobs.sql.logical import Expr
 from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.plain_view import plain_view_of, register
+from jobs.sql.python_function import KIND as FUNCTION
+from jobs.sql.python_function import forget, function_of, signatures
+from jobs.sql.python_function import register as register_function
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateTable
+from jobs.sql.statements import CreateFunction, CreateTable
 from jobs.sql.tokens import tokens_of
 from statestore.meta.catalog import ColumnSpec, Relation
 
@@ -44,6 +47,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.variable.substitute": "false",  # ${…} in a string is a string
     "spark.sql.debug.maxToStringFields": "1000",
 }
+_OTHER_COUNT = re.compile(r"cannot be cast to class scala\.Function(\d+)")  # of a Python function's arguments
 _MISSING = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) ")
 
 
@@ -134,7 +138,10 @@ class Sandbox:
         if stale:  # what a plain view uses may be another
             stale |= {n for n in self._registered if before[n].kind == PLAIN_VIEW}
         for name in stale:
-            self.session.catalog.dropTempView(name)
+            if before[name].kind == FUNCTION:
+                forget(self, name)
+            else:
+                self.session.catalog.dropTempView(name)
             del self._registered[name]
 
     def relation_of(self, logical_rdd: JavaObject) -> Relation | None:
@@ -150,6 +157,11 @@ class Sandbox:
     def plain_views(self, source: SourceText) -> tuple[str, ...]:
         """Names of the plain views whose name occurs in a text."""
         return tuple(r.name for r in self.mentioned(source) if r.kind == PLAIN_VIEW)
+
+    def function(self, name: str | None) -> CreateFunction | None:
+        """The Python function of this name; None for another function."""
+        relation = None if name is None else self.relations.get(name.lower())
+        return None if relation is None or relation.kind != FUNCTION else function_of(relation)
 
     def read_by(self, analyzed: JavaObject) -> tuple[str, ...]:
         """Names of the relations that an analyzed plan reads, subqueries included."""
@@ -175,9 +187,13 @@ class Sandbox:
             with translated(source):
                 return self.jvm.org.apache.spark.sql.classic.Dataset.ofRows(self.session._jsparkSession, parsed)
         except SqlError as err:
+            if (count := _OTHER_COUNT.search(err.reason)) is not None:
+                known = signatures([function_of(r) for r in self.mentioned(source) if r.kind == FUNCTION])
+                raise SqlError(f"a call has {count[1]} arguments, and the functions are {known}", err.place, err.excerpt) from err
             if (missing := _MISSING.match(err.reason)) is None:
                 raise
-            raise NoRelationError(missing[1], tuple(sorted(self.relations)), err.place, err.excerpt) from err
+            relations = tuple(sorted(n for n, r in self.relations.items() if r.kind != FUNCTION))
+            raise NoRelationError(missing[1], relations, err.place, err.excerpt) from err
 
     def frame(self, relation: Relation) -> JavaObject:
         """The empty Dataset (JVM) of one relation."""
@@ -205,6 +221,10 @@ class Sandbox:
             for used in view.uses:
                 self._register(self.relations[used])
             register(self.session, view)
+            self._registered[name] = _identity(relation)
+            return
+        if relation.kind == FUNCTION:
+            register_function(self, function_of(relation))
             self._registered[name] = _identity(relation)
             return
         required = table_of(relation).required if relation.kind == "table" else ()  # never NULL

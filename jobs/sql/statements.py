@@ -4,6 +4,8 @@
 logged, and for statements that only ask. Names of relations are in lower case.
 """
 
+import hashlib
+
 import msgspec
 import pyarrow as pa
 
@@ -71,10 +73,38 @@ class CreatePlainView(msgspec.Struct, frozen=True, tag=True):
     if_not_exists: bool = False
 
 
+class FunctionModule(msgspec.Struct, frozen=True):
+    """A file of the pipeline's folder `functions/`: `<name>.py`, as it was when the function was created."""
+
+    name: str
+    source: str
+
+
+class CreateFunction(msgspec.Struct, frozen=True, tag=True):
+    """A Python function of the user, over whole columns; its code goes with it. Its values depend on its arguments alone, row by row: to
+    create it is to say so."""
+
+    name: str
+    fields: tuple[Field, ...]  # its parameters
+    returns: str
+    module: str  # where it is, among `code`
+    function: str  # its name there
+    code: tuple[FunctionModule, ...] = ()  # the module and what it imports of the folder, by name; empty until the files are read
+    comment: str | None = None
+    if_not_exists: bool = False
+    or_replace: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Names what it computes: equal digests are equal functions."""
+        types = tuple(f.type for f in self.fields)
+        return hashlib.sha256(msgspec.json.encode((self.module, self.function, types, self.returns, self.code))).hexdigest()
+
+
 class Drop(msgspec.Struct, frozen=True, tag=True):
     """Drops a relation; with cascade also what depends on it."""
 
-    kind: str  # source | table | view | plain view
+    kind: str  # source | table | view | plain view | function
     name: str
     cascade: bool = False
     if_exists: bool = False
@@ -142,7 +172,8 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 
 RowChange = Insert | Change | Update | Delete
-Statement = CreateSource | CreateTable | CreateTableAs | AlterTable | AddColumns | CreateView | CreatePlainView | Drop | RowChange
+_Create = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | CreateFunction
+Statement = _Create | AlterTable | AddColumns | Drop | RowChange
 
 
 class BoundInsert(msgspec.Struct, frozen=True):
@@ -197,8 +228,8 @@ class Explain(msgspec.Struct, frozen=True):
 
 
 class Show(msgspec.Struct, frozen=True):
-    """What the catalog holds: `what` is sources, tables, views or relations (all three); or columns or create (the statement that made it)
-    of the relation `name`."""
+    """What the catalog holds: `what` is sources, tables, views, relations (all three) or functions; or columns or create (the statement
+    that made it) of the relation or function `name`."""
 
     what: str
     name: str | None = None
@@ -212,6 +243,7 @@ Bound = (
     | AddColumns
     | CreateView
     | CreatePlainView
+    | CreateFunction
     | Drop
     | BoundInsert
     | BoundInsertSelect

@@ -18,6 +18,7 @@ from jobs.executors.operator import Actor, Entry
 from jobs.flow.chunk import decode, empty_chunk, encode, make_chunk
 from jobs.flow.failure import carried_by_spark, encode_failure
 from jobs.kernels.kernel import process_kernel
+from jobs.kernels.python_function import install
 from jobs.plan.fragments import Dispatch
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.registry import reader_of
@@ -69,6 +70,7 @@ class Unit:
     handed_on: int = 0  # bytes of sealed MemTables handed to the driver so far, at this level
 
     def __post_init__(self) -> None:
+        install(self.task.functions)
         self.vnodes = [int(v) for v in np.flatnonzero(np.asarray(self.task.units) == self.slot)]
         last = self.level == len(self.task.schedule.levels) - 1
         self.gathered = [] if last and self.task.units_flush else None

@@ -7,6 +7,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.plan.schedule import Schedule
+from jobs.sql.statements import CreateFunction
 from jobs.wire.cell import CELL_SCHEMA
 from jobs.wire.flush_policy import Expected, FlushPolicy
 
@@ -23,6 +24,7 @@ class EpochTask:
     expected: Expected  # what the epoch is likely to seal
     policy: FlushPolicy = field(default_factory=FlushPolicy)
     in_flight: tuple[int, ...] = ()  # epochs that `version` counts and whose SSTs it lacks: their sealed MemTables come as cells
+    functions: tuple[CreateFunction, ...] = ()  # those of the user that live, with their code
     cells: bytes = b""  # those of the driver, as `cells_of` encodes them: what leaves start from, and what it holds of epochs in flight
 
     @property

@@ -43,7 +43,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """A source, a table, a view, or a plain view: a name for a query.
+    """A source, a table, a view, or what has no rows of its own: a plain view (a name for a query), a function.
 
     `created`, `dropped` and `paused` are epochs: a reader at epoch e sees it iff created <= e < dropped, and from `paused` on it sees the
     rows of the epoch before: no epoch changes them any more.
@@ -51,7 +51,7 @@ class Relation(msgspec.Struct, frozen=True):
 
     id: int
     name: str
-    kind: str  # "source" | "table" | "view" | "plain view"
+    kind: str  # "source" | "table" | "view" | "plain view" | "function"
     columns: tuple[ColumnSpec, ...]  # what a reader sees, in order
     definition: msgspec.Raw  # JSON, opaque here
     state_tables: tuple[TableSchema, ...] = ()

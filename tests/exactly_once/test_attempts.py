@@ -25,7 +25,7 @@ def test_every_task_answers_the_same_bytes_whatever_order_its_cells_come_in(seed
     workload.write_files(data, 1)
     only_spark_reads = ("notes", "words", "above_mean")
     with Session(str(store), spark, units=4, runner=shuffle) as session:
-        session.execute(_without(workload.first_statements(data), only_spark_reads))
+        session.execute(_without(workload.first_statements(data), only_spark_reads), base=data)
         session.flush()
         session.execute(workload.second_statements())
         workload.write_files(data, 2)

@@ -6,10 +6,12 @@ epochs follow, and the epoch job runs them as a train. Those who run them one by
 """
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import pandas_udf
 
 from jobs.catalog.reader import scan_relation
 from jobs.driver.barrier import inject
@@ -47,6 +49,7 @@ VIEWS = {
     "(SELECT g, timestamp_seconds(a * 60) AS at FROM t) GROUP BY g, session_window(at, '1 minute')",
     "first_two": "SELECT id, g FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY amount DESC, id) AS n FROM sales) WHERE n <= 2",
     "nested": "SELECT array(g, NULL) AS gs, max(named_struct('a', a, 'k', k)) AS top, count(*) AS n FROM t GROUP BY array(g, NULL)",
+    "scored": "SELECT score_of(a, g) AS score, count(*) AS n FROM t GROUP BY 1",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
 }
 LATE_VIEWS = {
@@ -55,6 +58,7 @@ LATE_VIEWS = {
     "late_view": "SELECT n, count(*) AS k FROM joined GROUP BY n",
 }
 LEVELS = 4
+SCORING = "import pyarrow.compute as pc\n\ndef scored(a, g):\n    return pc.add(pc.multiply(a, 10), g)\n"
 
 _SALES = pa.schema([("id", pa.int32()), ("g", pa.int32()), ("amount", pa.int32())])
 _T = pa.schema([("k", pa.int32()), ("g", pa.int32()), ("a", pa.int32())])
@@ -64,6 +68,8 @@ def write_files(data: Path, epoch: int) -> None:
     """The files of the template, or those that wait after it."""
     (data / "sales").mkdir(parents=True, exist_ok=True)
     (data / "notes").mkdir(exist_ok=True)
+    (data / "functions").mkdir(exist_ok=True)
+    (data / "functions" / "scoring.py").write_text(SCORING)
     for part in range(3):
         ids = [epoch * 1000 + part * 100 + i for i in range(60)]
         rows = {"id": ids, "g": [i % 7 for i in ids], "amount": [(i * 37) % 101 for i in ids]}
@@ -73,14 +79,16 @@ def write_files(data: Path, epoch: int) -> None:
 
 
 def first_statements(data: Path) -> str:
-    """What is created and inserted before epoch one."""
+    """What is created and inserted before epoch one, by a script in `data`."""
     views = "".join(f"CREATE MATERIALIZED VIEW {name} AS {sql};\n" for name, sql in VIEWS.items())
     rows = ", ".join(f"({k}, {k % 7}, {k * 3 % 11})" for k in range(400))
     words = ", ".join(f"({i % 7}, '{'xyz'[i % 3]}')" for i in range(50))
     return (
         f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales');\n"
         f"CREATE SOURCE notes (g int, word string) USING csv OPTIONS (path '{data}/notes');\n"
-        f"CREATE TABLE t (k int, g int, a int, PRIMARY KEY (k));\nCREATE TABLE e (g int, word string);\n{views}"
+        f"CREATE TABLE t (k int, g int, a int, PRIMARY KEY (k));\nCREATE TABLE e (g int, word string);\n"
+        "CREATE FUNCTION score_of (a int, g int) RETURNS int LANGUAGE PYTHON AS 'scoring:scored';\n"
+        f"{views}"
         f"INSERT INTO t VALUES {rows};\nINSERT INTO e VALUES {words};"
     )
 
@@ -122,6 +130,8 @@ def truth(spark: SparkSession, data: Path) -> dict[str, pa.Table]:
     """Every relation with rows after epoch two, by Spark over the same input."""
     judge = spark.newSession()
     judge.conf.set("spark.sql.ansi.enabled", "true")
+    scored: Any = lambda a, g: a * 10 + g  # noqa: E731
+    judge.udf.register("score_of", pandas_udf(scored, "int"))
     judge.read.parquet(str(data / "sales")).createOrReplaceTempView("sales")
     judge.read.schema("g int, word string").csv(str(data / "notes")).createOrReplaceTempView("notes")
     found = {"t": rows_of_t(), "e": rows_of_e()}
@@ -145,7 +155,7 @@ def prepare(spark: SparkSession, store: Path, data: Path) -> None:
     MetaStore.init(open_object_store(str(store)), units=3)
     with Session(str(store), spark, create=False, runner=SparkRunner(spark, POLICY)) as session:
         session.meta = open_meta(store, "template")
-        session.execute(first_statements(data))
+        session.execute(first_statements(data), base=data)
         session.flush()
         session.execute(second_statements())
     write_files(data, 2)

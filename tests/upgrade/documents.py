@@ -27,7 +27,7 @@ from jobs.executors.table_replay import TableReplay
 from jobs.executors.top_n import TopN
 from jobs.executors.union_all import UnionAll
 from jobs.executors.window_call import Edge, Over
-from jobs.plan.definition import PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
+from jobs.plan.definition import FunctionDefinition, PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
 from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from jobs.sources.files import document_of
 from jobs.sources.pins import PinnedFile
@@ -49,6 +49,7 @@ from jobs.sql.logical import (
     WindowFunction,
 )
 from jobs.sql.statements import (
+    CreateFunction,
     CreatePlainView,
     CreateSource,
     CreateTable,
@@ -57,6 +58,7 @@ from jobs.sql.statements import (
     Default,
     Delete,
     Drop,
+    FunctionModule,
     Insert,
     Update,
 )
@@ -128,6 +130,8 @@ _CREATE_TABLE = CreateTable("orders", _FIELDS, (0,), True)
 _ROWS = "meta/payload/00112233445566778899aabbccddeeff"
 _DEFAULTS = (Default(1, "'x'", Literal("x", "string")), Default(0, "rand()", None))
 _KEYLESS = CreateTable("events", _FIELDS, (), False, (1,), _DEFAULTS, "what happened", ((0, "which"),))
+_CODE = (FunctionModule("pricing", "def taxed(x): return x"),)
+_CREATE_FUNCTION = CreateFunction("taxed", _FIELDS, "double", "pricing", "taxed", _CODE, "with tax", True, True)
 STATEMENTS: dict[str, msgspec.Struct] = {
     "create_table_keyless": _KEYLESS,
     "create_table_as": CreateTableAs(_KEYLESS, 3, _ROWS),
@@ -140,6 +144,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_table": _CREATE_TABLE,
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
     "create_plain_view": CreatePlainView("named", "SELECT k AS a …", _FIELDS, ("a", "b"), ("orders",), True),
+    "create_function": _CREATE_FUNCTION,
     "create_view_by_names": CreateView("p", "SELECT k + 10", PROJECT, columns=("a", "b", "c"), uses=("named",)),
     "create_view_behind": CreateView("o", "SELECT k …", logical.TopN(SCAN, (), None, 2)),
     "create_view_project": CreateView("p", "SELECT k + 10 AS a", PROJECT),
@@ -224,6 +229,7 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "plain_view": PlainViewDefinition(CreatePlainView("named", "SELECT 1 AS a", _FIELDS, ("a", "b"), ())),
+    "function": FunctionDefinition(_CREATE_FUNCTION),
     "view_by_names": ViewDefinition("SELECT …", TOP_N, (), _OUTPUT, ("a", "b")),
     **{f"view_{name}": ViewDefinition("SELECT …", TOP_N, (_fragment(node),), _OUTPUT) for name, node in NODES.items()},
     "view_nested": ViewDefinition("SELECT …", logical.Project(SCAN, (_MADE,), (Field("s", "struct<x:int>"),)), (_NESTED,), _OUTPUT),

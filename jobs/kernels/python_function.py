@@ -1,0 +1,275 @@
+"""Python functions of the user: loaded from the text that the catalog keeps, called over whole columns.
+
+A function gets Arrow arrays, or pandas Series where the annotation of its first parameter says so (`x: pd.Series`), and gives one such
+column, equally long. A batch is 2,048 rows at most, and only the rows that reach the call. Series have pandas' types that know NULL (Int64,
+boolean, Float64), so that what a function sees of a row does not depend on the rows beside it; in what it gives, NaN in a plain float
+column is NULL.
+
+Modules are loaded under names of their own, per digest: two versions of a function live in one process side by side.
+"""
+
+import builtins
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.kernels.duck import placed
+from jobs.kernels.functions import declare
+from jobs.kernels.registry import renders_any
+from jobs.sql.logical import PYTHON, Call
+from jobs.sql.statements import CreateFunction
+from statestore.errors import InputError
+from statestore.nested import is_nested, relabelled
+from statestore.types import arrow_type
+
+FOLDER = "functions"  # of a pipeline
+_SERIES = frozenset({"Series", "pd.Series", "pandas.Series"})
+
+
+class Over(Enum):
+    """What a function's columns are."""
+
+    ARROW = "Arrow arrays"
+    PANDAS = "pandas Series"
+
+
+class FunctionCodeError(InputError):
+    """A function's code can't be had, or loaded, or is none for its declaration."""
+
+    def __init__(self, function: str, file: str, reason: str) -> None:
+        super().__init__(function, file, reason)
+        self.function, self.file, self.reason = function, file, reason
+
+    def __str__(self) -> str:
+        return f"function {self.function!r}, {self.file}: {self.reason}. Nothing was changed."
+
+
+class FunctionResultError(InputError):
+    """A function gave what is not one value of its type for each row: its code is at fault, whatever the rows."""
+
+    def __init__(self, function: str, file: str, found: str, expected: str) -> None:
+        super().__init__(function, file, found, expected)
+        self.function, self.file, self.found, self.expected = function, file, found, expected
+
+    def __str__(self) -> str:
+        return (
+            f"function {self.function!r} ({self.file}) gave {self.found}, expected {self.expected}. Nothing of this epoch was committed. "
+            "Go on without the views that call it (`tussock barrier abandon --drop VIEW`), then correct it, CREATE OR REPLACE FUNCTION, "
+            "and create them again."
+        )
+
+
+class _RaisedError(Exception):
+    """What a function raised, in one line, on its way through DuckDB."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFunction:
+    """A function that can be called."""
+
+    declared: CreateFunction
+    call: Callable[..., Any]
+    over: Over
+
+
+_installed: dict[str, CreateFunction] = {}  # by digest
+_at_fault: list[InputError] = []  # what DuckDB's error stands for, where it is no row's fault
+
+
+def install(functions: Iterable[CreateFunction]) -> None:
+    """Make functions known to this process, by their digests. Their code is loaded when they are first called."""
+    for function in functions:
+        if (digest := function.digest) not in _installed:
+            _installed[digest] = function
+
+
+def taken_fault() -> InputError | None:
+    """The error of a function, other than on a row, that ended the last query, if one did; asked once."""
+    fault = _at_fault[0] if _at_fault else None
+    _at_fault.clear()
+    return fault
+
+
+def loaded(function: CreateFunction) -> LoadedFunction:
+    """Load a function's code, which runs the top level of its module. Raises FunctionCodeError."""
+    file = f"{FOLDER}/{function.module}.py"
+    try:
+        found = getattr(_Modules(function).module(function.module), function.function, None)
+    except Exception as err:  # whatever the user's module raises
+        raise FunctionCodeError(function.name, file, f"it can't be imported: {_said(err)}") from err
+    if not callable(found):
+        there = "has no function of this name" if found is None else f"has {function.function!r}, which is not a function"
+        raise FunctionCodeError(function.name, file, f"the file {there} ({function.function!r})")
+    try:
+        parameters = list(inspect.signature(found).parameters.values())
+        inspect.signature(found).bind(*function.fields)
+    except (TypeError, ValueError) as err:
+        declared = ", ".join(f"{f.name} {f.type}" for f in function.fields)
+        raise FunctionCodeError(function.name, file, f"{function.function!r} does not take the declared ({declared}): {err}") from err
+    return LoadedFunction(function, found, _over(parameters[0].annotation))
+
+
+def _over(annotation: Any) -> Over:
+    if isinstance(annotation, str):
+        return Over.PANDAS if annotation.strip("'\" ") in _SERIES else Over.ARROW
+    name = f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__name__', '')}"
+    return Over.PANDAS if name.startswith("pandas.") and name.endswith(".Series") else Over.ARROW
+
+
+class _Modules:
+    """The modules of one function. They import each other by their names in the folder, and all else as any module does."""
+
+    def __init__(self, function: CreateFunction) -> None:
+        self._prefix = f"tussock_function_{function.digest[:16]}"
+        self._sources = {m.name: m.source for m in function.code}
+        self._builtins: Mapping[str, Any] = {**vars(builtins), "__import__": self._import}
+
+    def module(self, name: str) -> ModuleType:
+        full = f"{self._prefix}.{name}"
+        if (known := sys.modules.get(full)) is not None:
+            return known
+        module = ModuleType(full)
+        vars(module)["__builtins__"] = self._builtins
+        code = compile(self._sources[name], f"{FOLDER}/{name}.py", "exec", dont_inherit=True)
+        sys.modules[full] = module  # before it runs: dataclasses and modules that import each other look it up
+        try:
+            exec(code, vars(module))
+        except BaseException:
+            del sys.modules[full]
+            raise
+        return module
+
+    def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] = (), level: int = 0) -> ModuleType:
+        if level == 0 and name in self._sources:
+            return self.module(name)
+        return builtins.__import__(name, globals, locals, fromlist, level)
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------------------
+
+
+@renders_any(PYTHON, params=("name", "digest"))
+def _python_function(call: Call, args: Sequence[str]) -> str:
+    name, digest = dict(call.params)["name"], dict(call.params)["digest"]
+    parameters = tuple(a.type for a in call.args)
+    return f"{declare(f'python_{digest}', parameters, call.type, _caller(name, digest, len(parameters)))}({', '.join(args)})"
+
+
+def _caller(name: str, digest: str, parameters: int) -> Callable[..., pa.Array]:
+    """What DuckDB calls. It looks at the signature to count the parameters."""
+
+    def call(*columns: pa.Array | pa.ChunkedArray) -> pa.Array:
+        return _call(name, digest, *columns)
+
+    places = [inspect.Parameter(f"a{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(parameters)]
+    call.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined]
+    return call
+
+
+@lru_cache(maxsize=256)
+def _loaded(digest: str) -> LoadedFunction:
+    return loaded(_installed[digest])
+
+
+def _call(name: str, digest: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
+    try:
+        function = _loaded(digest)
+        types = [arrow_type(f.type) for f in function.declared.fields]
+        given = [_argument(c, kind, function.over) for c, kind in zip(columns, types, strict=True)]
+        try:
+            result = function.call(*given)
+        except Exception as err:
+            raise _RaisedError(f"function {name!r} raised {_said(err)}") from None
+        return _result(function, result, len(columns[0]))
+    except InputError as err:
+        _at_fault[:] = [err]
+        raise
+
+
+def _argument(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, over: Over) -> Any:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if is_nested(kind):
+        whole = relabelled(pa.chunked_array([whole]), kind).combine_chunks()
+    elif whole.type != kind:
+        whole = whole.cast(kind)
+    return whole if over is Over.ARROW else whole.to_pandas(types_mapper=_pandas_types().get)
+
+
+@lru_cache(maxsize=1)
+def _pandas_types() -> dict[pa.DataType, Any]:
+    import pandas as pd  # type: ignore[import-untyped]
+
+    return {
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.float32(): pd.Float32Dtype(),
+        pa.float64(): pd.Float64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+    }
+
+
+def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
+    """What a function gave, as one array of exactly its type. Raises FunctionResultError."""
+    declared = function.declared
+    kind = arrow_type(declared.returns)
+
+    def wrong(found: str, expected: str) -> FunctionResultError:
+        return FunctionResultError(declared.name, f"{FOLDER}/{declared.module}.py", found, expected)
+
+    if isinstance(result, pa.ChunkedArray):
+        result = result.combine_chunks()
+    if not isinstance(result, pa.Array):
+        if function.over is Over.ARROW or not hasattr(result, "to_numpy"):
+            expected = "a pyarrow Array" if function.over is Over.ARROW else "a pandas Series"
+            raise wrong(f"a {type(result).__module__}.{type(result).__name__}", f"{expected} with one value for each row")
+        try:
+            result = pa.Array.from_pandas(result, type=kind)
+        except (pa.ArrowException, TypeError, ValueError) as err:
+            raise wrong(f"a Series that is no {declared.returns} ({_said(err)})", "values of the type that it is declared with") from err
+    if len(result) != rows:
+        raise wrong(f"{len(result)} values for {rows} rows", "one value for each row")
+    if result.type != kind:
+        if not _alike(result.type, kind):
+            raise wrong(f"values of type {result.type}", f"{kind}, for the declared type {declared.returns}")
+        try:
+            result = result.cast(kind)
+        except pa.ArrowException as err:
+            raise wrong(f"{result.type} that does not fit ({_said(err)})", f"values of type {declared.returns}") from err
+    return relabelled(pa.chunked_array([result]), placed(kind)).combine_chunks() if is_nested(kind) else result
+
+
+def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of one type are cast to the other without a change of what they mean; values that do not fit raise."""
+    families = (
+        (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+        (pa.types.is_string, pa.types.is_large_string),
+        (pa.types.is_binary, pa.types.is_large_binary),
+        (pa.types.is_date,),
+        (pa.types.is_timestamp,),
+    )
+    if pa.types.is_null(found) or (is_nested(found) and is_nested(wanted)):
+        return True
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return (found.tz is None) == (wanted.tz is None)
+    return any(any(f(found) for f in family) and any(f(wanted) for f in family) for family in families)
+
+
+def _said(error: BaseException) -> str:
+    """An error in one line, with the user's own line where it came from."""
+    text = " ".join(str(error).split())
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(f"{FOLDER}/"):
+            where = f" (line {trace.tb_lineno} of {file})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}{f': {text}' if text else ''}{where}"

@@ -1,0 +1,39 @@
+"""CREATE FUNCTION."""
+
+from jobs.sql.errors import sql_error, translated
+from jobs.sql.grammar import Cursor, read_function
+from jobs.sql.python_function import MOST_PARAMETERS
+from jobs.sql.sandbox import Sandbox
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import CreateFunction
+from jobs.sql.table_ddl import declared_fields
+from jobs.sql.type_names import name_of_type
+
+
+def bind_function(sandbox: Sandbox, source: SourceText, cursor: Cursor, or_replace: bool) -> CreateFunction:
+    """After CREATE [OR REPLACE] FUNCTION; its code is still to be read. Raises SqlError."""
+    begin = cursor.offset
+    header = read_function(cursor, or_replace)
+    if header.name not in sandbox.relations and sandbox.session.catalog.functionExists(header.name):
+        raise sql_error(source, begin, f"Spark has a function {header.name!r} of its own; choose another name")
+    parameters, returns = source.part(*header.parameters), source.part(*header.returns)
+    named = []
+    if parameters.text[slice(*header.parameters)].strip():
+        with translated(parameters):
+            named = [(f.name(), f.dataType()) for f in sandbox.parser().parseTableSchema(parameters.for_spark).fields()]
+    with translated(returns):
+        result = name_of_type(sandbox.parser().parseDataType(returns.for_spark))
+    fields = declared_fields(source, header.parameters[0], named)
+    if not 1 <= len(fields) <= MOST_PARAMETERS:
+        reason = f"a function takes from 1 to {MOST_PARAMETERS} parameters, this one {len(fields)}"
+        raise sql_error(source, header.parameters[0], reason)
+    return CreateFunction(
+        header.name,
+        fields,
+        result,
+        header.module,
+        header.function,
+        comment=header.comment,
+        if_not_exists=header.if_not_exists,
+        or_replace=header.or_replace,
+    )

@@ -1,0 +1,66 @@
+"""Python functions in the session that binds: Spark knows their names and types, and never runs them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.statements import CreateFunction
+from statestore.meta.catalog import Relation
+
+if TYPE_CHECKING:
+    from jobs.sql.sandbox import Sandbox
+
+KIND = "function"  # of a relation
+MOST_PARAMETERS = 22  # of a ScalaUDF
+
+
+class _Definition(msgspec.Struct):
+    statement: CreateFunction
+
+
+def function_of(relation: Relation) -> CreateFunction:
+    """The statement that made a function."""
+    return msgspec.json.decode(relation.definition, type=_Definition).statement
+
+
+def register(sandbox: "Sandbox", function: CreateFunction) -> None:
+    """Make Spark know the function's name and types: a ScalaUDF, whose arguments Spark checks and casts as any function's."""
+    encoders = getattr(getattr(sandbox.jvm.org.apache.spark.sql.catalyst.encoders, "RowEncoder$"), "MODULE$")
+    types = sandbox.jvm.org.apache.spark.sql.types.DataType
+    option = sandbox.jvm.scala.Option
+    taken = [option.apply(encoders.encoderForDataType(types.fromDDL(f.type), False)) for f in function.fields]
+    placeholder = sandbox.jvm.org.apache.spark.sql.expressions.SparkUserDefinedFunction(
+        _nothing_of(sandbox, len(taken)),
+        types.fromDDL(function.returns),
+        sandbox.jvm.org.apache.spark.api.python.PythonUtils.toSeq(taken),
+        option.empty(),
+        option.apply(function.name),
+        True,  # it may be NULL
+        True,  # it is deterministic
+    )
+    sandbox.session._jsparkSession.udf().register(function.name, placeholder)
+
+
+def forget(sandbox: "Sandbox", name: str) -> None:
+    """Undo `register`."""
+    sandbox.session._jsparkSession.sessionState().catalog().dropTempFunction(name, True)
+
+
+def signatures(functions: Sequence[CreateFunction]) -> str:
+    """How functions are declared: `f(x int, y string), g(z date)`."""
+    return ", ".join(f"{f.name}({', '.join(f'{p.name} {p.type}' for p in f.fields)})" for f in functions)
+
+
+def _nothing_of(sandbox: "Sandbox", parameters: int) -> JavaObject:
+    """A Scala function of so many parameters: Spark asks for one, and no plan that has it is ever run."""
+    jvm = sandbox.jvm
+    anything = jvm.java.lang.Class.forName("java.lang.Object")
+    ignored = sandbox.gateway.new_array(jvm.java.lang.Class, parameters)
+    for i in range(parameters):
+        ignored[i] = anything
+    handles = jvm.java.lang.invoke.MethodHandles
+    nothing = handles.dropArguments(handles.constant(anything, None), 0, ignored)
+    face = jvm.java.lang.Class.forName(f"scala.Function{parameters}")
+    return jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(face, nothing)

@@ -1,0 +1,124 @@
+"""Python functions of the user as kernels call them: what they are given, and what becomes of what they give."""
+
+import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from jobs.kernels.errors import RowError
+from jobs.kernels.kernel import Kernel
+from jobs.kernels.python_function import FunctionCodeError, FunctionResultError, install
+from jobs.sql.logical import PYTHON, Call, Column, Expr, Field, Literal
+from jobs.sql.statements import CreateFunction, FunctionModule
+
+TWO = ("int", "string")
+ROWS = pa.table({"c0": pa.array([1, None, 3], pa.int32()), "c1": ["a", None, "c"]})
+VALUES = pa.table(
+    {
+        "c0": pa.array([datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), None], pa.timestamp("us", tz="UTC")),
+        "c1": pa.array([datetime.datetime(2024, 1, 1), None], pa.timestamp("us")),
+        "c2": pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)),
+        "c3": pa.array([datetime.date(2024, 1, 1), None]),
+        "c4": pa.array([b"a", None]),
+        "c5": pa.array([True, None]),
+        "c6": pa.array([1.5, None]),
+        "c7": pa.array([2**62 + 1, None]),
+        "c8": pa.array([[1, None], None], pa.list_(pa.int32())),
+        "c9": pa.array([{"A": 1, "b": "x"}, None], pa.struct([("A", pa.int32()), ("b", pa.string())])),
+    }
+)
+TIMES = ("timestamp", "timestamp_ntz")
+KINDS = (*TIMES, "decimal(10,2)", "date", "binary", "boolean", "double", "bigint", "array<int>", "struct<A:int,b:string>")
+
+
+def called(body: str, parameters: tuple[str, ...] = TWO, returns: str = "int", **others: str) -> Call:
+    """A call of the function `f` of a module, over the first columns."""
+    code = tuple(FunctionModule(name, source) for name, source in {"m": body, **others}.items())
+    function = CreateFunction("f", tuple(Field(f"p{i}", t) for i, t in enumerate(parameters)), returns, "m", "f", code)
+    install([function])
+    args = tuple(Column(i, t) for i, t in enumerate(parameters))
+    return Call(PYTHON, returns, args, None, (("name", "f"), ("digest", function.digest)))
+
+
+def answer(expr: Expr, rows: pa.Table = ROWS) -> list[object]:
+    """The expression over the rows."""
+    kernel = Kernel()
+    try:
+        found: list[object] = kernel.project(rows, (expr,), (expr.type,))["c0"].to_pylist()
+        return found
+    finally:
+        kernel.close()
+
+
+def test_a_function_gets_arrow_arrays_or_series_as_its_first_parameter_says() -> None:
+    assert answer(called("import pyarrow as pa\ndef f(x, y):\n  assert isinstance(x, pa.Array)\n  return x")) == [1, None, 3]
+    for annotation in ("pd.Series", "'pd.Series'", "'pandas.Series'"):
+        body = f"import pandas as pd\ndef f(x: {annotation}, y): return x.astype('string') + y"
+        assert answer(called(body, returns="string")) == ["1a", None, "3c"]
+
+
+@pytest.mark.parametrize("place", range(len(KINDS)), ids=KINDS)
+@pytest.mark.parametrize("head", ["", "import pandas as pd\n"], ids=["arrow", "pandas"])
+def test_values_of_every_type_and_null_come_back_as_they_went(place: int, head: str) -> None:
+    annotation = ": pd.Series" if head else ""
+    body = f"{head}def f(x{annotation}, *more): return (x, *more)[{place}]"
+    assert answer(called(body, KINDS, KINDS[place]), VALUES) == VALUES.column(place).to_pylist()
+
+
+def test_what_a_function_sees_of_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+    body = "import pandas as pd\ndef f(x: pd.Series) -> pd.Series: return x + 1"
+    rows = pa.table({"c0": pa.array([2**53 + 1, None])})
+    assert answer(called(body, ("bigint",), "bigint"), rows) == [2**53 + 2, None]  # as floats: 2**53
+
+
+def test_modules_of_the_folder_import_each_other_and_versions_live_side_by_side() -> None:
+    body = "import other\nfrom other import plus\ndef f(x, y):\n  import other as again\n  return again.plus(plus(x))"
+    other = "import pyarrow.compute as pc\ndef plus(x): return pc.add(x, {})"
+    first, second = called(body, other=other.format(1)), called(body, other=other.format(10))
+    assert answer(first) == [3, None, 5]
+    assert answer(second) == [21, None, 23]
+    assert answer(Call("Add", "int", (first, second), "ANSI")) == [24, None, 28]
+
+
+def test_only_rows_that_reach_the_call_are_given_to_it() -> None:
+    body = "import pyarrow.compute as pc\ndef f(x, y):\n  assert not pc.any(pc.equal(x, 3)).as_py()\n  return x"
+    small = Call("LessThan", "boolean", (Column(0, "int"), Literal(3, "int")), "ANSI")
+    assert answer(Call("CaseWhen", "int", (small, called(body)))) == [1, None, None]
+
+
+def test_an_empty_input_is_no_call() -> None:
+    assert answer(called("def f(x, y): raise ValueError"), ROWS.slice(0, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "returns", "said"),
+    [
+        ("import pyarrow as pa\ndef f(x, y): return pa.array([7] * 5)", "int", "gave 5 values for 3 rows, expected one value for each row"),
+        ("def f(x, y): return x.cast('string')", "int", "gave values of type string, expected int32, for the declared type int"),
+        ("def f(x, y): return x.cast('string')", "date", "gave values of type string, expected date32"),
+        ("def f(x, y): return 5", "int", "gave a builtins.int, expected a pyarrow Array"),
+        ("import pandas as pd\ndef f(x: pd.Series, y): return 5", "int", "gave a builtins.int, expected a pandas Series"),
+        ("import pandas as pd\ndef f(x: pd.Series, y): return x * 1.5", "int", "gave a Series that is no int"),
+        ("import pyarrow as pa\ndef f(x, y): return pa.array([300] * 3)", "tinyint", "gave int64 that does not fit"),
+    ],
+)
+def test_what_is_no_column_of_the_declared_type_names_the_function(body: str, returns: str, said: str) -> None:
+    with pytest.raises(FunctionResultError, match=said):
+        answer(called(body, returns=returns))
+
+
+def test_numbers_that_fit_are_cast_to_the_declared_type() -> None:
+    assert answer(called("import pyarrow as pa\ndef f(x, y): return x.cast(pa.int64())", returns="tinyint")) == [1, None, 3]
+
+
+def test_what_a_function_raises_names_the_row_and_the_line() -> None:
+    body = "def f(x, y):\n  if 3 in x.to_pylist():\n    raise ValueError('no\\nthree')\n  return x"
+    with pytest.raises(RowError, match=r"'f' raised ValueError: no three \(line 3 of functions/m.py\), with c0 = 3, c1 = 'c'") as err:
+        answer(called(body))
+    assert err.value.row == 2
+
+
+def test_code_that_is_not_there_on_a_worker_names_the_function() -> None:
+    with pytest.raises(FunctionCodeError, match=r"ModuleNotFoundError: No module named 'no_such_module' \(line 1 of functions/m.py\)"):
+        answer(called("import no_such_module\ndef f(x, y): return x"))
