@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -15,13 +15,13 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from jobs.flow.chunk import WEIGHT
 from jobs.flow.failure import encode_failure, first_failure
 from jobs.sql.errors import from_spark, java_failure
-from jobs.sql.logical import Column
+from jobs.sql.logical import Call, Column
 from jobs.sql.source_text import SourceText
-from jobs.sql.spark_text import filled, filled_text
+from jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
 from jobs.wire.cell import CELL_SCHEMA, Mail
 from jobs.wire.failed_row import RaisedInSpark
 from jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, Step
-from statestore.types import INTERVALS
+from statestore.types import INTERVALS, arrow_type
 
 
 def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
@@ -33,6 +33,10 @@ def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
         return frame
     spark = frame.sparkSession
     cells = [F.col(name) for name in CELL_SCHEMA.names]
+    for step in steps:
+        for number, call in enumerate(step.calls):
+            if _is_generator(call):  # Spark takes one a SELECT
+                frame = frame.select("*", F.expr(_text(step, call)).alias(*_generated(step, number)))
     tried = [_tried(spark, step, n).alias(f"{step.column}_{n}") for step in steps for n in range(len(step.calls))]
     frame = frame.select(*cells, *(F.col(step.column) for step in steps), *tried)
     return frame.select(*cells, *(_arriving(step).alias(step.column) for step in steps))
@@ -40,8 +44,10 @@ def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
 
 def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
     call = step.calls[number]
-    text = filled(call, [_bound_column(f"`{step.column}`.`c{a.index}`", a.type) for a in call.args if isinstance(a, Column)])
-    java: Any = spark._jvm
+    if _is_generator(call):
+        fields = [F.col(name).alias(f"c{i}") for i, name in enumerate(_generated(step, number))]
+        return F.when(F.col(step.column).isNotNull(), F.struct(F.struct(*fields).alias(VALUE)))
+    text, java = _text(step, call), cast(Any, spark._jvm)
     parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('{VALUE}', {text})")
     tried = java.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
     return F.when(F.col(step.column).isNotNull(), ClassicColumn(java.org.apache.spark.sql.classic.ExpressionUtils.column(tried)))
@@ -50,6 +56,20 @@ def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
 def _bound_column(text: str, kind: str) -> str:
     """A column in the type that was bound: Arrow knows no units of an interval, which Spark's texts of it show."""
     return f"CAST({text} AS {kind})" if kind in INTERVALS else text
+
+
+def _text(step: Step, call: Call) -> str:
+    return filled(call, [_bound_column(f"`{step.column}`.`c{a.index}`", a.type) for a in call.args if isinstance(a, Column)])
+
+
+def _is_generator(call: Call) -> bool:
+    return call.params[0][1].startswith(JSON_TUPLE)
+
+
+def _generated(step: Step, number: int) -> list[str]:
+    """Names for the columns of a generator: as many as its struct has fields."""
+    kind = arrow_type(step.calls[number].type)
+    return [f"{step.column}_{number}_{i}" for i in range(kind.num_fields)]
 
 
 def _arriving(step: Step) -> SparkColumn:

@@ -42,6 +42,8 @@ _NAMES = {  # of nodes that call themselves as they are written between two argu
     "ShiftRightUnsigned": "shiftrightunsigned",
     "CreateNamedStruct": "named_struct",
 }
+#: What a text begins with that is no expression but a generator, of one row a row: its columns are a struct's fields.
+JSON_TUPLE = "json_tuple("
 _COLUMN = re.compile(r"`a(\d+)`")
 
 

@@ -11,6 +11,7 @@ from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import NeedsSparkError
 from jobs.session import Session
 from jobs.sql.errors import UnsupportedQueryError
+from jobs.sql.spark_text import quoted
 from tests.truth.compare import assert_same_answer
 
 pytestmark = pytest.mark.spark
@@ -28,6 +29,8 @@ VIEWS = {
     "joined_on": "SELECT p.id, s.id AS other FROM pages p JOIN shops s ON parse_url(p.url, 'HOST') = concat(s.name, '.org')",
     "over_a_view": "SELECT host, initcap(host) AS capital, pages FROM grouped WHERE luhn_check(cast(pages AS string)) IS NOT NULL",
     "kept": "SELECT id, to_json(named_struct('n', n, 'at', at)) AS doc, date_format(at, 'EEEE') AS day FROM pages",
+    "fields": "SELECT id, x, y, z FROM pages LATERAL VIEW OUTER json_tuple(doc, 'a', 'b', 'c`d') AS x, y, z WHERE n IS NULL OR n <> 7",
+    "fields_of_columns": "SELECT json_tuple(upper(doc), 'A', parse_url(url, 'HOST')) AS (x, y) FROM pages",
     "ranked": "SELECT id, url FROM pages ORDER BY sentences(url)[0][0], id LIMIT 3",
 }
 COLUMNS = "id bigint, shop int, n int, url string, doc string, at timestamp"
@@ -52,6 +55,28 @@ def require_truth(session: Session) -> None:
         expected = truth.sql(sql)
         expected.createOrReplaceTempView(name)
         assert_same_answer(session.read(name), expected.toArrow(), name)
+
+
+DOCS = (
+    '{"a": 1, "a": 2, "b": null}',
+    '{"a": {"b": [1, 2.50, {"c": "x"}]}, "b": "q\\"uo\\u00e9", "c`d": true}',
+    '{"a": 1, "b": ',
+    '[{"a": 1}]',
+    "{'a': 'single', 'b': 1e400}",
+    '"a"',
+    "",
+    '{"a": "x"} {"a": "y"}',
+    '{"a": null, "a": "later", "b": "tab\t"}',
+)
+
+
+def test_fields_of_documents_that_fit_no_schema_are_those_that_spark_finds(session: Session) -> None:
+    rows = ", ".join(f"({500 + i}, NULL, NULL, 'http://A/x', {quoted(doc)}, NULL)" for i, doc in enumerate(DOCS))
+    session.execute(f"INSERT INTO pages VALUES {rows}")
+    session.flush()
+    require_truth(session)
+    session.execute("DELETE FROM pages WHERE id >= 500")
+    session.flush()
 
 
 def test_views_follow_inserts_updates_and_deletes(session: Session) -> None:

@@ -1,19 +1,21 @@
-"""Generate: EXPLODE, POSEXPLODE, INLINE, STACK and LATERAL VIEW over them, and the copies that INTERSECT ALL and EXCEPT ALL make.
+"""Generate: EXPLODE, POSEXPLODE, INLINE, STACK, JSON_TUPLE, LATERAL VIEW over them, and the copies that INTERSECT ALL and EXCEPT ALL make.
 
-Where the query itself lists the rows (STACK, an array(…) under EXPLODE) they are projections of the row: an Expand.
+Where the query lists the rows (STACK, an array(…) under EXPLODE) they are projections of the row: an Expand. JSON_TUPLE makes one row
+of each, so it is a projection too: a struct that Spark computes.
 """
 
 from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.logical import Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Plan, Project
+from jobs.sql.logical import BY_SPARK, Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Place, Plan, Project
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
+from jobs.sql.spark_text import JSON_TUPLE, quoted
 from jobs.sql.type_names import name_of_type
 
 _GENERATORS = {"Explode": Generator.EXPLODE, "PosExplode": Generator.POSEXPLODE, "Inline": Generator.INLINE}
-_NO_GENERATOR = "rows are made by explode, posexplode, inline and stack"
+_NO_GENERATOR = "rows are made by explode, posexplode, inline, stack and json_tuple"
 
 
 @binds("Generate")
@@ -33,6 +35,9 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
         return Bound(Project(copies, (*columns, *args[1:]), fields), ids)
     if (listed := _listed(name, args, made)) is not None:
         return Bound(Expand(below.plan, tuple((*columns, *row) for row in listed), fields), ids)
+    if name == "JsonTuple" and walk.expressions.has_kernel is not None:
+        tuples = _fields_of_json(args, len(made), walk.expressions.place_of(node))
+        return Bound(Project(below.plan, (*columns, *tuples), fields), ids)
     if name not in _GENERATORS:
         raise walk.refuse(node, name.lower(), _NO_GENERATOR)
     plan: Plan = Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made)
@@ -40,6 +45,21 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
         width = len(below.ids)
         plan = Project(plan, (*columns, *(Column(width + i, f.type) for i, f in enumerate(made))), fields)
     return Bound(plan, ids)
+
+
+def _fields_of_json(args: Sequence[Expr], fields: int, place: Place | None) -> list[Expr]:
+    """Of json_tuple(text, name, …) what each name gives."""
+    read: list[Expr] = []
+    shown = []
+    for arg in args:
+        if isinstance(arg, Literal):
+            shown.append("CAST(NULL AS string)" if arg.value is None else quoted(str(arg.value)))
+        else:
+            shown.append(f"`a{len(read)}`")
+            read.append(arg)
+    kind = f"struct<{','.join(f'c{i}:string' for i in range(fields))}>"
+    whole = Call(BY_SPARK, kind, tuple(read), params=(("sql", f"{JSON_TUPLE}{', '.join(shown)})"),), place=place)
+    return [Call("GetStructField", "string", (whole,), params=(("ordinal", str(i)),)) for i in range(fields)]
 
 
 def _listed(name: str, args: Sequence[Expr], made: Sequence[Field]) -> list[tuple[Expr, ...]] | None:
