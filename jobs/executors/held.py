@@ -57,7 +57,7 @@ class _OfRows(Held):
 
 
 @dataclass(frozen=True, slots=True)
-class _OfValues(Held):
+class OfValues(Held):
     """A slot over a group's distinct values, in ascending order."""
 
     values: DistinctValues
@@ -90,17 +90,29 @@ class FirstRow(_OfRows):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(_OfRows):
+class OfAllRows(_OfRows):
+    """A slot over all rows of a group in turn."""
+
+    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        return self.whole(rows.all(groups, (self.column,)))
+
+    @abstractmethod
+    def whole(self, rows: Segments) -> pa.Array:
+        """The states of groups with these rows of the column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(OfAllRows):
     """The texts of a group's rows in an order, one after the other, a delimiter between; NULL without rows. Reads the touched groups."""
 
     delimiter: str  # of binary values as hex
 
-    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
-        return joined(rows.all(groups, (self.column,)), self.delimiter)
+    def whole(self, rows: Segments) -> pa.Array:
+        return joined(rows, self.delimiter)
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedDistinct(_OfValues):
+class JoinedDistinct(OfValues):
     """The same over a group's distinct texts in their own order."""
 
     descending: bool
@@ -111,15 +123,15 @@ class JoinedDistinct(_OfValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Collected(_OfRows):
+class Collected(OfAllRows):
     """A column of a group's rows in an order, as a list; empty without rows. Reads the touched groups."""
 
-    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
-        return lists(rows.all(groups, (self.column,)), self.type)
+    def whole(self, rows: Segments) -> pa.Array:
+        return lists(rows, self.type)
 
 
 @dataclass(frozen=True, slots=True)
-class CollectedDistinct(_OfValues):
+class CollectedDistinct(OfValues):
     """A group's distinct values in ascending order, as a list; empty without rows. Reads the touched groups' values."""
 
     type: str
@@ -133,7 +145,7 @@ class CollectedDistinct(_OfValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Mode(_OfValues):
+class Mode(OfValues):
     """The most frequent value; of several the least, or the greatest. `once`: each value counts once. Reads the touched groups' values."""
 
     greatest: bool
@@ -151,7 +163,7 @@ class Mode(_OfValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Percentile(_OfValues):
+class Percentile(OfValues):
     """Values at shares of the way through a group's sorted rows, as doubles: interpolated between two, or (`discrete`) of the first
     that reaches the share. With `reverse` from the greatest down. NULL without rows. Reads the touched groups' values."""
 
@@ -200,7 +212,7 @@ class Percentile(_OfValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate(_OfValues):
+class Estimate(OfValues):
     """About how many distinct values a group has. Reads the registers of the touched groups."""
 
     corrections: Corrections

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_result import AggregateOverflowError
 from jobs.executors.base import Positions, halves, same_rows, state_table
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list, show_row
 from jobs.executors.order import Order
@@ -89,7 +88,8 @@ class OverWindow(PlainNode, frozen=True):
         return f"OverWindow partition=[{column_list(self.partition)}] order=[{order}] calls=[{calls}]"
 
     def cost(self) -> str:
-        return "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
+        read = "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
+        return f"{read}; of each row its frame" if any(call.lays_out_frames for call in self.calls) else read
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return OverWindowExecutor(self, tables, actor.kernel)
@@ -178,7 +178,7 @@ class OverWindowExecutor:
             if values.overflow is None or call.mode == "TRY" or not (bad := values.overflow & comes).any():
                 continue
             row = show_row(new.at.rows.select(list(self._node.partition)), int(np.flatnonzero(bad)[0]))
-            raise AggregateOverflowError(call.text(), call.type, row)
+            raise values.error(call.text(), call.type, row)
 
     # --- marks -----------------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from jobs.sql.logical import FrameEdge, WindowFunction
+from jobs.executors.agg_call import Agg
+from jobs.sql.logical import AggFunction, FrameEdge, WindowFunction
 
 _NEEDS_SIZE = (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST, WindowFunction.NTILE)
 
@@ -23,7 +24,8 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """One call. `args` are columns, `arg_type` the type of the first; `number` as in jobs.sql.logical.WindowCall."""
+    """One call. `args` are columns, `arg_type` the type of the first, `more_types` those of the others; `number` and `params` as in
+    jobs.sql.logical.WindowCall."""
 
     function: WindowFunction
     args: tuple[int, ...]
@@ -35,13 +37,29 @@ class Over(msgspec.Struct, frozen=True):
     number: int = 0
     ignore_nulls: bool = False
     mode: str | None = None
+    more_types: tuple[str, ...] = ()
+    params: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def agg(self) -> Agg:
+        """The call as an aggregate of the rows of a frame. Requires: it is one."""
+        arg, more = (self.args[0], self.args[1:]) if self.args else (None, ())
+        kind, function = self.arg_type, AggFunction(self.function.value)
+        return Agg(function, arg, kind, self.type, self.mode, more, self.more_types, params=self.params)
 
     @property
     def needs_partition(self) -> bool:
         """Whether any row of the partition may change what it gives for any other."""
         if self.function.shifts:
             return self.ignore_nulls
+        if self.function.reads_frames and self.lower.edge is FrameEdge.UNBOUNDED:
+            return True
         return self.function in _NEEDS_SIZE or (not self.function.numbers and self.upper.edge is FrameEdge.UNBOUNDED)
+
+    @property
+    def lays_out_frames(self) -> bool:
+        """Whether it goes through the rows of each frame."""
+        return self.function.reads_frames and self.function not in (WindowFunction.MIN_BY, WindowFunction.MAX_BY)
 
     @property
     def runs(self) -> bool:

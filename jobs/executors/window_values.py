@@ -19,19 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
+from jobs.executors.agg_result import AggregateDivisionError, AggregateOverflowError, Result
 from jobs.executors.aggregates.sums import Sum
 from jobs.executors.base import Positions
 from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_floats, limbs_of_int128
 from jobs.executors.int128 import Int128
+from jobs.executors.value_ranks import value_ranks
 from jobs.executors.value_state import ExactSum, Slot, State
+from jobs.executors.window_aggregates import aggregate_types, aggregated
 from jobs.executors.window_call import Over
 from jobs.executors.window_frame import OrderedRows
 from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import AggFunction, FrameEdge, WindowFunction
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sorted_keys import differs_from_previous, sort_order
-from statestore.meta.catalog import KeyColumn
+from jobs.sql.logical import FrameEdge, WindowFunction
 from statestore.types import arrow_type
 from statestore.vnode import null_mask, one_array
 
@@ -45,11 +44,12 @@ _BLOCK = 1 << 15  # sums rounded at once, so that what is between stays in the p
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A call's value per row, where it overflows (the value there is NULL), and what chosen rows carry: what came before each."""
+    """A call's value per row, where Spark raises `error` (the value there is NULL), and what chosen rows carry: what came before each."""
 
     values: pa.Array
     carry: Carry
     overflow: Mask | None = None
+    error: type[AggregateOverflowError] | type[AggregateDivisionError] = AggregateOverflowError
 
 
 def carried_types(call: Over) -> tuple[str, ...]:
@@ -67,8 +67,10 @@ def carried_types(call: Over) -> tuple[str, ...]:
             return (call.type, call.type)
         case WindowFunction.NTH:
             return (call.arg_type or "", "bigint")
-        case _:
+        case WindowFunction.FIRST | WindowFunction.MIN | WindowFunction.MAX:
             return (call.arg_type or "",)
+        case _:
+            return aggregate_types(call)
 
 
 def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Values:
@@ -104,6 +106,11 @@ def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Va
             return _sessions(call, at, carried)
         case WindowFunction.COUNT | WindowFunction.SUM | WindowFunction.AVERAGE:
             return _summed(call, at, carried, kernel)
+        case WindowFunction.MIN_BY | WindowFunction.MAX_BY:
+            return _by(call, at)
+        case _:
+            found, carry = aggregated(call, at, carried, kernel)
+            return Values(found.values, carry, found.bad, found.error)
 
 
 def _nothing(rows: Positions) -> State:
@@ -233,7 +240,21 @@ def _extreme(call: Over, at: OrderedRows, carried: State) -> Values:
     """The least or greatest value of each frame, by the values' ranks, which are numbers whatever the type; NULL has the least rank."""
     low, high = at.frame(call)
     column = _column(at, call, carried[0] if carried else None)
-    ranks, sample = _ranks(pa.concat_arrays([column.column, column.heads]), call.function is WindowFunction.MAX)
+    ranks, sample = value_ranks(pa.concat_arrays([column.column, column.heads]), call.function is WindowFunction.MAX)
+    best, running = _best(call, at, ranks, low, high)
+    values = column.taken(*_sampled(at, sample, best))
+
+    def carry(rows: Positions) -> State:
+        if running is None or not call.runs:
+            return []
+        return [column.taken(*_sampled(at, sample, running[at.places[rows] - 1]))]
+
+    return Values(values, carry)
+
+
+def _best(call: Over, at: OrderedRows, ranks: Positions, low: Positions, high: Positions) -> tuple[Positions, Positions | None]:
+    """(n,) the greatest rank of each frame, -1 for none, where `ranks` are the rows' and the heads'; and, where frames begin with their
+    partition, (places,) the greatest up to each place."""
     laid = at.with_heads(ranks[: len(at)], ranks[len(at) :])
     spread = int(ranks.max(initial=0)) + 2
     section = at.with_heads(at.partition, np.arange(at.partitions)) * spread  # so that no partition's rank passes on to the next one
@@ -247,15 +268,20 @@ def _extreme(call: Over, at: OrderedRows, carried: State) -> Values:
         best = best[np.minimum(low, len(laid) - 1)]
     else:
         best = _greatest_between(laid, low, high)
-    best = np.where(high > low, best, -1)
-    values = column.taken(*_sampled(at, sample, best))
+    return np.where(high > low, best, -1), running
 
-    def carry(rows: Positions) -> State:
-        if running is None or not call.runs:
-            return []
-        return [column.taken(*_sampled(at, sample, running[at.places[rows] - 1]))]
 
-    return Values(values, carry)
+def _by(call: Over, at: OrderedRows) -> Values:
+    """min_by and max_by: of the frame's row whose second argument is the least or the greatest, of several the last, as Spark goes through
+    a frame."""
+    value, by = (one_array(at.rows.column(c)) for c in call.args)
+    ranks, _ = value_ranks(by, call.function is WindowFunction.MAX_BY)
+    known = np.flatnonzero(ranks >= 0)
+    sample = known[np.argsort(ranks[known], kind="stable")]
+    ranks[sample] = np.arange(len(sample))
+    best, _ = _best(call, at, np.concatenate([ranks, np.full(at.partitions, -1)]), *at.frame(call))
+    chosen = sample[np.maximum(best, 0)] if len(sample) else best
+    return Values(value.take(pa.array(chosen, mask=best < 0)), _nothing)
 
 
 def _sampled(at: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Positions, Mask]:
@@ -263,17 +289,6 @@ def _sampled(at: OrderedRows, sample: Positions, ranks: Positions) -> tuple[Posi
     where = np.concatenate([at.places, at.heads])
     chosen = sample[np.maximum(ranks, 0)] if len(sample) else np.zeros(len(ranks), np.int64)
     return where[chosen], ranks >= 0
-
-
-def _ranks(values: pa.Array, ascending: bool) -> tuple[Positions, Positions]:
-    """(n,) the rank of each value, -1 where NULL, equal ones equal; and per rank the first value that has it."""
-    there = np.flatnonzero(~null_mask(values))
-    keys = encode_keys(0, np.zeros(len(there), np.uint16), [values.take(pa.array(there))], [KeyColumn(0, descending=not ascending)])
-    order = sort_order(keys) if len(there) else there
-    new = differs_from_previous(keys.take(pa.array(order)))
-    ranks = np.full(len(values), -1, np.int64)
-    ranks[there[order]] = np.cumsum(new) - 1
-    return ranks, there[order[new]]
 
 
 def _greatest_between(values: Positions, low: Positions, high: Positions) -> Positions:
@@ -323,7 +338,7 @@ def _slots(call: Over) -> tuple[Slot, ...]:
 
 
 def _agg(call: Over) -> Agg:
-    return Agg(AggFunction(call.function.value), call.args[0] if call.args else None, call.arg_type, call.type, call.mode)
+    return call.agg
 
 
 def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Values:

@@ -123,12 +123,38 @@ class WindowFunction(StrEnum):
     AVERAGE = "Average"
     MIN = "Min"
     MAX = "Max"
+    BIT_AND = "BitAndAgg"
+    BIT_OR = "BitOrAgg"
+    BIT_XOR = "BitXorAgg"
+    STDDEV_POP = "StddevPop"
+    STDDEV_SAMP = "StddevSamp"
+    VAR_POP = "VariancePop"
+    VAR_SAMP = "VarianceSamp"
+    SKEWNESS = "Skewness"
+    KURTOSIS = "Kurtosis"
+    COVAR_POP = "CovPopulation"
+    COVAR_SAMP = "CovSample"
+    CORR = "Corr"
+    REGR_SXX = "RegrReplacement"
+    REGR_SXY = "RegrSXY"
+    REGR_R2 = "RegrR2"
+    REGR_SLOPE = "RegrSlope"
+    REGR_INTERCEPT = "RegrIntercept"
+    MIN_BY = "MinBy"
+    MAX_BY = "MaxBy"
+    MODE = "Mode"
+    PERCENTILE = "Percentile"
+    PERCENTILE_DISC = "PercentileDisc"
+    LISTAGG = "ListAgg"
+    COLLECT_LIST = "CollectList"
+    COLLECT_SET = "CollectSet"
+    APPROX_COUNT_DISTINCT = "HyperLogLogPlusPlus"
     SESSION = "SessionStart"  # of a row's own start and end, in the order of starts: the start of the session that it belongs to
 
     @property
     def sql(self) -> str:
         """Its name in SQL."""
-        return _OVER_NAMES.get(self, self.value.lower())
+        return _OVER_NAMES.get(self) or (AggFunction(self.value).sql if self.value in _AGGREGATES else self.value.lower())
 
     @property
     def numbers(self) -> bool:
@@ -139,6 +165,11 @@ class WindowFunction(StrEnum):
     def shifts(self) -> bool:
         """Whether it is the value of a row some places before or after."""
         return self in (WindowFunction.LAG, WindowFunction.LEAD)
+
+    @property
+    def reads_frames(self) -> bool:
+        """Whether nothing short of its rows says what it is of a frame, so that nothing can be carried from row to row."""
+        return self in _READ_FRAMES
 
 
 _OVER_NAMES = {
@@ -152,6 +183,22 @@ _OVER_NAMES = {
     WindowFunction.AVERAGE: "avg",
     WindowFunction.SESSION: "session",
 }
+
+
+_AGGREGATES = frozenset(f.value for f in AggFunction)
+_READ_FRAMES = frozenset(
+    {
+        WindowFunction.MIN_BY,
+        WindowFunction.MAX_BY,
+        WindowFunction.MODE,
+        WindowFunction.PERCENTILE,
+        WindowFunction.PERCENTILE_DISC,
+        WindowFunction.LISTAGG,
+        WindowFunction.COLLECT_LIST,
+        WindowFunction.COLLECT_SET,
+        WindowFunction.APPROX_COUNT_DISTINCT,
+    }
+)
 
 
 class FrameEdge(StrEnum):
@@ -272,7 +319,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 class WindowCall(msgspec.Struct, frozen=True):
     """A function OVER a window. Lag and lead: the value, and what stands in where there is no such row. `number`: rows before (lag) or
-    after (lead), NTILE's buckets, NTH_VALUE's n."""
+    after (lead), NTILE's buckets, NTH_VALUE's n. `params`: constants of an aggregate, as AggCall has them."""
 
     function: WindowFunction
     type: str
@@ -282,6 +329,7 @@ class WindowCall(msgspec.Struct, frozen=True):
     ignore_nulls: bool = False
     mode: str | None = None
     place: Place | None = None
+    params: tuple[tuple[str, str], ...] = ()
 
     @property
     def expressions(self) -> tuple[Expr, ...]:

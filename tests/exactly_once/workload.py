@@ -45,6 +45,8 @@ VIEWS = {
     "rolled": "SELECT g, a, count(*) AS n FROM t GROUP BY ROLLUP (g, a)",
     "duplicates": "SELECT e.word, count(*) AS n, sum(t.a) AS s FROM e JOIN t ON e.g = t.g GROUP BY e.word",
     "running": "SELECT k, sum(a) OVER (PARTITION BY g ORDER BY k) AS total, lag(a) OVER (PARTITION BY g ORDER BY k) AS before FROM t",
+    "deviation": "SELECT k, stddev(a) OVER (PARTITION BY g ORDER BY k) AS sd, "
+    "mode(a, true) OVER (PARTITION BY g ORDER BY k ROWS 3 PRECEDING) AS often FROM t",
     "visits": "SELECT g, session_window.start AS b, session_window.end AS e, count(*) AS n FROM "
     "(SELECT g, timestamp_seconds(a * 60) AS at FROM t) GROUP BY g, session_window(at, '1 minute')",
     "first_two": "SELECT id, g FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY amount DESC, id) AS n FROM sales) WHERE n <= 2",

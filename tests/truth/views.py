@@ -26,6 +26,8 @@ VIEWS: dict[str, str] = {
     "FROM t GROUP BY g + 1, CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END",
     "by_spark": "SELECT k, g, initcap(concat(s, ' ', s)) AS twice, transform(array(a, g), x -> x + 1)[0] AS next "
     "FROM t WHERE soundex(s) > 'A'",
+    "json_fields": "SELECT k, x, y, z FROM t LATERAL VIEW json_tuple(concat('{\"x\":', k, ',\"y\":\"', s, '\",\"z\":[{\"u\":', a, "
+    "'}]}'), 'x', 'y', 'z') AS x, y, z WHERE g > 0",
     "grouped_by_spark": "SELECT soundex(s) AS sound, count(*) AS n, max(mask(s)) AS masked, sum(hash(a, g)) FILTER (WHERE a > 2) AS h "
     "FROM t GROUP BY 1",
     "distinct_rows": "SELECT DISTINCT g, s FROM t",
@@ -133,6 +135,19 @@ VIEWS: dict[str, str] = {
     "against_all": "SELECT k, a - avg(a) OVER (PARTITION BY g) AS off, count(*) OVER () AS n, 100 * k / sum(k) OVER () AS share FROM t",
     "ranked_groups": "SELECT g, s, sum(a) AS sa, rank() OVER (PARTITION BY s ORDER BY sum(a) DESC) AS r, sum(count(*)) OVER (PARTITION BY "
     "s ORDER BY g NULLS LAST) AS n FROM t GROUP BY g, s",
+    "moments_over": "SELECT k, stddev(a) OVER (PARTITION BY g ORDER BY k) AS sd, regr_slope(a, k) OVER (PARTITION BY g) AS rs, var_pop(m) "
+    "OVER (PARTITION BY g ORDER BY k ROWS BETWEEN 3 PRECEDING AND 1 FOLLOWING) AS vm, covar_samp(a, k) OVER (PARTITION BY g ORDER BY s) "
+    "AS cs, skewness(a) OVER (ORDER BY k RANGE BETWEEN 9 PRECEDING AND CURRENT ROW) AS sk, bit_xor(k) OVER (PARTITION BY g ORDER BY s) AS "
+    "bx, bool_or(a > 4) OVER (PARTITION BY g ORDER BY k) AS bo, count_if(a > 2) OVER (ORDER BY k ROWS 4 PRECEDING) AS ci, "
+    "sum(a) FILTER (WHERE s <> 'a') OVER (PARTITION BY g ORDER BY k) AS sa, count(*) FILTER (WHERE a > 3) OVER (ORDER BY k) AS c3, "
+    "kurtosis(a) FILTER (WHERE k > 5) OVER (PARTITION BY g) AS ku FROM t",
+    "groups_over": "SELECT k, max_by(s, k) OVER (PARTITION BY g ORDER BY a) AS hi, min_by(k, a) OVER (PARTITION BY g ORDER BY k ROWS "
+    "BETWEEN 2 PRECEDING AND 2 FOLLOWING) AS lo, median(a) OVER (PARTITION BY g) AS mid, percentile(m, array(0.1, 0.9)) OVER (ORDER BY k "
+    "RANGE BETWEEN 5 PRECEDING AND 5 FOLLOWING) AS ps, mode(s, true) OVER (PARTITION BY g ORDER BY a) AS mo, approx_count_distinct(s) "
+    "OVER (PARTITION BY g ORDER BY k ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS ns, "
+    "array_sort(collect_set(s) FILTER (WHERE k > 3) OVER (PARTITION BY g)) AS se FROM t",
+    "lists_over": "SELECT k, collect_list(a) OVER (PARTITION BY g ORDER BY k ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING) AS l, "
+    "collect_list(s) OVER (PARTITION BY g ORDER BY k) AS ls, listagg(s, '+') OVER (ORDER BY k ROWS 2 PRECEDING) AS la FROM t",
     "sessions": "SELECT g, session_window.start AS b, session_window.end AS e, count(*) AS n, max(k) AS hi FROM "
     "(SELECT g, k, timestamp_seconds(60 * k) AS at FROM t) GROUP BY g, session_window(at, '3 minutes')",
     "sessions_of_some": "SELECT session_window AS w, count(DISTINCT g) AS n, sum(f) AS sf FROM u "

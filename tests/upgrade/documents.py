@@ -120,7 +120,7 @@ EXPAND = logical.Expand(SCAN, ((_K, _TEN), (_SUM, _TEN)), _FIELDS)
 GENERATE = logical.Generate(SCAN, logical.Generator.POSEXPLODE, Column(1, "string"), True, (Field("p", "int"),))
 
 _BOUNDS = (FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.OFFSET, -2, _SUM))
-_OVER_CALL = WindowCall(WindowFunction.NTH, "int", (_K,), Frame(True, *_BOUNDS), 2, True, "ANSI", Place(2, 3))
+_OVER_CALL = WindowCall(WindowFunction.NTH, "int", (_K,), Frame(True, *_BOUNDS), 2, True, "ANSI", Place(2, 3), (("delimiter", ","),))
 WINDOW = logical.Window(SCAN, (Column(1, "string"),), (SortKey(_K, True, True),), (_OVER_CALL,), (*_FIELDS, Field("n", "int")))
 
 # --- statements ------------------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ _LAST_TEXTS = Agg(AggFunction.LISTAGG, 1, "string", "string", params=(("delimite
 _WIDE = ("int", "string", "boolean", "double", "double")
 _BY = (Order(0, True, True),)
 _ENDS = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.OFFSET, 3, 1))
-_OVER = Over(WindowFunction.NTH, (0,), "int", "int", True, *_ENDS, 2, True, "ANSI")
+_OVER = Over(WindowFunction.NTH, (0,), "int", "int", True, *_ENDS, 2, True, "ANSI", ("string",), (("delimiter", ","),))
 _TILL_HERE = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.CURRENT))
 _SESSION = Over(WindowFunction.SESSION, (0, 1), "timestamp", "timestamp", True, *_TILL_HERE)
 NODES: dict[str, Node] = {

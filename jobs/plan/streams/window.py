@@ -15,7 +15,7 @@ from jobs.executors.window_call import Edge, Over
 from jobs.plan.streams.builder import Builder, Stream
 from jobs.sql import logical
 from jobs.sql.expression_tree import conjunction, conjuncts, renumbered
-from jobs.sql.logical import FrameEdge
+from jobs.sql.logical import AggFunction, FrameEdge
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +121,7 @@ def _over(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: b
     frame, kind = call.frame, call.args[0].type if call.args else None
     args = tuple(places[a] for a in call.args)
     lower, upper = edge(frame.lower), edge(frame.upper)
-    return Over(call.function, args, kind, call.type, frame.by_rows, lower, upper, call.number, call.ignore_nulls, call.mode)
+    more = tuple(a.type for a in call.args[1:]) if call.function.value in list(AggFunction) else ()
+    return Over(
+        call.function, args, kind, call.type, frame.by_rows, lower, upper, call.number, call.ignore_nulls, call.mode, more, call.params
+    )

@@ -4,8 +4,22 @@ from decimal import Decimal
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expression_tree import without_places
-from jobs.sql.logical import Call, Expr, Frame, FrameBound, FrameEdge, Literal, SortKey, Window, WindowCall, WindowFunction
+from jobs.sql.aggregate_functions import REFUSED
+from jobs.sql.expression_tree import needs_spark, without_places
+from jobs.sql.logical import (
+    AggCall,
+    AggFunction,
+    Call,
+    Expr,
+    Frame,
+    FrameBound,
+    FrameEdge,
+    Literal,
+    SortKey,
+    Window,
+    WindowCall,
+    WindowFunction,
+)
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
 
@@ -15,6 +29,8 @@ _EDGES = {
     "UnboundedFollowing": FrameBound(FrameEdge.UNBOUNDED),
     "CurrentRow": FrameBound(FrameEdge.CURRENT),
 }
+_WITH_KERNELS = ("Count", "Sum", "Average", "Min", "Max", "First", "Last")  # of their own: their arguments are read below
+_AGGREGATES = frozenset(f.value for f in AggFunction if f.value not in _WITH_KERNELS)
 _MONTHS = ("interval month", "interval year", "interval year to month")
 _DAY_MICROS = 86_400_000_000
 
@@ -51,15 +67,23 @@ class _Call:
 
     def bound(self) -> WindowCall:
         function = self._node.windowFunction()
+        aggregate = function
         if function.productPrefix() == "AggregateExpression":
-            if function.filter().isDefined() or function.isDistinct():
-                raise self._walk.expressions.refuse(self._node, None, "FILTER and DISTINCT of an aggregate OVER a window are not kept")
+            if function.isDistinct():
+                raise self._walk.expressions.refuse(self._node, None, "DISTINCT of an aggregate OVER a window is not kept")
             function = function.aggregateFunction()
         name = function.productPrefix()
+        if name in REFUSED:
+            raise self._walk.expressions.refuse(self._node, None, REFUSED[name])
         if name not in list(WindowFunction):
             raise self._walk.expressions.refuse(self._node, None, f"the functions kept OVER a window are {_KEPT}")
         kind = WindowFunction(name)
+        if kind.value in _AGGREGATES:
+            return self._aggregate(kind, aggregate)
         children = [self._argument(child) for child in items(function.children())]
+        condition = None
+        if aggregate is not function and aggregate.filter().isDefined():
+            condition = self._walk.expressions.expression(aggregate.filter().get(), self._scope)
         ignore_nulls, number, args = False, 0, tuple(children)
         if kind in (WindowFunction.FIRST, WindowFunction.LAST):
             ignore_nulls, args = function.ignoreNulls(), args[:1]
@@ -78,9 +102,34 @@ class _Call:
             args = args if len(args) < 2 else (_where_all_are(args),)
         elif kind in (WindowFunction.RANK, WindowFunction.DENSE_RANK, WindowFunction.PERCENT_RANK):
             args = ()  # the order's columns
+        if condition is not None:
+            if any(needs_spark(a) for a in args):  # it would be evaluated on rows that the condition leaves out
+                raise self._walk.expressions.refuse(self._node, None, "what Spark computes is not kept under FILTER OVER a window")
+            args = self._filtered(args, condition, 0 if ignore_nulls or kind not in (WindowFunction.FIRST, WindowFunction.LAST) else None)
         place = self._walk.expressions.place_of(self._node)
         mode = self._walk.expressions.mode_of(function)
         return WindowCall(kind, function.dataType().catalogString(), args, self._frame(), number, ignore_nulls, mode, place)
+
+    def _aggregate(self, kind: WindowFunction, node: JavaObject) -> WindowCall:
+        """An aggregate that is read as one of groups is."""
+        expressions = self._walk.expressions
+        call = expressions.aggregate(node, self._scope)
+        args, carrier = call.args, _carrier(call)
+        if call.filter is not None:
+            args = self._filtered(args, call.filter, carrier)
+        if call.order:
+            raise expressions.refuse(self._node, None, "WITHIN GROUP of an aggregate OVER a window is not kept")
+        place = expressions.place_of(self._node)
+        return WindowCall(kind, call.type, args, self._frame(), mode=call.mode, place=place, params=call.params)
+
+    def _filtered(self, args: tuple[Expr, ...], condition: Expr, carrier: int | None) -> tuple[Expr, ...]:
+        """The arguments of the rows that a FILTER leaves: NULL in that of the others by which a row does not count."""
+        if carrier is None:
+            reason = "FILTER OVER a window is kept where NULLs do not count; IGNORE NULLS says that they do not"
+            raise self._walk.expressions.refuse(self._node, None, reason)
+        arg = args[carrier] if args else Literal(1, "int")
+        kept = Call("If", arg.type, (condition, arg, Literal(None, arg.type)))
+        return (*args[:carrier], kept, *args[carrier + 1 :])
 
     def _argument(self, node: JavaObject) -> Expr:
         """An argument or a frame's bound. A constant stays one, whatever its type: intervals and NULLs without a type are read here."""
@@ -132,6 +181,13 @@ class _Call:
         if isinstance(expr, Literal) and isinstance(expr.value, int):
             return expr.value
         raise self._walk.refuse(self._node, "an offset that is no constant", "write a number")
+
+
+def _carrier(call: AggCall) -> int | None:
+    """The argument in which a NULL leaves a row out; None where NULLs count."""
+    if call.function in (AggFunction.MIN_BY, AggFunction.MAX_BY):
+        return 1
+    return None if dict(call.params).get("ignoreNulls") == "false" else 0
 
 
 def _where_all_are(args: tuple[Expr, ...]) -> Expr:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cmp_to_key, reduce
+from statistics import median
 from typing import Any
 
 import pytest
@@ -23,9 +24,9 @@ from statestore.table.schema import KeyedRows
 from statestore.table.state_table import StateTable
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
 
-# group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more
-TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int", "int")
-GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD, FAR = range(10)
+# group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more, two doubles without extremes
+TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int", "int", "double", "double")
+GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD, FAR, X, Y = range(12)
 BEGIN = END = Edge(FrameEdge.UNBOUNDED)
 HERE = Edge(FrameEdge.CURRENT)
 F = WindowFunction
@@ -51,6 +52,11 @@ def over(
 ) -> Over:
     args = tuple(a for a in (arg, default) if a is not None)
     return Over(function, args, None if arg is None else TYPES[arg], kind, *frame, number, ignore)
+
+
+def agg(function: WindowFunction, args: tuple[int, ...], kind: str, frame: tuple[bool, Edge, Edge], **params: str) -> Over:
+    more = tuple(TYPES[a] for a in args[1:])
+    return Over(function, args, TYPES[args[0]], kind, *frame, more_types=more, params=tuple(params.items()))
 
 
 def node(
@@ -158,6 +164,8 @@ def inside(call: Over, node: OverWindow, rows: list[Row], i: int, j: int, first:
 def aggregate(call: Over, frame: list[Row]) -> Any:
     if not call.args:
         return len(frame)
+    if len(call.args) > 1:
+        return of_pairs(call, [(row[call.args[0]], row[call.args[1]]) for row in frame])
     values = [row[call.args[0]] for row in frame]
     known = [v for v in values if v is not None]
     match call.function:
@@ -167,9 +175,23 @@ def aggregate(call: Over, frame: list[Row]) -> Any:
             picked = known if call.ignore_nulls else values
             place = {F.FIRST: 0, F.LAST: len(picked) - 1, F.NTH: call.number - 1}[call.function]
             return picked[place] if 0 <= place < len(picked) else None
+        case F.COLLECT_LIST:
+            return tuple(known)
+        case F.COLLECT_SET:
+            return tuple(sorted(set(known)))
     if not known:
         return None
     match call.function:
+        case F.BIT_AND | F.BIT_OR | F.BIT_XOR:
+            return reduce({F.BIT_AND: int.__and__, F.BIT_OR: int.__or__, F.BIT_XOR: int.__xor__}[call.function], known)
+        case F.VAR_POP | F.STDDEV_SAMP | F.KURTOSIS:
+            return of_moments(call.function, known)
+        case F.MODE:
+            return min(known, key=lambda v: (-known.count(v), v))
+        case F.PERCENTILE:
+            return float(median(known))
+        case F.LISTAGG:
+            return "+".join(known)
         case F.MIN | F.MAX:
             order = Order(0, call.function is F.MAX, False)
             return sorted(known, key=cmp_to_key(lambda a, b: compare(a, b, order)))[0]
@@ -182,6 +204,38 @@ def aggregate(call: Over, frame: list[Row]) -> Any:
             return total / len(known)
 
 
+def of_pairs(call: Over, pairs: list[tuple[Any, Any]]) -> Any:
+    """Of min_by the value at the least, of several the last; the rest over pairs of numbers that are both there."""
+    if call.function is F.MIN_BY:
+        ranked = [(by, -i, value) for i, (value, by) in enumerate(pairs) if by is not None]
+        return min(ranked)[2] if ranked else None
+    known = [(Fraction(y), Fraction(x)) for y, x in pairs if y is not None and x is not None]
+    n = len(known)
+    if not n:
+        return None
+    mean_y, mean_x = (sum(values) / n for values in zip(*known, strict=True))
+    together = float(sum((y - mean_y) * (x - mean_x) for y, x in known))
+    if call.function is F.COVAR_SAMP:
+        return together / (n - 1) if n > 1 else None
+    spread = float(sum((x - mean_x) ** 2 for _, x in known))
+    return together / spread if n > 1 and spread else None
+
+
+def of_moments(function: WindowFunction, values: list[Any]) -> Any:
+    """Spark's formulas over central moments without rounding."""
+    n = len(values)
+    if any(not math.isfinite(v) for v in values):
+        return None if function is F.STDDEV_SAMP and n == 1 else NAN
+    exact = [Fraction(v) for v in values]
+    mean = sum(exact) / n
+    m2, m4 = (float(sum((v - mean) ** k for v in exact)) for k in (2, 4))
+    if function is F.VAR_POP:
+        return m2 / n
+    if function is F.STDDEV_SAMP:
+        return math.sqrt(m2 / (n - 1)) if n > 1 else None
+    return n * m4 / (m2 * m2) - 3.0 if m2 else None
+
+
 def exact_sum(values: list[Any]) -> Any:
     if not isinstance(values[0], float):
         return sum(values) if isinstance(values[0], int) else reduce(WIDE.add, values)
@@ -192,8 +246,12 @@ def exact_sum(values: list[Any]) -> Any:
 
 
 def seen(rows: Counter[Row]) -> Counter[Row]:
-    """-0.0 is 0.0 in a least or greatest value, and every NaN is one."""
-    return Counter({tuple(NAN if v != v else v + 0.0 if isinstance(v, float) else v for v in row): n for row, n in rows.items()})
+    """-0.0 is 0.0 in a least or greatest value, and every NaN is one; of a double twelve digits count, since formulas round."""
+    return Counter({tuple(_seen(v) if isinstance(v, float) else v for v in row): n for row, n in rows.items()})
+
+
+def _seen(value: float) -> float:
+    return NAN if value != value else float(f"{value * math.pi:.12g}") + 0.0  # so that no short decimal lies half-way between two
 
 
 # --- what is computed ----------------------------------------------------------------------------------------------------------------
@@ -228,7 +286,38 @@ def aggregates(frame: tuple[bool, Edge, Edge]) -> list[Over]:
     ]
 
 
+def of_groups(frame: tuple[bool, Edge, Edge]) -> list[Over]:
+    """The aggregates that are computed as those of groups are."""
+    return [
+        *(agg(f, (INT,), "int", frame) for f in (F.BIT_AND, F.BIT_OR, F.BIT_XOR)),
+        *(agg(f, (X,), "double", frame) for f in (F.VAR_POP, F.STDDEV_SAMP, F.KURTOSIS)),
+        agg(F.VAR_POP, (Y,), "double", frame),
+        *(agg(f, (Y, X), "double", frame) for f in (F.COVAR_SAMP, F.REGR_SLOPE)),
+        agg(F.MIN_BY, (STRING, INT), "string", frame),
+        agg(F.MODE, (STRING,), "string", frame),
+        agg(F.PERCENTILE, (INT,), "double", frame, percentages="0.5", reverse="false"),
+        agg(F.COLLECT_LIST, (INT,), "array<int>", frame, ignoreNulls="true"),
+        agg(F.COLLECT_SET, (STRING,), "array<string>", frame, ignoreNulls="true"),
+        agg(F.LISTAGG, (STRING,), "string", frame, delimiter="+"),
+    ]
+
+
 NODES = {
+    **{
+        f"as groups, {name}": node(of_groups(frame))
+        for name, frame in {
+            "running": RUNNING,
+            "by peers": BY_PEERS,
+            "around": AROUND,
+            "after": AFTER,
+            "whole": WHOLE,
+            "near": NEAR,
+            "behind": UP_TO_BEFORE,
+        }.items()
+    },
+    "as groups, carried": node([c for c in of_groups(RUNNING) if not c.function.reads_frames]),
+    "as groups, carried up to a value": node([c for c in of_groups(UP_TO_VALUE) if not c.function.reads_frames]),
+    "wild doubles": node([agg(f, (DOUBLE,), "double", RUNNING) for f in (F.VAR_POP, F.STDDEV_SAMP)]),
     "numbers": node([over(F.ROW_NUMBER), over(F.RANK), over(F.DENSE_RANK)]),
     "sizes": node([over(F.PERCENT_RANK, None, "double"), over(F.CUME_DIST, None, "double"), over(F.NTILE, number=3), over(F.RANK)]),
     "shifts": node([over(F.LAG, INT, number=1), over(F.LAG, STRING, "string", number=3), over(F.LEAD, INT, number=2, default=BEHIND)]),
@@ -282,11 +371,14 @@ def some_row(rng: random.Random, key: int) -> Row:
         None if order is None else order - 2,
         None if order is None else order + 2,
         None if order is None else order + rng.choice((1, 1, 3, 9)),
+        rng.choice((None, 0.5, -2.0, 7.25, 0.1)),
+        rng.choice((None, 3.0, 1e9, 0.3)),
     )
 
 
 @pytest.mark.parametrize(
-    ("marks", "name"), [*((4, name) for name in NODES), *((1, name) for name in ("numbers", "running", "up to a value", "sessions"))]
+    ("marks", "name"),
+    [*((4, name) for name in NODES), *((1, name) for name in ("numbers", "running", "up to a value", "sessions", "as groups, carried"))],
 )
 def test_every_call_equals_its_frames_taken_one_by_one(
     name: str, marks: int, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
@@ -318,7 +410,7 @@ SUM = node([over(F.SUM, INT, "int", RUNNING)])
 
 def rows(*keyed: tuple[int, int, int]) -> list[tuple[Row, int]]:
     """Inserts of (order, key, int)."""
-    return [((0, order, key, number, None, None, None, None, None, None), 1) for order, key, number in keyed]
+    return [((0, order, key, number, *(None,) * 8), 1) for order, key, number in keyed]
 
 
 def gone(changes: list[tuple[Row, int]]) -> list[tuple[Row, int]]:

@@ -1,0 +1,193 @@
+"""Aggregates OVER windows by the entries that groups use (aggregates/): the rows of a frame are a group.
+
+    slots without a side   columns that are summed up: the difference of two prefix sums, to which the slot adds what is carried
+    slots with a side      the rows of each frame one after the other, equal frames once; a pass over as many rows as frames have together
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.registry import aggregate_of
+from jobs.executors.base import Positions
+from jobs.executors.distinct_state import DistinctValues, NegativeFrequencyError
+from jobs.executors.group_segments import Segments
+from jobs.executors.held import OfAllRows, OfValues
+from jobs.executors.value_ranks import value_ranks
+from jobs.executors.value_state import Deposit, Slot, State
+from jobs.executors.window_call import Over
+from jobs.executors.window_frame import OrderedRows
+from jobs.kernels.kernel import Kernel
+from statestore.vnode import null_mask, one_array
+
+Carry = Callable[[Positions], State]
+
+_BLOCK = 1 << 15  # frames summed at once
+_LAID = 1 << 20  # rows of frames laid out at once
+
+
+def aggregate_types(call: Over) -> tuple[str, ...]:
+    """The types of what a row carries for a call. Empty: nothing."""
+    return tuple(t for slot in _slots(call) for t in slot.types) if call.runs else ()
+
+
+def aggregated(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> tuple[Result, Carry]:
+    """The aggregate of each row's frame, and what rows carry.
+
+    Args: `carried` as `aggregate_types`, (partitions,) each; NULL where nothing came before the rows at hand.
+    Cost: by the slots, see above.
+    """
+    entry, slots = aggregate_of(call.agg), _slots(call)
+    if isinstance(slots[0], OfValues | OfAllRows):
+        held = _of_frames(slots[0], at, *_rows_of_frames(call, at))
+        return entry.result(call.agg, slots, [[held]], kernel), lambda rows: []
+    sums = [_Sums.of(slot, at) for slot in slots]
+    heads = list(_by_slot(slots, carried)) if call.runs and carried else None
+
+    def states(first: Positions, end: Positions, partition: Positions) -> list[State]:
+        found = [s.between(first, end) for s in sums]
+        if heads is None:
+            return found
+        earlier = [[c.take(pa.array(partition)) for c in head] for head in heads]
+        return [slot.add(before, change) for slot, before, change in zip(slots, earlier, found, strict=True)]
+
+    def carry(rows: Positions) -> State:
+        if not call.runs:
+            return []
+        partition = at.partition[rows]
+        return [column for state in states(at.first[rows] - partition - 1, rows, partition) for column in state]
+
+    first, end = _rows_of_frames(call, at)
+    parts = []
+    for start in range(0, max(len(at), 1), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        parts.append(entry.result(call.agg, slots, states(first[part], end[part], at.partition[part]), kernel))
+    bad = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
+    return Result(pa.concat_arrays([p.values for p in parts]), bad if bad.any() else None, parts[0].error), carry
+
+
+def _slots(call: Over) -> tuple[Slot, ...]:
+    return aggregate_of(call.agg).slots(call.agg, True)
+
+
+def _by_slot(slots: Sequence[Slot], columns: State) -> Iterator[State]:
+    rest = columns
+    for slot in slots:
+        yield rest[: len(slot.types)]
+        rest = rest[len(slot.types) :]
+
+
+def _rows_of_frames(call: Over, at: OrderedRows) -> tuple[Positions, Positions]:
+    """(n,) the first row at hand of each row's frame, and the row after its last."""
+    low, high = at.frame(call)
+    first = np.maximum(low, at.first)
+    return first - at.partition - 1, np.maximum(first, high) - at.partition - 1
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What a slot wants summed up, as prefix sums: (columns, n + 1), wrapping around, since only differences are read."""
+
+    deposit: Deposit
+    sums: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(slot: Slot, at: OrderedRows) -> "_Sums":
+        deposit = slot.deposit(at.rows, np.ones(len(at), np.int64))
+        sums = np.zeros((len(deposit.columns), len(at) + 1), np.int64)
+        for i, (column, function) in enumerate(deposit.columns):
+            assert function == "sum", function
+            np.cumsum(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), out=sums[i, 1:])
+        return _Sums(deposit, sums)
+
+    def between(self, first: Positions, end: Positions) -> State:
+        return self.deposit.collect([pa.array(column[end] - column[first]) for column in self.sums])
+
+
+def _of_frames(slot: OfValues | OfAllRows, at: OrderedRows, first: Positions, end: Positions) -> pa.Array:
+    """(n,) the slot's state of each frame."""
+    frames, which = np.unique(first * (len(at) + 1) + end, return_inverse=True)
+    first, end = frames // (len(at) + 1), frames % (len(at) + 1)
+    laid = _Values.of(slot.values, at) if isinstance(slot, OfValues) else _Rows.of(slot, at)
+    first, end = laid.before[first], laid.before[end]
+    upto = np.cumsum(end - first)
+    cuts = [*np.searchsorted(upto, np.arange(_LAID, int(upto[-1]) if len(upto) else 0, _LAID)), len(frames)]
+    parts, start = [], 0
+    for cut in dict.fromkeys(cuts):
+        segments = laid.segments(*_expanded(first[start:cut], end[start:cut]))
+        parts.append(slot.of(segments) if isinstance(slot, OfValues) else slot.whole(segments))
+        start = int(cut)
+    return pa.concat_arrays(parts).take(pa.array(which))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows that a slot counts: a column of them, and (n + 1,) how many there are before each row at hand."""
+
+    column: pa.Array
+    before: Positions
+
+    @staticmethod
+    def of(slot: OfAllRows, at: OrderedRows) -> "_Rows":
+        there = _all_there(at, slot.rows.present)
+        return _Rows(one_array(at.rows.column(slot.column)).filter(pa.array(there)), _counted(there))
+
+    def segments(self, rows: Positions, starts: Positions) -> Segments:
+        return Segments(starts, [self.column.take(pa.array(rows))])
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The same, as ranks of values and how often each row counts."""
+
+    values: pa.Array  # by rank
+    ranks: Positions
+    times: Positions
+    before: Positions
+
+    @staticmethod
+    def of(values: DistinctValues, at: OrderedRows) -> "_Values":
+        there = _all_there(at, (*values.args, *(() if values.times is None else (values.times,))))
+        rows = at.rows.filter(pa.array(there))
+        (column,) = values.of(rows)
+        ranks, sample = value_ranks(column)
+        times = np.ones(rows.num_rows, np.int64)
+        if values.times is not None:
+            times = one_array(rows.column(values.times)).cast(pa.int64()).to_numpy()
+            if times.min(initial=0) < 0:
+                raise NegativeFrequencyError(int(times.min()))
+        return _Values(column.take(pa.array(sample)), ranks, times, _counted(there))
+
+    def segments(self, rows: Positions, starts: Positions) -> Segments:
+        """Of each frame its distinct values in ascending order, and how often each is there."""
+        size, frame = len(self.values), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        found, which = np.unique(frame * max(size, 1) + self.ranks[rows], return_inverse=True)
+        times = np.zeros(len(found), np.int64)
+        np.add.at(times, which, self.times[rows])
+        found, times = found[times > 0], times[times > 0]
+        begins = np.searchsorted(found, np.arange(len(starts)) * max(size, 1))
+        return Segments(begins, [self.values.take(pa.array(found % max(size, 1))), pa.array(times)])
+
+
+def _all_there(at: OrderedRows, columns: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """(n,) whether a row has a value in all the columns."""
+    there = np.ones(len(at), np.bool_)
+    for column in columns:
+        there &= ~null_mask(one_array(at.rows.column(column)))
+    return there
+
+
+def _counted(there: npt.NDArray[np.bool_]) -> Positions:
+    return np.concatenate([[0], np.cumsum(there)])
+
+
+def _expanded(first: Positions, end: Positions) -> tuple[Positions, Positions]:
+    """The rows of all frames, one frame after the other; and (frames + 1,) where each begins."""
+    counts = end - first
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return np.arange(starts[-1]) + np.repeat(first - starts[:-1], counts), starts
