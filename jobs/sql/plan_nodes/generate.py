@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
+from jobs.sql.expression_tree import needs_spark
 from jobs.sql.logical import BY_SPARK, Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Place, Plan, Project
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
@@ -20,6 +21,7 @@ _NO_GENERATOR = "rows are made by explode, posexplode, inline, stack and json_tu
 
 @binds("Generate")
 def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
+    plan: Plan
     below, generator = walk.bind(node.child()), node.generator()
     name = generator.productPrefix()
     dropped = set(items(node.unrequiredChildIndex()))
@@ -36,11 +38,15 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
     if (listed := _listed(name, args, made)) is not None:
         return Bound(Expand(below.plan, tuple((*columns, *row) for row in listed), fields), ids)
     if name == "JsonTuple" and walk.expressions.has_kernel is not None:
+        given = tuple(Column(i, f.type) for i, f in enumerate(below.plan.fields))
+        first = [a for a in args if needs_spark(a)]  # what Spark computes of what Spark computes is two steps
+        plan = Project(below.plan, (*given, *first), (*below.plan.fields, *(Field(f"_{i}", a.type) for i, a in enumerate(first))))
+        args = [Column(len(given) + first.index(a), a.type) if a in first else a for a in args]
         tuples = _fields_of_json(args, len(made), walk.expressions.place_of(node))
-        return Bound(Project(below.plan, (*columns, *tuples), fields), ids)
+        return Bound(Project(plan if first else below.plan, (*columns, *tuples), fields), ids)
     if name not in _GENERATORS:
         raise walk.refuse(node, name.lower(), _NO_GENERATOR)
-    plan: Plan = Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made)
+    plan = Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made)
     if dropped:
         width = len(below.ids)
         plan = Project(plan, (*columns, *(Column(width + i, f.type) for i, f in enumerate(made))), fields)
