@@ -4,7 +4,8 @@ State: `over_rows`, `partition | order | stream key -> row`; and where a call su
 what a row there carries of what came before it, for one row in MARK_EVERY. The hash of its stream key says which row is a mark, so that a
 row that comes or goes moves no other mark.
 
-An epoch costs, of each touched partition, the rows from the first changed one on, plus what frames look back, plus the way back to a mark.
+An epoch costs, of each touched partition, the rows from the first changed one on to where calls carry again what they carried (to the end
+for a row's number), plus what frames look back, plus the way back to a mark.
 Where a call needs the partition's size, or all that follows, it is the touched partition. How: docs/design/windows.md.
 """
 
@@ -25,6 +26,7 @@ from jobs.executors.window_start import Start, Starts
 from jobs.executors.window_values import carried_types, values_of
 from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import WindowFunction
 from statestore.hummock.sorted_keys import successors
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
@@ -32,6 +34,7 @@ from statestore.vnode import one_array, vnodes_of
 
 MARK_EVERY = 64
 PIECE_ROWS = 256 * 1024  # of all partitions together, read and computed at once
+_FIRST_PIECE = 4096  # at first: a change may end near where it begins
 _LEAST = 1024  # rows of one partition
 _FURTHER = 4  # times as many where a frame is longer than a piece
 _PLACES = ("bigint", "bigint", "bigint")  # of a mark: how many rows came before it, its rank, its dense rank
@@ -57,6 +60,11 @@ class OverWindow(PlainNode, frozen=True):
     def marks(self) -> bool:
         """Whether what came before a row is carried, so that rows before it need not be read."""
         return not self.needs_partition and any(call.runs for call in self.calls)
+
+    @property
+    def settles(self) -> bool:
+        """Whether results behind a change are as they were once calls carry what they carried: no call counts the rows before a row."""
+        return not any(call.function.numbers or call.function is WindowFunction.NTH for call in self.calls)
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
@@ -119,7 +127,7 @@ class OverWindowExecutor:
         start = self._starts.of(pa.concat_tables([changes.gone, changes.come]))
         carried = self._carried(start)
         piece = Piece(start.prefixes, start.firsts, start.firsts, carried, carried)
-        among, out, most = Changes(changes, self._rows, self._key), [], PIECE_ROWS
+        among, out, most = Changes(changes, self._rows, self._key), [], _FIRST_PIECE
         while len(piece.firsts):
             limit = None if self._node.needs_partition else max(most // len(piece.firsts), _LEAST)
             merged = among.merge(piece.firsts, successors(piece.prefixes), limit)
@@ -127,10 +135,13 @@ class OverWindowExecutor:
             if (cut := Cut.of(merged, (old, new), self._node.calls)) is None:
                 most *= _FURTHER
                 continue
+            most = min(most * _FURTHER, max(most, PIECE_ROWS))
             wanted = cut.wanted(merged, piece.wanted)
             out.append(self._difference(merged, old, new, wanted))
             self._write_marks(merged, old, new, wanted)
             piece = cut.next(piece, merged, old, new)
+            if self._node.settles:
+                piece = piece.only(~piece.old.same(piece.new) | among.between(piece.firsts, successors(piece.prefixes)))
         changes.write(self._rows)
         return pa.concat_tables(out)
 

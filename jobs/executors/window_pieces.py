@@ -4,6 +4,7 @@
     next                 … rows read again …                    | …
 
 A piece begins at a row that was there before the epoch and is there after it, and carries on from what came before that row, then and now.
+Where that is the same, and no row changes from there on, neither does a result: the rest of the partition is not read.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import NO_ROW, TWO_ROWS, Halves, Positions, change_error
+from jobs.executors.base import NO_ROW, TWO_ROWS, Halves, Positions, change_error, same_rows
 from jobs.executors.value_state import State
 from jobs.executors.window_call import Over
 from jobs.executors.window_frame import Before, OrderedRows
@@ -33,6 +34,15 @@ class Carried:
     before: Before
     calls: list[State]
 
+    def same(self, other: "Carried") -> Mask:
+        """(partitions,) whether calls carry the same. How many rows there were is none of theirs."""
+        found = np.ones(len(self.before.rows), np.bool_)
+        for one, two in zip(self.calls, other.calls, strict=True):
+            if one:
+                names = [f"c{i}" for i in range(len(one))]
+                found &= same_rows(pa.table(one, names=names), pa.table(two, names=names))
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -43,6 +53,17 @@ class Piece:
     wanted: pa.BinaryArray
     old: Carried
     new: Carried
+
+    def only(self, chosen: Mask) -> "Piece":
+        """The partitions that are chosen."""
+        places = pa.array(np.flatnonzero(chosen))
+
+        def of(carried: Carried) -> Carried:
+            rows, rank, dense_rank = (n[chosen] for n in (carried.before.rows, carried.before.rank, carried.before.dense_rank))
+            return Carried(Before(rows, rank, dense_rank), [[c.take(places) for c in state] for state in carried.calls])
+
+        prefixes, firsts, wanted = (column.take(places) for column in (self.prefixes, self.firsts, self.wanted))
+        return Piece(prefixes, firsts, wanted, of(self.old), of(self.new))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +143,14 @@ class Changes:
             np.concatenate([now, np.ones(len(come), np.bool_)])[chosen],
             more,
         )
+
+    def between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:
+        """Of each pair of keys whether a row between them comes or goes."""
+        found = np.zeros(len(firsts), np.bool_)
+        for keys in (self._gone_keys, self._come_keys):
+            low, high = _between(keys, firsts, ends)
+            found |= high > low
+        return found
 
     def _found(self, stored: pa.BinaryArray, gone: Positions, come: Positions) -> Positions:
         """The places of the rows that go."""

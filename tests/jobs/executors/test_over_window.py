@@ -386,6 +386,7 @@ def test_every_call_equals_its_frames_taken_one_by_one(
     monkeypatch.setattr(over_window, "MARK_EVERY", marks)
     monkeypatch.setattr(over_window, "PIECE_ROWS", 12)  # pieces within partitions, and frames longer than they
     monkeypatch.setattr(over_window, "_LEAST", 2)
+    monkeypatch.setattr(over_window, "_FIRST_PIECE", 4)
     rng, under_test = random.Random(f"{name} {marks}"), NODES[name]
     bench = Bench(under_test, objects)
     live: dict[int, Row] = {}
@@ -432,6 +433,28 @@ def test_rows_at_the_end_of_a_partition_are_computed_from_the_last_mark_on(objec
     emitted = bench.apply(chunk_of(TYPES, rows((2000, 2000, 5))))
     assert [row[-1] for row, _ in pairs_of(emitted)] == [sum(range(2000)) + 5]
     assert 0 < sum(read) < 100
+
+
+@pytest.mark.parametrize("name", ["lag alone", "sessions"])
+def test_rows_behind_a_change_are_read_until_results_are_again_what_they_were(
+    name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_window, "_FIRST_PIECE", 64)
+    monkeypatch.setattr(over_window, "_LEAST", 16)
+    bench, read = Bench(NODES[name], objects), []
+    many = [((0, 5 * n, n, n, *(None,) * 4, 5 * n + 2, *(None,) * 3), 1) for n in range(2000)]
+    bench.apply(chunk_of(TYPES, many))
+    scan = StateTable.scan_between
+
+    def counted(table: StateTable, *args: Any) -> KeyedRows:
+        found = scan(table, *args)
+        read.append(len(found.keys))
+        return found
+
+    monkeypatch.setattr(StateTable, "scan_between", counted)
+    emitted = bench.apply(chunk_of(TYPES, gone(many[100:101])))
+    assert len(pairs_of(emitted)) == {"lag alone": 5, "sessions": 1}[name]  # the row, and those whose lag it was
+    assert 0 < sum(read) < 400
 
 
 @pytest.mark.parametrize("partition", [(), (GROUP,)])
