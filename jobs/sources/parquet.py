@@ -192,6 +192,8 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         return True
     if is_nested(found) or is_nested(declared):
         return _nested_reads_as(found, declared)
+    if kinds.is_duration(declared) or kinds.is_duration(found):  # in a file both are plain numbers
+        return {found, declared} == {pa.int64(), pa.duration("us")}
     if kinds.is_integer(found):
         return _integer_reads_as(found, declared)
     if kinds.is_floating(found):

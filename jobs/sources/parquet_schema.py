@@ -2,13 +2,15 @@
 
 from typing import BinaryIO
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.sql.logical import Field
 from statestore.errors import DamagedError, InputError
-from statestore.types import UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
+from statestore.types import INTERVALS, UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
 
+_SPARKS_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 # what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type
 _WIDENED: dict[pa.DataType, str] = {
     pa.uint8(): "smallint",
@@ -63,7 +65,18 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
         raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
     leaves = [opened.schema.column(i) for i in range(len(opened.schema))]
     old = tuple(f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96")  # Arrow calls them local times, Spark instants
-    return tuple(Field(f.name, _type_of(name, f, any(path.startswith(f"{f.name}.") for path in old))) for f in opened.schema_arrow)
+    intervals = _intervals_of(opened.schema_arrow)
+    return tuple(
+        Field(f.name, intervals.get(f.name) or _type_of(name, f, any(path.startswith(f"{f.name}.") for path in old)))
+        for f in opened.schema_arrow
+    )
+
+
+def _intervals_of(schema: pa.Schema) -> dict[str, str]:
+    """The columns that are intervals in a file that Spark wrote: numbers but for Spark's own note on them."""
+    noted = (schema.metadata or {}).get(_SPARKS_NOTE)
+    columns = msgspec.json.decode(noted)["fields"] if noted is not None else []
+    return {c["name"]: c["type"] for c in columns if c["type"] in INTERVALS and schema.field(c["name"]).type == pa.int64()}
 
 
 def storable_field(file: str, name: str, spark_type: str) -> Field:
@@ -96,4 +109,6 @@ def _spark_type(kind: pa.DataType, old_times: bool) -> str:
         return "timestamp_ntz" if kind.tz is None and not old_times else "timestamp"
     if pa.types.is_fixed_size_binary(kind):
         return "binary"
+    if pa.types.is_duration(kind):  # Arrow's own note on a plain number, which Spark does not know
+        return "bigint"
     return _WIDENED.get(kind) or type_name(kind)

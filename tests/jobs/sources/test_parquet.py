@@ -194,6 +194,15 @@ def sparks_own(spark: SparkSession, path: Path, fields: Sequence[Field]) -> pa.T
     return read.cast(pa.schema([(f.name, arrow_type(f.type)) for f in fields]))
 
 
+def test_numbers_are_read_as_the_intervals_that_they_are_declared_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": [1, None, -3], "b": pa.array([4, None, 5], pa.duration("us"))}), path)
+    fields = (Field("a", "interval day to second"), Field("b", "bigint"))
+    read = read_split(Split(pinned(path)), (0, 1), fields, {})
+    assert read["a"].to_pylist() == [dt.timedelta(microseconds=1), None, dt.timedelta(microseconds=-3)]
+    assert read["b"].to_pylist() == [4, None, 5]
+
+
 def test_nanoseconds_are_cut_to_the_microsecond_before(tmp_path: Path) -> None:
     path = tmp_path / "ns.parquet"
     pq.write_table(pa.table({"x": pa.array([-1, 1999], pa.timestamp("ns", "UTC"))}), path)

@@ -34,6 +34,7 @@ _COLUMNS = {
     "large string": pa.array(["x"], pa.large_string()),
     "categories": pa.array(["x"]).dictionary_encode(),
     "time": pa.array([1], pa.time32("ms")),
+    "duration": pa.array([1], pa.duration("us")),
     "half": pa.array([1.0], pa.float16()),
 }
 
@@ -57,6 +58,15 @@ def test_a_files_column_has_the_type_that_spark_reads(name: str, int96: bool, sp
             parquet_fields(io.BytesIO(data), "x.parquet")
         return
     assert parquet_fields(io.BytesIO(data), "x.parquet") == (Field("x", expected),)
+
+
+@pytest.mark.spark
+def test_intervals_in_a_file_that_spark_wrote_are_intervals(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql("SELECT INTERVAL '1 02' DAY TO HOUR AS a, DATE '2024-01-02' - DATE '2024-01-01' AS b, 1L AS c, array(1) AS d")
+    frame.coalesce(1).write.parquet(str(tmp_path / "written"))
+    (file,) = (tmp_path / "written").glob("*.parquet")
+    fields = parquet_fields(io.BytesIO(file.read_bytes()), "x.parquet")
+    assert [(f.name, f.type) for f in fields] == spark.read.parquet(str(tmp_path / "written")).dtypes
 
 
 def test_a_column_that_holds_values_of_a_type_that_is_not_kept_is_refused_by_name() -> None:
