@@ -195,7 +195,7 @@ def _call(name: str, digest: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Ar
 
 def _argument(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, over: Over) -> Any:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if is_nested(kind):
+    if is_nested(kind) or placed(kind) != kind:
         whole = relabelled(pa.chunked_array([whole]), kind).combine_chunks()
     elif whole.type != kind:
         whole = whole.cast(kind)
@@ -244,7 +244,7 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
             result = result.cast(kind)
         except pa.ArrowException as err:
             raise wrong(f"{result.type} that does not fit ({_said(err)})", f"values of type {declared.returns}") from err
-    return relabelled(pa.chunked_array([result]), placed(kind)).combine_chunks() if is_nested(kind) else result
+    return relabelled(pa.chunked_array([result]), placed(kind)).combine_chunks() if is_nested(kind) or placed(kind) != kind else result
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -136,7 +136,7 @@ class ExpressionWalk:
 
     def condition(self, node: JavaObject, scope: Scope, joins: bool = False) -> Expr:
         """A condition, each of its conjuncts an expression of its own where no kernel renders all of it; of one that joins two relations,
-        also the sides of its equalities."""
+        also the sides of its comparisons, which may be those of the join."""
         if self.has_kernel is None:
             return self.tree(node, scope)
         try:
@@ -148,7 +148,9 @@ class ExpressionWalk:
         name = node.productPrefix()
         if name == "And":
             return Call("And", "boolean", (self.condition(node.left(), scope, joins), self.condition(node.right(), scope, joins)))
-        if joins and name in ("EqualTo", "EqualNullSafe"):
+        if joins and name == "Not" and node.child().productPrefix() in _COMPARISONS:
+            return Call("Not", "boolean", (self.condition(node.child(), scope, joins),))
+        if joins and name in _COMPARISONS:
             return Call(name, "boolean", (self.expression(node.left(), scope), self.expression(node.right(), scope)))
         return self.expression(node, scope)
 

@@ -27,6 +27,11 @@ VIEWS = {
     "lambdas": "SELECT id, aggregate(transform(split(url, '/'), x -> length(x) + n), 0, (s, x) -> s + x) AS total FROM pages",
     "joined": "SELECT p.id, s.name FROM pages p JOIN shops s ON p.shop = s.id AND soundex(s.name) <> soundex(p.url)",
     "joined_on": "SELECT p.id, s.id AS other FROM pages p JOIN shops s ON parse_url(p.url, 'HOST') = concat(s.name, '.org')",
+    "left_judged": "SELECT p.id, s.name FROM pages p LEFT JOIN shops s ON p.shop = s.id AND soundex(s.name) <> soundex(p.url)",
+    "anti_judged": "SELECT p.id FROM pages p LEFT ANTI JOIN shops s ON p.shop = s.id AND parse_url(p.url, 'HOST') LIKE '%.org'",
+    "full_judged": "SELECT p.id, s.id AS other FROM pages p FULL JOIN shops s "
+    "ON p.shop = s.id AND parse_url(p.url, 'HOST') > initcap(s.name)",
+    "semi_judged": "SELECT s.id FROM shops s WHERE EXISTS (SELECT 1 FROM pages p WHERE p.shop > s.id AND mask(p.url) <> mask(s.name))",
     "over_a_view": "SELECT host, initcap(host) AS capital, pages FROM grouped WHERE luhn_check(cast(pages AS string)) IS NOT NULL",
     "kept": "SELECT id, to_json(named_struct('n', n, 'at', at)) AS doc, date_format(at, 'EEEE') AS day FROM pages",
     "fields": "SELECT id, x, y, z FROM pages LATERAL VIEW OUTER json_tuple(doc, 'a', 'b', 'c`d') AS x, y, z WHERE n IS NULL OR n <> 7",

@@ -17,7 +17,16 @@ from jobs.executors.spread import spread_of
 from jobs.plan.fragments import Dispatch, Input, input_ref
 from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
 from jobs.sql import logical
-from jobs.sql.expression_tree import conjunction, conjuncts, needs_spark, renumbered
+from jobs.sql.expression_tree import (
+    calls_of_spark,
+    columns_of,
+    conjunction,
+    conjuncts,
+    needs_spark,
+    renumbered,
+    with_spark_calls,
+    without_places,
+)
 from jobs.sql.logical import AggFunction, JoinKind
 
 
@@ -34,8 +43,9 @@ def plan_join(builder: Builder, plan: logical.Join) -> Stream:
 def _hash_join(
     builder: Builder, plan: logical.Join, left: Stream, left_keys: tuple[int, ...], right: Stream, right_keys: tuple[int, ...]
 ) -> Stream:
+    left, right, asked, computed = _computed_below(builder, plan, left, right)
     visible = left.visible + tuple(len(left.types) + c for c in right.visible)
-    condition = None if plan.condition is None else renumbered(plan.condition, visible)
+    condition = None if asked is None else renumbered(asked, (*visible, *computed))
     condition, behind = _behind(plan.kind, condition)
     inputs = [builder.input(left, left_keys), builder.input(right, right_keys)]
     if plan.kind is JoinKind.NULL_AWARE_ANTI:
@@ -54,6 +64,30 @@ def _hash_join(
         visible = (*left.visible, len(left.types)) if plan.kind is JoinKind.EXISTENCE else left.visible
     stream = Stream(draft, ref, node.types, visible, key, distribution, append_only)
     return stream if behind is None else builder.filtered(stream, behind)
+
+
+def _computed_below(
+    builder: Builder, plan: logical.Join, left: Stream, right: Stream
+) -> tuple[Stream, Stream, logical.Expr | None, tuple[int, ...]]:
+    """What Spark computes in the condition of a join that judges its rows, out of one side's row, as a column of that side.
+
+    Returns: both sides, the condition over the plan's columns and these, and where these are among the columns of a pair.
+    """
+    if plan.condition is None or plan.kind is JoinKind.INNER or not needs_spark(plan.condition):
+        return left, right, plan.condition, ()
+    width = len(plan.left.fields)
+    calls: dict[logical.Expr, None] = dict.fromkeys(map(without_places, calls_of_spark(plan.condition)))
+    of_left = [c for c in calls if all(i < width for i in columns_of(c))]
+    of_right = [c for c in calls if c not in of_left and all(i >= width for i in columns_of(c))]
+    left, in_left = builder.keyed(left, of_left)
+    right, in_right = builder.keyed(right, [renumbered(c, [i - width for i in range(width + len(plan.right.fields))]) for c in of_right])
+    places = {c: len(plan.left.fields) + len(plan.right.fields) + i for i, c in enumerate([*of_left, *of_right])}
+
+    def column(call: logical.Call) -> logical.Expr:
+        place = places.get(without_places(call))
+        return call if place is None else logical.Column(place, call.type)
+
+    return left, right, with_spark_calls(plan.condition, column), (*in_left, *(len(left.types) + c for c in in_right))
 
 
 def _behind(kind: JoinKind, condition: logical.Expr | None) -> tuple[logical.Expr | None, logical.Expr | None]:

@@ -26,10 +26,12 @@ VALUES = pa.table(
         "c7": pa.array([2**62 + 1, None]),
         "c8": pa.array([[1, None], None], pa.list_(pa.int32())),
         "c9": pa.array([{"A": 1, "b": "x"}, None], pa.struct([("A", pa.int32()), ("b", pa.string())])),
+        "c10": pa.array([datetime.timedelta(days=1, microseconds=5), None], pa.duration("us")),
     }
 )
 TIMES = ("timestamp", "timestamp_ntz")
-KINDS = (*TIMES, "decimal(10,2)", "date", "binary", "boolean", "double", "bigint", "array<int>", "struct<A:int,b:string>")
+PLAIN = ("decimal(10,2)", "date", "binary", "boolean", "double", "bigint")
+KINDS = (*TIMES, *PLAIN, "array<int>", "struct<A:int,b:string>", "interval day to second")
 
 
 def called(body: str, parameters: tuple[str, ...] = TWO, returns: str = "int", **others: str) -> Call:
