@@ -11,7 +11,9 @@ from jobs.sql.key_columns import require_values
 from jobs.sql.statements import CreateTable
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
+from statestore.nested import is_nested, rebuilt
 from statestore.types import arrow_type
+from statestore.vnode import one_array
 
 
 class UnfitRowsError(InputError):
@@ -72,7 +74,14 @@ def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.
 
 
 def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in the type that the table stores. Raises UnfitRowsError where a value would change."""
+    """The column in the type that the table stores; of arrays, maps and structs every part. Raises UnfitRowsError where a value would
+    change."""
+    if is_nested(field.type) and _alike(column.type, field.type):
+
+        def part(values: pa.Array, kind: pa.DataType) -> pa.Array:
+            return one_array(_stored(table, field.with_type(kind), pa.chunked_array([values])))
+
+        return pa.chunked_array([rebuilt(chunk, field.type, part) for chunk in column.chunks], field.type)
     if pt.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pt.is_null(column.type):
@@ -87,6 +96,23 @@ def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise UnfitRowsError(table, field.name, f"{column.type} with a value that does not fit ({err})", str(field.type)) from err
     return cast
+
+
+def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether two types are made of arrays, maps and structs alike, whatever is in them; fields of a struct go by name, in order."""
+    if pt.is_list(wanted):
+        lists = pt.is_list(found) or pt.is_large_list(found) or pt.is_fixed_size_list(found)
+        return lists and _alike(found.value_type, wanted.value_type)
+    if pt.is_map(wanted):
+        return pt.is_map(found) and _alike(found.key_type, wanted.key_type) and _alike(found.item_type, wanted.item_type)
+    if pt.is_struct(wanted):
+        names = [f.name.lower() for f in wanted]
+        return pt.is_struct(found) and [f.name.lower() for f in found] == names and all(map(_alike, _types(found), _types(wanted)))
+    return not is_nested(found)
+
+
+def _types(of: pa.DataType) -> list[pa.DataType]:
+    return [field.type for field in of]
 
 
 def _require_same(column: pa.ChunkedArray, cast: pa.ChunkedArray) -> None:

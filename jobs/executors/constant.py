@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from jobs.executors.operator import Actor, Computed, Executor, Origin, PlainNode
 from jobs.flow.chunk import empty_chunk, inserts
-from jobs.kernels.render import render
-from jobs.sql.logical import Literal, Physical
+from jobs.sql.logical import Physical
 from statestore.table.state_table import StateTable
 
 
@@ -51,13 +50,7 @@ class ValuesExecutor:
         node = self._node
         if not self._actor.new or not node.rows:
             return empty_chunk(node.types)
-        numbered = (*node.columns, range(node.rows))
-        rows = (", ".join(map(_rendered, row, node.types)) for row in zip(*numbered, strict=True))
-        return inserts(self._actor.kernel.query(f"VALUES ({'), ('.join(rows)})"))
-
-
-def _rendered(value: Physical, kind: str) -> str:
-    return render(Literal(value, kind))
+        return inserts(self._actor.kernel.constants((*node.columns, range(node.rows)), node.types))
 
 
 class Range(PlainNode, frozen=True):

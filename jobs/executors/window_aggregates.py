@@ -1,7 +1,7 @@
 """Aggregates OVER windows by the entries that groups use (aggregates/): the rows of a frame are a group.
 
-    slots without a side   columns that are summed up: the difference of two prefix sums, to which the slot adds what is carried
-    slots with a side      the rows of each frame one after the other, equal frames once; a pass over as many rows as frames have together
+slots without a side   columns that are summed up: the difference of two prefix sums, to which the slot adds what is carried
+slots with a side      the rows of each frame one after the other, equal frames once; a pass over as many rows as frames have together
 """
 
 from collections.abc import Callable, Iterator, Sequence

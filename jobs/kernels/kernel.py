@@ -23,7 +23,7 @@ from jobs.kernels.python_function import taken_fault
 from jobs.kernels.render import render
 from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of
-from jobs.sql.logical import Column, Expr
+from jobs.sql.logical import Column, Expr, Literal, Physical
 from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type
 
@@ -76,7 +76,7 @@ class Kernel:
 
         Raises:
             RowError: an expression raised on a row, as Spark would in ANSI mode.
-        FunctionCodeError, FunctionResultError: the code of a user's function is at fault, whatever the rows.
+            FunctionCodeError, FunctionResultError: the code of a user's function is at fault, whatever the rows.
             UnsupportedExpressionError: an expression is not on the tested list.
             KernelError: the rendered query failed for another reason.
 
@@ -118,6 +118,19 @@ class Kernel:
             return self._run(sql, tables)
         except duckdb.Error as err:
             raise KernelError(sql, _reason_of(err)) from err
+
+    def constants(self, columns: Sequence[Sequence[Physical]], types: Sequence[str]) -> pa.Table:
+        """Constant rows: values as Literals of the columns' types hold them.
+
+        Args:
+            columns: at least one, all of one length of at least 1.
+
+        Returns: columns of exactly `arrow_type(types[i])`. Raises KernelError. Cost: one query over the text of all values.
+        """
+        rows = (", ".join(render(Literal(v, t)) for v, t in zip(row, types, strict=True)) for row in zip(*columns, strict=True))
+        found = self.query(f"VALUES ({'), ('.join(rows)})")
+        named = [_named(column, arrow_type(t), Literal(None, t)) for column, t in zip(found.columns, types, strict=True)]
+        return pa.table(named, names=[f"c{i}" for i in range(len(named))])
 
     def close(self) -> None:
         """Release the connection; the kernel is of no use afterwards."""
@@ -207,6 +220,8 @@ def _placed(rows: pa.Table) -> pa.Table:
 
 def _named(column: pa.ChunkedArray, wanted: pa.DataType, expr: Expr) -> pa.ChunkedArray:
     """A column from DuckDB, where that has another type for it, in exactly the type that was bound."""
+    if column.type == wanted:
+        return column
     if column.type != placed(wanted):
         raise KernelError(expression_text(expr), f"it gives {column.type} where {wanted} was bound")
     return relabelled(column, wanted)

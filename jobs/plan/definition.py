@@ -404,12 +404,7 @@ def fragments_of(relation: Relation) -> tuple[Fragment, ...]:
 
 def _created_by(relation: Relation) -> Create:
     match definition_of(relation):
-        case (
-            SourceDefinition(statement)
-            | TableDefinition(statement)
-            | PlainViewDefinition(statement)
-            | FunctionDefinition(statement)
-        ):
+        case SourceDefinition(statement) | TableDefinition(statement) | PlainViewDefinition(statement) | FunctionDefinition(statement):
             return statement
         case ViewDefinition(sql, plan, columns=columns):
             return CreateView(relation.name, sql, plan, columns=columns)

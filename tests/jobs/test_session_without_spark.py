@@ -166,6 +166,26 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_inserted(session: Sessi
     assert session.meta.log_end() == end
 
 
+def test_parts_of_arrays_maps_and_structs_are_cast_as_columns_are(tmp_path: Path) -> None:
+    MetaStore.init(open_object_store(str(tmp_path / "store")), units=2)
+    meta = open_store(tmp_path / "store", "maker")
+    append(meta, CreateTable("t", (Field("id", "int"), Field("xs", "array<struct<a:int,Of:map<string,double>>>")), (0,)))
+    epoch(meta)
+    session = Session(str(tmp_path / "store"), create=False)
+    kind = pa.struct([pa.field("A", pa.int64()), pa.field("of", pa.map_(pa.large_string(), pa.float32()))])
+    lists = (pa.list_(pa.field("element", kind, nullable=False)), pa.large_list(kind), pa.list_(kind, 2))
+    rows = [{"A": 1, "of": [("k", 1.5)]}, {"A": None, "of": None}], None
+    for n, found in enumerate(lists):
+        session.insert("t", pa.table({"id": [2 * n, 2 * n + 1], "xs": pa.array(rows, found)}))
+    session.flush()
+    stored = [[{"a": 1, "Of": [("k", 1.5)]}, {"a": None, "Of": None}], None]
+    assert [row["xs"] for row in sorted(session.read("t").to_pylist(), key=lambda row: row["id"])] == stored * 3
+    with pytest.raises(UnfitRowsError, match="'xs': found int64 with a value that does not fit"):
+        session.insert("t", pa.table({"id": [9], "xs": pa.array([[{"A": 2**40}]], lists[0])}))
+    with pytest.raises(UnfitRowsError, match="expected list<item: struct<a: int32"):
+        session.insert("t", pa.table({"id": [9], "xs": pa.array([[{"b": 1}]])}))
+
+
 def test_a_key_that_is_null_or_missing_is_refused(session: Session) -> None:
     with pytest.raises(NullKeyError, match="row 2 of 2 has NULL in column 'id'"):
         session.insert("orders", orders((1, 7, 1.0), (None, 7, 1.0)))

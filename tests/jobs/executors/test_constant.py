@@ -23,6 +23,13 @@ def test_values_come_in_the_first_epoch_with_their_numbers_and_in_no_later_one()
     assert later.num_rows == 0
 
 
+def test_values_of_structs_keep_the_names_of_their_fields() -> None:
+    node = Values(1, (('[1, [["k", 2]]]',),), ("x",), ("struct<a:int,Of:array<struct<b:string,B:int>>>", "bigint"))
+    out = node.executor((), FIRST).apply()
+    assert out.schema == chunk_schema(node.types)
+    assert out.column(0).to_pylist() == [{"a": 1, "Of": [{"b": "k", "B": 2}]}]
+
+
 def test_no_values_and_no_columns_are_chunks_too() -> None:
     assert Values(0, ((),), ("x",), ("int", "bigint")).executor((), FIRST).apply().num_rows == 0
     assert pairs_of(Values(1, (), (), ("bigint",)).executor((), FIRST).apply()) == [((0,), 1)]
