@@ -31,6 +31,7 @@ from jobs.catalog.moment import BadMomentError
 from jobs.catalog.show import explain, show
 from jobs.catalog.statement_log import PendingCatalog, require_taken, statement_text
 from jobs.catalog.stored_rows import StoredRows
+from jobs.driver.barrier import micros_of
 from jobs.driver.epoch import next_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
@@ -169,18 +170,25 @@ class Session:
             yield answer
 
     def flush(
-        self, interval: Interval | None = None, *, max_epoch_bytes: int | None = None, progress: Progress = no_progress
+        self,
+        interval: Interval | None = None,
+        *,
+        moment: datetime | None = None,
+        max_epoch_bytes: int | None = None,
+        progress: Progress = no_progress,
     ) -> EpochSummary:
         """Run one epoch over everything that is new, commit and publish it; without effect when nothing is. An unfinished barrier is
-        finished first, as that epoch.
+        finished first, as that epoch. Where a view compares with now(), that the clock has moved on is new.
 
         Args:
             interval: take only this data interval's files from sources whose path is a template.
+            moment: what now() means in views, with its time zone; None: the interval's end, without one the clock. It never goes back.
             max_epoch_bytes: of source files; the rest waits for the next epoch. None: all of them, however many.
             progress: called with one line per step.
         """
         with self._at_work():
-            summary = next_epoch(self._runner, self.meta, interval, max_epoch_bytes, progress)
+            at = None if moment is None else micros_of(moment)
+            summary = next_epoch(self._runner, self.meta, interval, max_epoch_bytes, progress, at)
             if summary is None:
                 version = self.meta.latest()
                 return EpochSummary(version.epoch, version.id, {}, 0, 0, {})

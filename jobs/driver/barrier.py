@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -10,7 +11,7 @@ from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import replay
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
-from jobs.plan.definition import Replayed, SourceDefinition, definition_of
+from jobs.plan.definition import Replayed, SourceDefinition, definition_of, follows_moment
 from jobs.sources.base import Asked, Pins
 from jobs.sources.listing import Interval
 from jobs.sources.registry import reader_of
@@ -38,9 +39,10 @@ def inject(
     max_epoch_bytes: int | None = None,
     run: Mapping[str, str] | None = None,
     units: int | None = None,
+    moment: int | None = None,
 ) -> Barrier | None:
     """The barrier of `take_in`, for a process that does not run its epoch."""
-    taken = take_in(meta, interval, max_epoch_bytes, run, units)
+    taken = take_in(meta, interval, max_epoch_bytes, run, units, moment)
     return None if taken is None else taken.barrier
 
 
@@ -50,16 +52,19 @@ def take_in(
     max_epoch_bytes: int | None = None,
     run: Mapping[str, str] | None = None,
     units: int | None = None,
+    moment: int | None = None,
 ) -> Intake | None:
     """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
 
-    None where nothing waits: no new file, no statement. An idle pipeline costs its listings and no commit.
+    None where nothing waits: no new file, no statement, no view whose rows come and go with the moment. An idle pipeline costs its
+    listings and no commit.
 
     Args:
         interval: of the run; sources whose path is a template take that interval's files only.
         max_epoch_bytes: of source files in one epoch, at least one file of each source; later epochs take the rest. None: no bound.
         run: what the barrier is for, kept with it (e.g. the data interval).
         units: parallel units that epochs are to run on from this barrier on; None: as before. An open barrier keeps those it pinned.
+        moment: what now() is to mean in views, Unix microseconds; None: the interval's end, without one the clock. It never goes back.
 
     Raises: MissingPathError, ChangedFileError, SettingError for units that the store can't have, and errors of the object store. Nothing
         is in force then.
@@ -69,7 +74,8 @@ def take_in(
     if (held := meta.barrier_after(version.epoch)) is not None:
         log.info("barrier %d after %d is open, attempt %d of %s: resumed", held.epoch, held.prev_epoch, held.attempt, held.writer)
         return Intake(held, None)
-    pinning = Pinning(meta, Base(version), Detour(), interval, max_epoch_bytes, dict(run or {}))
+    moment = moment_of(meta, interval, moment)
+    pinning = Pinning(meta, Base(version), Detour(), interval, max_epoch_bytes, dict(run or {}), moment)
     if not pinning.waiting():
         return None
     if units is not None and units != version.mapping.unit_count:
@@ -86,18 +92,35 @@ def draft(
     max_epoch_bytes: int | None = None,
     run: Mapping[str, str] | None = None,
     mapping_before: VnodeMapping | None = None,
+    moment: int | None = None,
 ) -> Intake | None:
     """What `take_in` would take in once the epochs in flight that `base` counts are committed; nothing is written.
 
     None where nothing waits. `mapping_before`: of the epoch before, where `base` has another. Raises as `take_in` does.
     Cost: a probe of the log, a listing per source.
     """
-    pinning = Pinning(meta, base, Detour(), interval, max_epoch_bytes, dict(run or {}), mapping_before=mapping_before)
+    moment = moment_of(meta, interval, moment)
+    pinning = Pinning(meta, base, Detour(), interval, max_epoch_bytes, dict(run or {}), moment, mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan)
-    if drafted.log_end == base.version.log_end and not drafted.splits:
+    if drafted.log_end == base.version.log_end and not drafted.splits and not pinning.moves_rows():
         return None
     _log_barrier("drafted", drafted)
     return pinning.intake(drafted)
+
+
+def moment_of(meta: MetaStore, interval: Interval | None, moment: int | None = None) -> int:
+    """What now() means in a run's epochs, Unix microseconds: the moment it names, else its interval's end, else the clock."""
+    if moment is not None:
+        return moment
+    return meta.moment_now() if interval is None else micros_of(interval.end)
+
+
+def micros_of(moment: datetime) -> int:
+    """Unix microseconds. Requires: the moment has a time zone."""
+    return (moment - _UNIX_EPOCH) // timedelta(microseconds=1)
+
+
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _log_barrier(done: str, barrier: Barrier) -> None:
@@ -123,6 +146,7 @@ class Pinning:
     interval: Interval | None
     max_epoch_bytes: int | None  # None: no bound
     run: dict[str, str]
+    moment: int = 0  # what now() is to mean in views; 0: what it meant before
     mapping_before: VnodeMapping | None = None  # where this barrier is the first on the version's
     pinned: dict[tuple[int, int | None], Pins] = field(default_factory=dict)  # by relation and room; asked for twice
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
@@ -138,7 +162,12 @@ class Pinning:
 
     def waiting(self) -> bool:
         """Whether there is anything to take in."""
-        return self.meta.log_end() > self.version.log_end or bool(self.plan(self.version.epoch + 1).splits)
+        return self.meta.log_end() > self.version.log_end or self.moves_rows() or bool(self.plan(self.version.epoch + 1).splits)
+
+    def moves_rows(self) -> bool:
+        """Whether there are views whose rows come and go as moments pass, and the moment is another than that of the epoch before."""
+        version = self.version
+        return self.moment > version.moment and any(follows_moment(r) for r in version.catalog.live() if r.paused is None)
 
     def intake(self, barrier: Barrier) -> Intake:
         """The barrier that stands, ours or another process's, with what was replayed if it is ours."""
@@ -166,6 +195,7 @@ class Pinning:
             skipped=(*detour.notes(), *rejected(replayed)),
             unread=documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=detour.skip_entries,
+            moment=self.moment,
         )
 
     def _pin(self, relation: Relation, max_bytes: int | None) -> Pins:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from jobs.driver.barrier import moment_of
 from jobs.driver.runner import LevelRunner
 from jobs.driver.summary import EpochSummary, barrier_text
 from jobs.driver.train import DEPTH, Train
@@ -36,10 +37,11 @@ def next_epoch(
     interval: Interval | None = None,
     max_epoch_bytes: int | None = None,
     progress: Progress = no_progress,
+    moment: int | None = None,
 ) -> EpochSummary | None:
     """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors: as of `advance`."""
     with Train(runner, meta, 1, progress=progress) as train:
-        if (barrier := train.next_barrier(interval, max_epoch_bytes)) is None:
+        if (barrier := train.next_barrier(interval, max_epoch_bytes, moment=moment)) is None:
             return None
         progress(barrier_text(barrier, meta.latest().catalog))
         train.run(barrier)
@@ -56,6 +58,7 @@ def advance(
     progress: Progress = no_progress,
     in_flight: int = DEPTH,
     units: int | None = None,
+    moment: int | None = None,
 ) -> list[EpochSummary]:
     """Finish the open barrier, whichever driver injected it, then take in what waits, as a train of epochs, until nothing does.
 
@@ -64,11 +67,14 @@ def advance(
         max_epoch_bytes: of source files in one epoch; None: no bound, so that the first epoch takes all of them.
         in_flight: epochs that may be under way at once; with 1 each is committed before the next begins.
         units: parallel units to run on from the next barrier on; None: as many as before.
+        moment: what now() means in the views of all these epochs, Unix microseconds; None: the interval's end, without one the clock as
+            this begins.
 
     Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
     """
+    moment = moment_of(meta, interval, moment)  # one for all: epochs that only follow the clock would have no end
     with Train(runner, meta, in_flight, progress=progress) as train:
-        while (barrier := train.next_barrier(interval, max_epoch_bytes, run, units)) is not None:
+        while (barrier := train.next_barrier(interval, max_epoch_bytes, run, units, moment)) is not None:
             progress(barrier_text(barrier, meta.latest().catalog))
             train.run(barrier)
     return train.done

@@ -67,6 +67,7 @@ def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequ
         runner.policy,
         tuple(one.epoch for one in held),
         functions_of(plan.catalog),
+        plan.barrier.moment,
     )
     read = tables_of_all_levels(task)
     buffered = [cells for number, one in enumerate(held) for cells in one.batches(number, read)]

@@ -83,6 +83,7 @@ class _Superseding:
             skipped=tuple(dict.fromkeys((*held.skipped, *detour.notes(), *rejected(replayed)))),
             unread=documents({r: pins.unread for r, pins in sources.items()}),
             skipped_entries=entries,
+            moment=held.moment,
         )
 
     def require_known(self) -> None:

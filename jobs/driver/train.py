@@ -149,23 +149,24 @@ class Train:
         max_epoch_bytes: int | None = None,
         run: Mapping[str, str] | None = None,
         units: int | None = None,
+        moment: int | None = None,
     ) -> Barrier | None:
         """What the next epoch takes in; None where nothing waits. The first one is in force, or was left open by somebody; the others are
         drafts that count on the epochs before them. Another number of units waits for these to be committed. Arguments and errors are
         those of jobs.driver.barrier.take_in."""
         self._collect()
         if self._base_version is None:
-            self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run, units)
+            self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run, units, moment)
         else:
             base, before = self._base_version, None
             if units is not None and units != base.version.mapping.unit_count:
                 base, before = self._rescaled(self._pinned(base), units), base.version.mapping
             try:
-                self._taken_in = draft(self.meta, self._base(base), interval, max_epoch_bytes, run, before)
+                self._taken_in = draft(self.meta, self._base(base), interval, max_epoch_bytes, run, before, moment)
             except MissingSstError:  # the first epoch is committed, and vacuum was quicker than this draft
                 if base.pin is not None:
                     raise
-                self._taken_in = draft(self.meta, self._base(self._pinned(base)), interval, max_epoch_bytes, run, before)
+                self._taken_in = draft(self.meta, self._base(self._pinned(base)), interval, max_epoch_bytes, run, before, moment)
         return None if self._taken_in is None else self._taken_in.barrier
 
     def run(self, barrier: Barrier) -> None:
@@ -309,7 +310,8 @@ class Train:
         runs: dict[int, list[tuple[int, Load]]] = {}
         for one in self._in_flight_after(base):
             barrier = one.barrier
-            change = EpochCommitted(barrier.prev_epoch, barrier.epoch, barrier.attempt, one.uploaded, barrier.log_end, barrier.catalog)
+            ids = barrier.prev_epoch, barrier.epoch, barrier.attempt
+            change = EpochCommitted(*ids, one.uploaded, barrier.log_end, barrier.catalog, barrier.moment)
             version = apply(version, VersionDelta(version.id + 1, self.meta.writer, change))
             for batch in one.taken:
                 runs.setdefault(batch.table_id, []).append((barrier.epoch, lambda batch=batch: batch))  # type: ignore[misc]

@@ -90,6 +90,10 @@ class HashJoin(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return False
 
     @property
+    def follows_moment(self) -> bool:
+        return False
+
+    @property
     def left_degree(self) -> bool:
         """Whether left rows carry their degree in the state."""
         return self.kind.judges_left and self.looks_at_pairs

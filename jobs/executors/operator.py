@@ -71,6 +71,8 @@ class Actor:
     entries: Sequence[Entry] = ()  # row changes of the log, of the fragment's table, in log order
     payload: Callable[[str], pa.Table] = _no_rows  # the object of an Insert or a Change -> its rows
     new: bool = False  # this is the first epoch of the relation
+    moment_before: int = 0  # of the epoch before: what now() meant in views, Unix microseconds
+    moment: int = 0  # of this epoch
 
 
 class Executor(Protocol):
@@ -120,6 +122,11 @@ class OperatorNode(Protocol):
         """Whether it has rows before anything came in, as a global aggregate has."""
         ...
 
+    @property
+    def follows_moment(self) -> bool:
+        """Whether its rows come and go as epochs' moments pass, so that it runs in every epoch, also without input."""
+        ...
+
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The layout of its state, in the order in which the executor takes the tables, with ids 0. Raises UnsupportedTypeError."""
         ...
@@ -154,6 +161,10 @@ class PlainNode(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def emits_without_input(self) -> bool:
+        return False
+
+    @property
+    def follows_moment(self) -> bool:
         return False
 
     def state_tables(self) -> tuple[TableSchema, ...]:

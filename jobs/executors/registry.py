@@ -18,6 +18,7 @@ from jobs.executors.row_join import RowJoin
 from jobs.executors.single_row import SingleRow
 from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
+from jobs.executors.temporal_filter import TemporalFilter
 from jobs.executors.top_n import TopN
 from jobs.executors.union_all import UnionAll
 
@@ -29,6 +30,7 @@ Node = (
     | Expand
     | Generate
     | Filter
+    | TemporalFilter
     | HashJoin
     | NullAwareAnti
     | RowJoin
@@ -52,6 +54,7 @@ OPERATORS: tuple[type[OperatorNode], ...] = (
     Expand,
     Generate,
     Filter,
+    TemporalFilter,
     HashJoin,
     NullAwareAnti,
     RowJoin,

@@ -68,6 +68,10 @@ class TableReplay(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     def emits_without_input(self) -> bool:
         return False
 
+    @property
+    def follows_moment(self) -> bool:
+        return False
+
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The table itself: key -> row, distributed by the whole key."""
         return (state_table("rows", self.types, [KeyColumn(k) for k in self.key], self.key),)

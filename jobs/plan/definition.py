@@ -402,6 +402,11 @@ def fragments_of(relation: Relation) -> tuple[Fragment, ...]:
     return () if isinstance(definition, _WithoutRows) else definition.fragments
 
 
+def follows_moment(relation: Relation) -> bool:
+    """Whether rows of a view come and go as epochs' moments pass, without any input."""
+    return any(o.node.follows_moment for fragment in fragments_of(relation) for o in fragment.operators)
+
+
 def _created_by(relation: Relation) -> Create:
     match definition_of(relation):
         case SourceDefinition(statement) | TableDefinition(statement) | PlainViewDefinition(statement) | FunctionDefinition(statement):

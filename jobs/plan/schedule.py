@@ -70,7 +70,7 @@ class Scheduled:
     feeds: tuple[Feed, ...]
     exchanges: tuple[Exchange, ...]
     snapshot_table: TableSchema | None  # the stored rows, where a reader wants them in full
-    must_run: bool  # also without input: a new global aggregate, a snapshot to send
+    must_run: bool  # also without input: a new global aggregate, a snapshot to send, rows that the moment moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
                 tuple(feeds.get(index, ())),
                 tuple(exchanges.get(index, {}).values()),
                 stored,
-                stored is not None or (new and entry.fragment is not None and _emits_without_input(entry.fragment.operators)),
+                stored is not None or (entry.fragment is not None and _runs_without_input(entry.fragment.operators, new)),
             )
         )
     return Schedule(tuple(tuple(level) for level in levels))
@@ -210,5 +210,5 @@ def _stored_table(relation: Relation) -> TableSchema:
     return next(t for t in relation.state_tables if t.table_id == output.table_id)
 
 
-def _emits_without_input(operators: Iterable[Operator]) -> bool:
-    return any(o.node.emits_without_input for o in operators)
+def _runs_without_input(operators: Iterable[Operator], new: bool) -> bool:
+    return any((new and o.node.emits_without_input) or o.node.follows_moment for o in operators)

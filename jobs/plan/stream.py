@@ -20,6 +20,7 @@ from jobs.plan.streams.expand import plan_expand
 from jobs.plan.streams.generate import plan_generate
 from jobs.plan.streams.join import plan_join, plan_single_row
 from jobs.plan.streams.scan import plan_scan
+from jobs.plan.streams.temporal_filter import plan_temporal_filter
 from jobs.plan.streams.top_n import plan_top_n
 from jobs.plan.streams.union import plan_union
 from jobs.plan.streams.window import group_limit, plan_group_top_n, plan_window
@@ -94,6 +95,8 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
             return plan_expand(builder, plan)
         case logical.Generate():
             return plan_generate(builder, plan)
+        case logical.TemporalFilter():
+            return plan_temporal_filter(builder, plan)
         case logical.Join():
             return plan_join(builder, plan)
         case logical.SingleRow():

@@ -94,13 +94,14 @@ def _epoch(chosen: argparse.Namespace) -> None:
     settings = EpochSettings() if pipeline is None else pipeline.epoch
     max_bytes, in_flight, units = settings.max_bytes, settings.in_flight, settings.units
     done: list[EpochSummary] = []
-    if inject(meta, interval, max_bytes, units=units) is not None:  # nothing to do should not cost a JVM
+    if (barrier := inject(meta, interval, max_bytes, units=units)) is not None:  # nothing to do should not cost a JVM
         from jobs.driver.spark_runner import SparkRunner
         from jobs.spark import spark_session
 
         say("starting Spark")
         with spark_session("tussock epoch", pipeline.spark if pipeline is not None else {}) as spark:
-            done = advance(SparkRunner(spark), meta, interval, max_bytes, progress=say, in_flight=in_flight, units=units)
+            runner, moment = SparkRunner(spark), barrier.moment
+            done = advance(runner, meta, interval, max_bytes, progress=say, in_flight=in_flight, units=units, moment=moment)
     for summary in done:
         print(show_summary(summary))
     version = meta.latest()

@@ -24,6 +24,7 @@ from jobs.sql.logical import (
     Plan,
     Project,
 )
+from jobs.sql.now import analyzed_with_moment, has_clock
 from jobs.sql.plan_nodes import aggregate, constant, expand, generate, join, limit, project, scan, union, window  # noqa: F401  they register what they bind
 from jobs.sql.plan_nodes.refused import REASONS
 from jobs.sql.plan_nodes.walk import PlanWalk
@@ -60,11 +61,13 @@ def bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None 
 
 def _bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None, notes: list[str]) -> Plan:
     execution = sandbox.analyze(source, sandbox.parse_query(source)).queryExecution()
-    analyzed = execution.analyzed()
-    expressions = ExpressionWalk(sandbox, source, has_kernel=sandbox.has_kernel, texts=SparkText(sandbox, analyzed))
+    written = ExpressionWalk(sandbox, source)
+    refuse_unstable(written, execution.analyzed())
+    fields = _view_fields(written, execution, names)
+    if has_clock(sandbox, execution.analyzed()):
+        source, execution = analyzed_with_moment(sandbox, source, execution.analyzed())
+    expressions = ExpressionWalk(sandbox, source, has_kernel=sandbox.has_kernel, texts=SparkText(sandbox, execution.analyzed()))
     walk = PlanWalk(expressions, notes)
-    refuse_unstable(walk.expressions, analyzed)
-    fields = _view_fields(walk.expressions, execution, names)
     with translated(source):
         optimized = execution.optimizedPlan()
     bound = walk.bind(optimized)

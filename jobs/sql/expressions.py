@@ -40,6 +40,7 @@ from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_tree import conjunction, needs_spark
 from jobs.sql.logical import PYTHON, AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
 from jobs.sql.moments import micros_or_moment, moved
+from jobs.sql.now import ELSEWHERE
 from jobs.sql.sandbox import Sandbox, items, text_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import Leaf, NoTextError, SparkText
@@ -161,6 +162,8 @@ class ExpressionWalk:
             return scope[node.exprId().id()]
         if name == "ScalarSubquery" and node.exprId().id() in scope:
             return scope[node.exprId().id()]
+        if self.sandbox.is_moment(node):
+            raise self.refuse(node, None, ELSEWHERE)
         if name == "Alias":
             return self.tree(node.child(), scope)
         if name == "Literal":

@@ -442,6 +442,59 @@ class Filter(_OverOne, frozen=True):
         return (self.condition,)
 
 
+class Comparison(StrEnum):
+    """How a row's value compares with a bound, by Catalyst's class names, which are stored."""
+
+    LESS = "LessThan"
+    LESS_OR_EQUAL = "LessThanOrEqual"
+    GREATER = "GreaterThan"
+    GREATER_OR_EQUAL = "GreaterThanOrEqual"
+
+    @property
+    def sql(self) -> str:
+        """As SQL writes it."""
+        return ("<" if self.lets_in else ">") + ("=" if self.takes_equal else "")
+
+    @property
+    def lets_in(self) -> bool:
+        """Whether rows come as the bound rises; else they go."""
+        return self in (Comparison.LESS, Comparison.LESS_OR_EQUAL)
+
+    @property
+    def takes_equal(self) -> bool:
+        """Whether a row whose value is the bound is there."""
+        return self in (Comparison.LESS_OR_EQUAL, Comparison.GREATER_OR_EQUAL)
+
+    @property
+    def turned(self) -> "Comparison":
+        """The same with its sides changed."""
+        match self:
+            case Comparison.LESS:
+                return Comparison.GREATER
+            case Comparison.GREATER:
+                return Comparison.LESS
+            case Comparison.LESS_OR_EQUAL:
+                return Comparison.GREATER_OR_EQUAL
+            case Comparison.GREATER_OR_EQUAL:
+                return Comparison.LESS_OR_EQUAL
+
+
+class TemporalFilter(_OverOne, frozen=True):
+    """Keeps rows whose value compares so with a bound that moves with the epoch's moment.
+
+    `bound` is over one column, the moment (a timestamp), and never NULL; it has the value's type. `forgets`: it never goes back.
+    """
+
+    value: Expr
+    comparison: Comparison
+    bound: Expr
+    forgets: bool
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+
 class Join(msgspec.Struct, frozen=True, tag=True):
     """Join: left_keys[i] = right_keys[i] (`<=>` where null_safe[i]), both already of one type; `condition` over left columns
     then right columns holds too. Output: left columns, then right columns; the left ones alone where the kind puts out no pairs, of
@@ -524,7 +577,7 @@ class TopN(_OverOne, frozen=True):
         return tuple(key.expr for key in self.order)
 
 
-Plan = Scan | Values | Range | Project | Expand | Generate | Filter | Join | SingleRow | Union | Aggregate | TopN | Window
+Plan = Scan | Values | Range | Project | Expand | Generate | Filter | TemporalFilter | Join | SingleRow | Union | Aggregate | TopN | Window
 
 
 def is_one_row(plan: Plan) -> bool:

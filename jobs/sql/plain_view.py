@@ -20,12 +20,12 @@ def plain_view_of(relation: Relation) -> CreatePlainView:
     return msgspec.json.decode(relation.definition, type=_Definition).statement
 
 
-def register(session: SparkSession, view: CreatePlainView) -> None:
+def register(session: SparkSession, view: CreatePlainView, query: str | None = None) -> None:
     """Make the view known to a session in which what it uses is known. Raises Spark's own errors.
 
-    Its columns are those that it had when it was made, also where a `*` in it has come to mean more.
+    Its columns are those that it had when it was made, also where a `*` in it has come to mean more. `query`: in the place of its own.
     """
-    rows: DataFrame = session.sql(" " * _BEHIND_ALL_TEXT + view.sql)
+    rows: DataFrame = session.sql(" " * _BEHIND_ALL_TEXT + (view.sql if query is None else query))
     picked = (F.col(quoted(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))
     rows.select(*picked).createOrReplaceTempView(quoted(view.name))
 

@@ -28,6 +28,7 @@ from jobs.sql.logical import (
     Scan,
     SingleRow,
     SortKey,
+    TemporalFilter,
     TopN,
     Union,
     Values,
@@ -73,6 +74,9 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
         case Filter():
             below, to = _narrow(plan.input, _union(wanted, _used([plan.condition])))
             return Filter(below, renumbered(plan.condition, to)), to
+        case TemporalFilter():
+            below, to = _narrow(plan.input, _union(wanted, _used([plan.value])))
+            return msgspec.structs.replace(plan, input=below, value=renumbered(plan.value, to)), to
         case TopN():
             below, to = _narrow(plan.input, _union(wanted, _used([k.expr for k in plan.order])))
             return TopN(

@@ -12,7 +12,7 @@ from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.sandbox import items
 
-_CLOCK = "the clock moves while the view's rows stand still; leave it out, and compare with it in the query that reads the view"
+_CLOCK = "a time of day comes again every day; compare a timestamp with now()"
 _SUBQUERY = "its result changes with another relation's rows; write it as a join"
 _READER = "it depends on who reads, from where, and a view's rows are the same for everybody; leave it out"
 _CHANCE = "it gives another value on every run"
@@ -33,26 +33,17 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
     if clock_is_fixed and not rows_are_logged and has("PLAN_EXPRESSION"):  # of a view's, the optimizer makes joins
         found = _first(analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery"))
         raise _refusal(walk, found, "a subquery", _SUBQUERY)
-    if not clock_is_fixed and has("CURRENT_LIKE"):
-        found = _first(analyzed, lambda node: node.productPrefix() in _CURRENT | _OF_THE_READER)
-        reason = _READER if found is not None and found.productPrefix() in _OF_THE_READER else _CLOCK
-        raise _refusal(walk, found, None if found is not None else "now() or current_date", reason)
+    if not clock_is_fixed and has("CURRENT_LIKE"):  # now() and dates are kept, as the epoch's moment (jobs.sql.now)
+        if (found := _first(analyzed, lambda node: node.productPrefix() in _OF_THE_READER)) is not None:
+            raise _refusal(walk, found, None, _READER)
+        if (found := _first(analyzed, lambda node: node.productPrefix() in _OTHER_CLOCKS)) is not None:
+            raise _refusal(walk, found, None, _CLOCK)
     if not analyzed.deterministic():
         found = _first(analyzed, _is_chance)
         raise _refusal(walk, found, None if found is not None else "a non-deterministic function", _CHANCE)
 
 
-_CURRENT = frozenset(
-    {
-        "CurrentTimestamp",
-        "CurrentTimestampLike",
-        "CurrentDate",
-        "CurrentTime",
-        "Now",
-        "LocalTimestamp",
-        "CurrentBatchTimestamp",
-    }
-)
+_OTHER_CLOCKS = frozenset({"CurrentTime", "CurrentBatchTimestamp"})
 _OF_THE_READER = frozenset({"CurrentDatabase", "CurrentCatalog", "CurrentTimeZone", "CurrentUser", "CurrentPath"})
 
 

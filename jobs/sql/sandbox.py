@@ -48,6 +48,10 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.debug.maxToStringFields": "1000",
 }
 _OTHER_COUNT = re.compile(r"cannot be cast to class scala\.Function(\d+)")  # of a Python function's arguments
+#: The relation of one row, known to the binder alone, that stands for the epoch's moment (jobs.sql.now).
+MOMENT = "`the moment of an epoch`"
+#: What is made of a query's text before it is read, by its analyzed plan.
+Edit = Callable[[SourceText, JavaObject], SourceText]
 _MISSING = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) ")
 
 
@@ -90,6 +94,8 @@ class Sandbox:
             self.session.conf.set(name, value)
         self._registered: dict[str, tuple[int, tuple[ColumnSpec, ...]]] = {}  # name -> (relation id, columns) of the view
         self._of_rdd: dict[int, str] = {}
+        self._moment: int | None = None  # the id of its RDD, once a query has needed it
+        self._edit: Edit | None = None  # of the queries of plain views
         self.relations: dict[str, Relation] = {}
         self.set_relations(relations)
 
@@ -129,6 +135,43 @@ class Sandbox:
             yield
         finally:
             self.session.conf.set(_FILES, "false")
+
+    @contextmanager
+    def moment_known(self, edit: Edit) -> Iterator[None]:
+        """The relation of the moment is known inside, and plain views are read as `edit` writes their queries."""
+        if self._moment is None:
+            frame = self.columns(["moment"], ["timestamp"])
+            frame.createOrReplaceTempView(MOMENT)
+            self._moment = frame.queryExecution().analyzed().rdd().id()
+        self._forget_plain_views()
+        self._edit = edit
+        try:
+            yield
+        finally:
+            self._edit = None
+            self._forget_plain_views()
+
+    @property
+    def knows_moment(self) -> bool:
+        """Whether a query has needed the moment."""
+        return self._moment is not None
+
+    @property
+    def scalar_subquery(self) -> JavaObject:
+        """Catalyst's bit for expressions that hold a scalar subquery."""
+        return self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("SCALAR_SUBQUERY")
+
+    def is_moment(self, subquery: JavaObject) -> bool:
+        """Whether an expression is the scalar subquery that stands for the moment. Cost: none where no query has needed it."""
+        if self._moment is None or subquery.productPrefix() != "ScalarSubquery":
+            return False
+        plan = subquery.plan()
+        return bool(plan.productPrefix() == "LogicalRDD" and plan.rdd().id() == self._moment)
+
+    def _forget_plain_views(self) -> None:
+        for name in [n for n in self._registered if self.relations[n].kind == PLAIN_VIEW]:
+            self.session.catalog.dropTempView(name)
+            del self._registered[name]
 
     def set_relations(self, relations: Sequence[Relation]) -> None:
         """The relations that names may mean from now on; a later one of a name shadows an earlier one."""
@@ -220,7 +263,7 @@ class Sandbox:
             view = plain_view_of(relation)
             for used in view.uses:
                 self._register(self.relations[used])
-            register(self.session, view)
+            register(self.session, view, self._edited(view.sql))
             self._registered[name] = _identity(relation)
             return
         if relation.kind == FUNCTION:
@@ -237,6 +280,13 @@ class Sandbox:
         frame.createOrReplaceTempView(f"`{relation.name}`")
         self._of_rdd[frame.queryExecution().analyzed().rdd().id()] = name
         self._registered[name] = _identity(relation)
+
+    def _edited(self, query: str) -> str:
+        """The query of a plain view as it is to be read now."""
+        if self._edit is None:
+            return query
+        source = SourceText(query)
+        return self._edit(source, self.analyze(source, self.parse_query(source)).queryExecution().analyzed()).text
 
 
 def _identity(relation: Relation) -> tuple[int, tuple[ColumnSpec, ...]]:

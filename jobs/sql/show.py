@@ -27,6 +27,7 @@ from jobs.sql.logical import (
     Scan,
     SingleRow,
     SortKey,
+    TemporalFilter,
     TopN,
     Union,
     Values,
@@ -81,6 +82,10 @@ def _lines(plan: Plan, depth: int) -> list[str]:
             return [head, *_lines(plan.input, depth + 1)]
         case Filter():
             return [f"{head}Filter {show_expr(plan.condition, _names(plan.input))}", *_lines(plan.input, depth + 1)]
+        case TemporalFilter():
+            shown = f"{show_expr(plan.value, _names(plan.input))} {plan.comparison.sql} {show_expr(plan.bound, ['moment'])}"
+            forgets = " forgets" if plan.forgets else ""
+            return [f"{head}TemporalFilter {shown}{forgets}", *_lines(plan.input, depth + 1)]
         case Aggregate():
             names = _names(plan.input)
             keys = ", ".join(show_expr(k, names) for k in plan.keys)

@@ -137,7 +137,8 @@ class Unit:
         if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
             return None
         decoded = [e for chunk in entries for e in _entries.decode(chunk)]
-        actor = Actor(process_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new)
+        moments = decoded_version(self.task.version).moment, self.task.moment
+        actor = Actor(process_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new, *moments)
         delta = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id)
         full = None
         if scheduled.snapshot_table is not None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from statestore.meta.catalog import Catalog
-from statestore.meta.version import VnodeMapping
+from statestore.meta.version import HummockVersion, VnodeMapping
 
 
 class MutationKind(StrEnum):
@@ -42,6 +42,7 @@ class BarrierPlan(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[str, ...] = ()  # what `tussock barrier abandon` left out, as text for a person
     unread: dict[int, msgspec.Raw] = msgspec.field(default_factory=dict, name="skipped_files")  # likewise: counts as taken, is not read
     skipped_entries: tuple[int, ...] = ()  # positions in the log that are not replayed
+    moment: int = 0  # Unix microseconds: what now() is to mean in views; at least that of the version before. 0: as before
 
 
 class Barrier(BarrierPlan, frozen=True, kw_only=True):
@@ -54,7 +55,9 @@ class Barrier(BarrierPlan, frozen=True, kw_only=True):
     log_start: int  # where the version at `prev_epoch` stopped reading the log
 
 
-def barrier_of(plan: BarrierPlan, *, prev_epoch: int, epoch: int, attempt: int, writer: str, log_start: int) -> Barrier:
-    """`plan` as the barrier of one attempt."""
+def barrier_of(plan: BarrierPlan, version: HummockVersion, *, epoch: int, attempt: int, writer: str) -> Barrier:
+    """`plan` as the barrier of one attempt at the epoch after `version`. Its moment never goes back."""
     decided = {name: getattr(plan, name) for name in BarrierPlan.__struct_fields__}
+    decided["moment"] = max(plan.moment, version.moment)
+    prev_epoch, log_start = version.epoch, version.log_end
     return Barrier(**decided, prev_epoch=prev_epoch, epoch=epoch, attempt=attempt, writer=writer, log_start=log_start)

@@ -86,9 +86,7 @@ class BarrierLog:
         plan = plan(epoch) if callable(plan) else plan
         if plan.log_end < version.log_end:
             raise SettingError("the log end of a barrier", str(plan.log_end), f"at least {version.log_end}, up to which it is committed")
-        return barrier_of(
-            plan, prev_epoch=version.epoch, epoch=epoch, attempt=attempt, writer=self._writer, log_start=version.log_end
-        )
+        return barrier_of(plan, version, epoch=epoch, attempt=attempt, writer=self._writer)
 
 
 def winner_over(objects: ObjectStore, version: HummockVersion, prev_epoch: int) -> str:

@@ -24,6 +24,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     ssts: tuple[SstInfo, ...]
     log_end: int
     catalog: Catalog | None = None
+    moment: int = 0  # of its barrier; 0: an earlier release's, whose views know no moment
 
 
 class Published(msgspec.Struct, frozen=True, tag="publish"):
@@ -171,6 +172,7 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         log_end=change.log_end,
         levels=((*change.ssts, *version.levels[0]), *version.levels[1:]),
         catalog=catalog,
+        moment=max(version.moment, change.moment),
         retired=(),
     )
 

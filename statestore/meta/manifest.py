@@ -41,6 +41,7 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, RowCounts] | None = msgspec.field(default=None, name="reports")  # by relation; None: nobody counted
     seconds: StepSeconds | None = None  # None: sealed by a release that did not keep them; so for the mutation
     mutation: Mutation | None = None  # the barrier's
+    moment: int = 0  # the barrier's
     skipped: tuple[str, ...] = ()  # the barrier's: what `tussock barrier abandon` left out, as text for a person
 
 
@@ -63,5 +64,6 @@ def manifest_of(
         rows=None if rows is None else dict(rows),
         seconds=seconds,
         mutation=barrier.mutation,
+        moment=barrier.moment,
         skipped=barrier.skipped,
     )

@@ -36,7 +36,8 @@ class MetaStore:
         Args:
             objects: where the store is.
             writer: unique to this process, for good: drawn at its edge. It distinguishes the winner of a race from the losers.
-            clock_ms: Unix milliseconds now. Only makes epochs readable as times; one that is wrong or goes back does no harm.
+            clock_ms: Unix milliseconds now. Makes epochs readable as times, and is what now() means in views where a run names no moment;
+                one that is wrong or goes back does no harm to anything else.
         """
         if not writer:
             raise SettingError("the writer", "empty", "a text that no other process has")
@@ -122,6 +123,10 @@ class MetaStore:
         """
         return self._barriers.supersede(barrier, plan)
 
+    def moment_now(self) -> int:
+        """The clock, as the moment of a barrier: Unix microseconds."""
+        return self._clock_ms() * 1000
+
     # --- commits
 
     def seal(self, manifest: SealedManifest) -> SealedManifest:
@@ -164,7 +169,8 @@ class MetaStore:
             if version.epoch != manifest.prev_epoch:
                 winner = winner_over(self.objects, version, manifest.prev_epoch)
                 raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", winner)
-            return EpochCommitted(manifest.prev_epoch, manifest.epoch, manifest.attempt, manifest.ssts, manifest.log_end, manifest.catalog)
+            ids = manifest.prev_epoch, manifest.epoch, manifest.attempt
+            return EpochCommitted(*ids, manifest.ssts, manifest.log_end, manifest.catalog, manifest.moment)
 
         return self._versions.append(decide), mine
 

@@ -81,3 +81,4 @@ class HummockVersion(msgspec.Struct, frozen=True):
     next_task_id: int = 1  # of compaction; a task below it that is not in `tasks` is closed
     tasks: tuple[CompactionTask, ...] = ()  # open ones, in order of id
     retired: tuple[str, ...] = ()  # SSTs that compactions took out since `epoch` was committed: the run of the next epoch may read them
+    moment: int = 0  # Unix microseconds: what now() means in the views of `epoch`; 0: no epoch had one

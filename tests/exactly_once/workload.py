@@ -5,6 +5,7 @@ that are created over what is there already. All of it but some files is taken i
 epochs follow, and the epoch job runs them as a train. Those who run them one by one, each to its commit, come to the same bytes.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 from statestore.types import arrow_type
 
+BEFORE = datetime(2023, 11, 13, 20, tzinfo=UTC)  # the moment of the template's epoch: rows come and go until the clock's
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs
 MAX_EPOCH_BYTES = 2000  # of files: one of each source an epoch
 EPOCHS = 3  # after the template's
@@ -49,6 +51,8 @@ VIEWS = {
     "mode(a, true) OVER (PARTITION BY g ORDER BY k ROWS 3 PRECEDING) AS often FROM t",
     "visits": "SELECT g, session_window.start AS b, session_window.end AS e, count(*) AS n FROM "
     "(SELECT g, timestamp_seconds(a * 60) AS at FROM t) GROUP BY g, session_window(at, '1 minute')",
+    "by_now": "SELECT g, count(*) AS n, max(id) AS last FROM sales WHERE timestamp_seconds(1699913600 + amount * 1000) <= now() "
+    "AND timestamp_seconds(1699913600 + amount * 1000) > now() - INTERVAL 30 HOURS GROUP BY g",
     "first_two": "SELECT id, g FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY amount DESC, id) AS n FROM sales) WHERE n <= 2",
     "nested": "SELECT array(g, NULL) AS gs, max(named_struct('a', a, 'k', k)) AS top, count(*) AS n FROM t GROUP BY array(g, NULL)",
     "scored": "SELECT score_of(a, g) AS score, count(*) AS n FROM t GROUP BY 1",
@@ -140,7 +144,7 @@ def truth(spark: SparkSession, data: Path) -> dict[str, pa.Table]:
     for name, rows in found.items():
         judge.createDataFrame(rows).createOrReplaceTempView(name)
     for name, sql in {**VIEWS, **LATE_VIEWS}.items():
-        answer = judge.sql(sql)
+        answer = judge.sql(sql.replace("now()", f"timestamp_millis({CLOCK_MS})"))
         answer.createOrReplaceTempView(name)
         found[name] = answer.toArrow()
     return found
@@ -158,7 +162,7 @@ def prepare(spark: SparkSession, store: Path, data: Path) -> None:
     with Session(str(store), spark, create=False, runner=SparkRunner(spark, POLICY)) as session:
         session.meta = open_meta(store, "template")
         session.execute(first_statements(data), base=data)
-        session.flush()
+        session.flush(moment=BEFORE)
         session.execute(second_statements())
     write_files(data, 2)
 

@@ -142,9 +142,9 @@ ADVICE = {
         "SELECT shop, percentile(price, 0.5) AS p FROM orders GROUP BY shop",
     ),
     "the clock": (
+        "SELECT id, now() AS n FROM orders",
+        "compare it with an expression of the row",
         "SELECT id FROM orders WHERE ts < now()",
-        "compare with it in the query that reads the view",
-        "SELECT id, ts FROM orders",
     ),
     "NULL without a type": ("SELECT id, NULL AS x FROM orders", "Cast the column", "SELECT id, CAST(NULL AS int) AS x FROM orders"),
 }

@@ -1,5 +1,7 @@
 """The Spark session that judges: ANSI mode, and quick at many small queries."""
 
+from datetime import datetime
+
 from pyspark.sql import SparkSession
 
 _SETTINGS = {
@@ -18,3 +20,11 @@ def judge_session(spark: SparkSession) -> SparkSession:
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
     return session
+
+
+def at_moment(sql: str, moment: datetime) -> str:
+    """The SELECT as Spark is to answer it at a moment."""
+    instant = f"timestamp_micros({round(moment.timestamp() * 1_000_000)})"
+    for name in ("now()", "current_timestamp()"):
+        sql = sql.replace(name, instant)
+    return sql.replace("current_date()", f"CAST({instant} AS DATE)")

@@ -6,6 +6,7 @@ The quick run takes a third of the views, in turn, and the views that those read
 import os
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,12 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.catalog.reader import scan_relation
+from jobs.driver.barrier import micros_of
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.train import Train
 from jobs.session import Session
 from statestore.types import arrow_type
 from tests.truth.compare import assert_same_answer
-from tests.truth.judge import judge_session
+from tests.truth.judge import at_moment, judge_session
 from tests.truth.model import TABLES, History
 from tests.truth.views import TOP_N, VIEWS
 from tests.turns import in_turn
@@ -68,9 +70,9 @@ def _follow(seed: int, views: Mapping[str, str], spark: SparkSession, tmp_path: 
                 session.execute("; ".join(statements))
             if epoch == EPOCHS // 3:
                 session.execute(_created(late))
-            session.flush()
+            session.flush(moment=(moment := _moment(epoch)))
             rows = {table: history.arrow(table) for table in TABLES}
-            pairs += _compare_all(session, judge, rows, f"seed {seed}, epoch {epoch}: {statements}")
+            pairs += _compare_all(session, judge, rows, moment, f"seed {seed}, epoch {epoch}: {statements}")
     return pairs
 
 
@@ -81,7 +83,7 @@ def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: Spa
     history, depth, keep = History(seed), 2 + seed % 3, seed % 2
     views = EVERYTHING if seed > 20 else _with_what_they_read(in_turn(list(EVERYTHING), 3))
     judge = judge_session(spark)
-    ran: list[tuple[int, str, dict[str, pa.Table]]] = []
+    ran: list[tuple[int, datetime, str, dict[str, pa.Table]]] = []
     with Session(str(tmp_path / "store"), spark, units=2 + seed % 3) as session:
         session.execute("; ".join(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()))
         late = _waiting(views)
@@ -93,13 +95,19 @@ def test_every_view_equals_spark_at_every_epoch_of_a_train(seed: int, spark: Spa
                     statements += [_created(late)]
                 if statements:
                     session.execute("; ".join(statements))
-                if (barrier := train.next_barrier()) is not None:
+                moment = _moment(2 * number)
+                if (barrier := train.next_barrier(moment=micros_of(moment))) is not None:
                     train.run(barrier)
-                    ran.append((barrier.epoch, f"{statements}", {table: history.arrow(table) for table in TABLES}))
-        assert [summary.epoch for summary in train.done] == [epoch for epoch, _, _ in ran]
+                    ran.append((barrier.epoch, moment, f"{statements}", {table: history.arrow(table) for table in TABLES}))
+        assert [summary.epoch for summary in train.done] == [epoch for epoch, *_ in ran]
         assert session.meta.pins() == ()
-        for epoch, statements, rows in ran[:: 1 if seed > 20 else 3] + ran[-1:]:
-            _compare_all(session, judge, rows, f"seed {seed}, epoch {epoch} of a train: {statements}", epoch)
+        for epoch, moment, statements, rows in ran[:: 1 if seed > 20 else 3] + ran[-1:]:
+            _compare_all(session, judge, rows, moment, f"seed {seed}, epoch {epoch} of a train: {statements}", epoch)
+
+
+def _moment(epoch: int) -> datetime:
+    """What now() means in an epoch: from one to the next the rows' dates and times are passed."""
+    return datetime(2012, 12, 28, 7, 30, tzinfo=UTC) + epoch * timedelta(days=4, hours=7)
 
 
 def _created(names: Iterable[str]) -> str:
@@ -127,7 +135,9 @@ def _waiting(views: Mapping[str, str]) -> list[str]:
     return [name for name in views if name in waiting]
 
 
-def _compare_all(session: Session, judge: SparkSession, rows: dict[str, pa.Table], when: str, epoch: int | None = None) -> int:
+def _compare_all(
+    session: Session, judge: SparkSession, rows: dict[str, pa.Table], moment: datetime, when: str, epoch: int | None = None
+) -> int:
     """Compare the tables and all views that there are; how many views."""
     for table in TABLES:
         judge.createDataFrame(rows[table]).createOrReplaceTempView(table)
@@ -138,7 +148,7 @@ def _compare_all(session: Session, judge: SparkSession, rows: dict[str, pa.Table
     scale = max(1.0, sum(doubles))
     for name in (compared := [name for name in EVERYTHING if name in live]):
         sql = EVERYTHING[name]
-        expected = judge.sql(sql)
+        expected = judge.sql(at_moment(sql, moment))
         expected.createOrReplaceTempView(name)
         only = TOP_N[name][1] if name in TOP_N else None
         own = scale if "double" in name else 1.0

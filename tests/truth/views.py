@@ -161,6 +161,11 @@ VIEWS: dict[str, str] = {
     "GROUP BY array(d, 0.0D), named_struct('g', g, 's', s)",
     "nested_joined": "SELECT t.k, u.id FROM t JOIN u ON named_struct('x', t.g, 'y', array(t.s)) = struct(u.g AS x, array(u.label) AS y)",
     "view_numbered": "SELECT g, max(n) AS top FROM numbered JOIN t USING (k) GROUP BY g",
+    "recent": "SELECT g, count(*) AS n, max(f) AS top FROM u WHERE at > now() - INTERVAL 60 DAYS AND at <= now() GROUP BY g",
+    "due": "SELECT t.k, w.label, w.day FROM t JOIN w ON t.s = w.label AND w.day BETWEEN current_date() - 20 AND current_date() + 40",
+    "of_this_year": "SELECT label, day, row_number() OVER (PARTITION BY flag ORDER BY day, label) AS n FROM w "
+    "WHERE year(day) = year(current_date()) AND date_add(day, 3) <= current_timestamp()",
+    "view_recent": "SELECT n, count(*) AS groups FROM recent GROUP BY n",
     "view_on_view": "SELECT n, count(*) AS groups, sum(sa) AS total FROM grouped GROUP BY n",
     "view_filter": "SELECT k, a1 FROM filtered WHERE a1 > 6",
     "view_join": "SELECT g.g, g.n, e.hi FROM grouped g JOIN extremes e ON g.g <=> e.g",

@@ -24,6 +24,7 @@ from jobs.executors.row_join import RowJoin
 from jobs.executors.single_row import SingleRow
 from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
+from jobs.executors.temporal_filter import TemporalFilter
 from jobs.executors.top_n import TopN
 from jobs.executors.union_all import UnionAll
 from jobs.executors.window_call import Edge, Over
@@ -37,6 +38,7 @@ from jobs.sql.logical import (
     AggFunction,
     Call,
     Column,
+    Comparison,
     Field,
     Frame,
     FrameBound,
@@ -99,6 +101,8 @@ SCAN = logical.Scan("orders", (1, 0), _FIELDS)
 _THREE = (Field("a", "int"), Field("b", "double"), Field("c", "boolean"))
 PROJECT = logical.Project(SCAN, (_SUM, Literal(None, "double"), Literal(True, "boolean")), _THREE)
 FILTER = logical.Filter(SCAN, _BIG)
+_YESTERDAY = Call("TimestampAddInterval", "timestamp", (Column(0, "timestamp"), Literal(-86_400_000_000, "interval day")))
+TEMPORAL = logical.TemporalFilter(SCAN, Column(1, "string"), Comparison.GREATER_OR_EQUAL, _YESTERDAY, True)
 JOIN = logical.Join(SCAN, FILTER, JoinKind.INNER, (_K,), (Column(1, "int"),), (True,), _BIG, Place(1, 2))
 CALLS = (
     AggCall(AggFunction.SUM, "bigint", (_K,), "ANSI", True, _BIG, Place(2, 3)),
@@ -153,6 +157,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view_constants": CreateView("c", "VALUES …", CONSTANTS),
     "create_view_expand": CreateView("e", "SELECT …", EXPAND),
     "create_view_generate": CreateView("x", "SELECT …", GENERATE),
+    "create_view_temporal": CreateView("f", "SELECT k, g … WHERE …", TEMPORAL),
     "create_view_window": CreateView("w", "SELECT k, nth_value(…) OVER …", WINDOW),
     "drop": Drop("view", "top", True, True),
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
@@ -183,6 +188,7 @@ NODES: dict[str, Node] = {
     "table_replay_keyless": TableReplay(7, (2,), ("int", "string", "bigint"), True),
     "project": Project((_SUM,), ("int",)),
     "filter": Filter(_BIG, ("int", "string")),
+    "temporal_filter": TemporalFilter(1, Comparison.LESS, _YESTERDAY, True, (0,), (0,), ("int", "string")),
     "hash_join": HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
     "left_join": HashJoin(("int",), ("int",), (0,), (0,), (False,), (0,), (0,), None, ("int", "int"), JoinKind.LEFT),
     "null_aware_anti": NullAwareAnti(("int", "string"), ("int",), (0,), (0,), (1,), (0,), ("int", "string")),
@@ -254,6 +260,7 @@ _INPUTS = (LevelInput(0, ("data/018bcfe568000000/ab.sst",)), LevelInput(6, ("dat
 _TASK = CompactionTask(3, "w", 9, 1_700_000_000_000, 7, _INPUTS, (KeyRange(b"\x00", b"\xff"),))
 _FILES = {5: document_of([PinnedFile("/data/a.parquet", 10, "10-1", 0), PinnedFile("s3://b/c.csv", 20, "abc", 1)])}
 
+_MOMENT = 1_700_000_000_123_456
 CHANGES: dict[str, Change] = {
     "epoch": EpochCommitted(1, LAST, 2, (SST,), 4, CATALOG),
     "epoch_with_the_catalog_unchanged": EpochCommitted(1, LAST, 0, (), 4),
@@ -266,6 +273,7 @@ CHANGES: dict[str, Change] = {
     "compaction_close": CompactionClosed(3, "its lease was over"),
     "compaction_renew": CompactionsRenewed((3, 4), 1_700_000_000_000),
     "move": SstsMoved(_INPUTS, 7),
+    "epoch_with_its_moment": EpochCommitted(1, LAST, 0, (), 4, moment=_MOMENT),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
@@ -307,5 +315,12 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
     "manifest_of_nothing": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0),
     "snapshot": HummockVersion(16, LAST, 8, 7, 9, ((SST,), (), (SST,)), CATALOG, _MAPPING, (7, 8, LAST), 4, (_TASK,), ("data/x.sst",)),
     "snapshot_with_an_added_column": HummockVersion(17, 9, 8, 7, 9, ((SST,),), Catalog((_WIDER,), 7, 14), _MAPPING),
+    "snapshot_with_its_moment": HummockVersion(16, LAST, 8, 7, 9, (), CATALOG, _MAPPING, (8, LAST), moment=_MOMENT),
+    "barrier_with_its_moment": Barrier(
+        mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0, moment=_MOMENT
+    ),
+    "manifest_with_its_moment": SealedManifest(
+        prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0, moment=_MOMENT
+    ),
     **{f"delta_{name}": VersionDelta(i + 1, "w", change) for i, (name, change) in enumerate(CHANGES.items())},
 }

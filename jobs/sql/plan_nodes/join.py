@@ -23,6 +23,7 @@ from jobs.sql.logical import (
     Union,
 )
 from jobs.sql.plan_nodes.subquery import with_subqueries
+from jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 
 _JOINS = {
@@ -45,12 +46,14 @@ def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
         raise walk.refuse(node, f"a {name} join", "it has no executor")
     kind = _JOINS[name]
     left, right = walk.bind(node.left()), walk.bind(node.right())
-    own, conditions = left, list[Expr]()
+    own, conditions, temporal = left, list[Expr](), list[JavaObject]()
     if node.condition().isDefined():
-        left = with_subqueries(walk, left, [node.condition().get()])
+        asked, temporal = apart(walk, node.condition().get()) if kind is JoinKind.INNER else ([node.condition().get()], [])
+        left = with_subqueries(walk, left, asked)
         scope = {**right.scope(len(left.plan.fields)), **left.scope()}
-        conditions = conjuncts(walk.expressions.condition(node.condition().get(), scope, joins=True))
+        conditions = [c for whole in asked for c in conjuncts(walk.expressions.condition(whole, scope, joins=True))]
     found = joined(left, right, kind, conditions, walk.expressions.place_of(node))
+    found = with_moment_compared(walk, found, temporal)
     if kind is JoinKind.EXISTENCE:
         found = Bound(found.plan, (*found.ids, node.joinType().exists().exprId().id()))
     return found if own is left else _without(found, own, left)

@@ -1,11 +1,14 @@
 """Project and Filter."""
 
+from collections.abc import Sequence
+
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.expression_tree import columns_of, conjunction, conjuncts
 from jobs.sql.logical import Column, Expr, Filter, JoinKind, Literal, Project
 from jobs.sql.plan_nodes.join import joined
 from jobs.sql.plan_nodes.subquery import subquery_row, with_subqueries
+from jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
 
@@ -33,17 +36,19 @@ def projected(walk: PlanWalk, node: JavaObject, below: Bound) -> Bound:
 @binds("Filter")
 def bind_filter(walk: PlanWalk, node: JavaObject) -> Bound:
     below = walk.bind(node.child())
-    row = subquery_row(walk, [node.condition()])
-    if row is not None:
-        return _filtered_by_row(walk, node, below, row)
-    condition = walk.expressions.condition(node.condition(), below.scope())
-    return _filtered(below, [condition])
+    plain, temporal = apart(walk, node.condition())
+    if (row := subquery_row(walk, plain)) is not None:
+        below = _filtered_by_row(walk, node, plain, below, row)
+    elif plain:
+        below = _filtered(below, [conjunction([walk.expressions.condition(c, below.scope()) for c in plain])])
+    return with_moment_compared(walk, below, temporal)
 
 
-def _filtered_by_row(walk: PlanWalk, node: JavaObject, below: Bound, row: Bound) -> Bound:
+def _filtered_by_row(walk: PlanWalk, node: JavaObject, conditions: Sequence[JavaObject], below: Bound, row: Bound) -> Bound:
     """A filter that compares rows with scalar subqueries: those rows stay that have a partner in the subqueries' one row."""
     width = len(below.plan.fields)
-    condition = walk.expressions.condition(node.condition(), {**row.scope(width), **below.scope()})
+    scope = {**row.scope(width), **below.scope()}
+    condition = conjunction([walk.expressions.condition(c, scope) for c in conditions])
     own = [c for c in conjuncts(condition) if all(i < width for i in columns_of(c))]
     others = [c for c in conjuncts(condition) if c not in own]
     return joined(_filtered(below, own), row, JoinKind.SEMI, others, walk.expressions.place_of(node))

@@ -23,6 +23,7 @@ from jobs.sql.logical import (
     SingleRow,
     is_one_row,
 )
+from jobs.sql.now import ELSEWHERE
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk
 from jobs.sql.sandbox import items
 
@@ -39,7 +40,7 @@ def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str
     class `outside` are passed over with all they hold."""
     found: dict[int, JavaObject] = {}
     for expression in with_scalars(walk, expressions):
-        found |= {node.exprId().id(): node for node in _subqueries(expression, outside)}
+        found |= {node.exprId().id(): node for node in _subqueries(walk, expression, outside)}
     row: Bound | None = None
     for number, node in found.items():
         one = Bound(_one_row(walk, node.plan()), (number,))
@@ -53,14 +54,16 @@ def with_scalars(walk: PlanWalk, expressions: Iterable[JavaObject]) -> list[Java
     return [expression for expression in expressions if expression.containsPattern(pattern)]
 
 
-def _subqueries(node: JavaObject, outside: str) -> Iterator[JavaObject]:
+def _subqueries(walk: PlanWalk, node: JavaObject, outside: str) -> Iterator[JavaObject]:
     """The scalar subqueries of an expression, not those within them."""
     name = node.productPrefix()
+    if walk.expressions.sandbox.is_moment(node):
+        raise walk.refuse(node, None, ELSEWHERE)
     if name == "ScalarSubquery":
         yield node
     elif name != outside:
         for child in items(node.children()):
-            yield from _subqueries(child, outside)
+            yield from _subqueries(walk, child, outside)
 
 
 def _one_row(walk: PlanWalk, node: JavaObject) -> Plan:

@@ -66,8 +66,8 @@ class PlanWalk:
             return bind(self, node)
         raise self.refuse(node, *REASONS.get(name, (f"the operator {name}", "it has no executor")))
 
-    def refuse(self, node: JavaObject, construct: str, reason: str) -> UnsupportedQueryError:
-        """The error for what cannot be kept, with its place."""
+    def refuse(self, node: JavaObject, construct: str | None, reason: str) -> UnsupportedQueryError:
+        """The error for what cannot be kept, with its place; named by the user's own text where `construct` is None."""
         return self.expressions.refuse(node, construct, reason)
 
     def field(self, node: JavaObject, name: str, kind: str) -> Field:

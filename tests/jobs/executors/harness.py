@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import cache
@@ -42,6 +42,10 @@ class Bench:
         self.schemas = [msgspec.structs.replace(s, table_id=i + 1) for i, s in enumerate(node.state_tables())]
         self.epoch = 0
         self.actor = Actor(kernel(), range(VNODES), VNODES)
+
+    def at(self, moment: int) -> None:
+        """The next epoch is at this moment (Unix microseconds), and the one before was at the last one."""
+        self.actor = replace(self.actor, moment_before=self.actor.moment, moment=moment)
 
     def tables(self) -> list[StateTable]:
         return [
@@ -107,13 +111,14 @@ def assert_netted(chunk: pa.Table, key: Sequence[int]) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A node, and what it puts out for what it is given. `sql` is the batch query over `input` (of a join: `left_input`, `right_input`)."""
+    """A node, and what it puts out for what it is given. `sql` is the batch query over `input` (of a join: `left_input`, `right_input`), in
+    which `$moment` is the epoch's."""
 
     name: str
     node: Node
     sql: str
     input_types: tuple[tuple[str, ...], ...]
-    steps: tuple[tuple[tuple[str, ...], str], ...]
+    steps: tuple[tuple[tuple[str, ...], str, int], ...]  # what comes in, what goes out, and the epoch's moment (Unix microseconds)
 
 
 def load_cases(file: str) -> list[Case]:
@@ -122,7 +127,9 @@ def load_cases(file: str) -> list[Case]:
     for entry in yaml.safe_load((Path(__file__).parent / "cases" / file).read_text()):
         node = msgspec.convert(entry["node"], Node)
         inputs = tuple(tuple(t) for t in entry["inputs"])
-        steps = tuple((tuple(s["input"] if isinstance(s["input"], list) else [s["input"]]), s["output"]) for s in entry["steps"])
+        steps = tuple(
+            (tuple(s["input"] if isinstance(s["input"], list) else [s["input"]]), s["output"], s.get("moment", 0)) for s in entry["steps"]
+        )
         cases.append(Case(entry["name"], node, entry["sql"], inputs, steps))
     return cases
 

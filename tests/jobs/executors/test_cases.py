@@ -11,6 +11,7 @@ from tests.jobs.executors.harness import Bench, Case, Row, chunk_of, integrate, 
 
 FILES = (
     "project_filter.yaml",
+    "temporal_filter.yaml",
     "hash_agg.yaml",
     "aggregates.yaml",
     "hash_join.yaml",
@@ -31,20 +32,21 @@ def test_an_executor_emits_what_the_case_says_and_its_sum_is_the_batch_answer(ca
     bench = Bench(case.node, objects)
     content: Counter[Row] = Counter()
     inputs: list[Counter[Row]] = [Counter() for _ in case.input_types]
-    for texts, output in case.steps:
+    for texts, output, moment in case.steps:
+        bench.at(moment)
         chunks = [parse_chunk(text, types) for text, types in zip(texts, case.input_types, strict=True)]
         inputs = [integrate(held, chunk) for held, chunk in zip(inputs, chunks, strict=True)]
         emitted = bench.apply(*chunks)
         assert show_chunk(emitted) == output
         content = integrate(content, emitted)
-        assert content == batch_answer(case, inputs)
+        assert content == batch_answer(case, inputs, moment)
 
 
-def batch_answer(case: Case, inputs: list[Counter[Row]]) -> Counter[Row]:
+def batch_answer(case: Case, inputs: list[Counter[Row]], moment: int) -> Counter[Row]:
     names = ("input",) if len(inputs) == 1 else ("left_input", "right_input")
     with duckdb.connect() as connection:
         for name, held, types in zip(names, inputs, case.input_types, strict=True):
             connection.register(name, chunk_of(types, ((row, 1) for row in held.elements())).drop_columns(["w"]))
-        answer = connection.sql(case.sql).to_arrow_table()
+        answer = connection.sql(case.sql.replace("$moment", str(moment))).to_arrow_table()
     weighted = answer.append_column("w", pa.array([1] * answer.num_rows, pa.int64()))
     return Counter(row for row, _ in pairs_of(weighted))

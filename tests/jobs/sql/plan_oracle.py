@@ -1,6 +1,7 @@
 """Runs a logical plan by Spark's DataFrame API, node by node and by position only: says whether the plan still means its query."""
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -30,6 +31,7 @@ from jobs.sql.logical import (
     Range,
     Scan,
     SingleRow,
+    TemporalFilter,
     TopN,
     Union,
     Values,
@@ -132,6 +134,9 @@ def _run(spark: SparkSession, plan: Plan) -> DataFrame:
             return _generated(_run(spark, plan.input), plan)
         case Filter():
             return _run(spark, plan.input).where(_column(plan.condition))
+        case TemporalFilter():
+            moment = re.sub(r"\bc0\b", "current_timestamp()", _text(plan.bound))
+            return _run(spark, plan.input).where(f"{_text(plan.value)} {plan.comparison.sql} {moment}")
         case Join():
             left, right = _run(spark, plan.left), _run(spark, plan.right)
             width = len(left.columns)
@@ -270,6 +275,8 @@ def _text(expr: Expr, shift: int = 0) -> str:
         "IsNull": lambda: f"({args[0]} IS NULL)",
         "In": lambda: f"({args[0]} IN ({', '.join(args[1:])}))",
         "GetStructField": lambda: f"{args[0]}.{('start', 'end')[int(dict(expr.params)['ordinal'])]}",
+        "TimestampAddInterval": lambda: f"({args[0]} + {args[1]})",
+        "DateSub": lambda: f"date_sub({args[0]}, {args[1]})",
         "TruncTimestamp": lambda: f"date_trunc({args[0]}, {args[1]})",
     }[expr.node]()
 
@@ -279,6 +286,9 @@ def _literal(literal: Literal) -> str:
         return f"CAST(NULL AS {literal.type})"
     if literal.type == "timestamp":
         return f"timestamp_micros({literal.value})"
+    if literal.type.startswith("interval") and "month" not in literal.type:
+        assert isinstance(literal.value, int)
+        return f"make_dt_interval(0, 0, 0, {literal.value / 1_000_000})"
     if literal.type == "date":
         return f"date_from_unix_date({literal.value})"
     return f"CAST('{literal.value}' AS {literal.type})"

@@ -1,0 +1,151 @@
+"""TemporalFilter: keeps rows by comparing a value of theirs with the epoch's moment, so that rows come and go as moments pass.
+
+State: rows under `value | stream key`, so that those which a moment makes come or go lie together. With `forgets`, for bounds that never
+go back, only rows that can still change sides: of `value < bound` those that are yet to come, of `value > bound` those that are yet to go.
+
+With V(m) the rows that are there at moment m, I the input before the epoch and ΔI its change,
+
+    Δ output  =  V(now)(I + ΔI) − V(before)(I)  =  ΔI⁺ ∩ V(now)  −  ΔI⁻ ∩ V(before)  +  (I − ΔI⁻) between the two bounds
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.base import halves, net, state_table
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
+from jobs.flow.chunk import WEIGHT, chunk_schema
+from jobs.kernels.kernel import Kernel
+from jobs.sql.expression_text import expression_text
+from jobs.sql.logical import Comparison, Expr
+from statestore.hummock.key import encode_prefixes
+from statestore.hummock.sorted_keys import successors
+from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
+from statestore.types import arrow_type
+
+
+class TemporalFilter(PlainNode, frozen=True):
+    """Keeps rows whose column `value` compares so with `bound`, an expression over one column: the epoch's moment, a timestamp.
+
+    Requires: the bound has the value's type, and is never NULL.
+    """
+
+    value: int
+    comparison: Comparison
+    bound: Expr
+    forgets: bool  # the bound never goes back: rows that it has passed are not kept
+    stream_key: tuple[int, ...]
+    distribution: tuple[int, ...]  # part of the stream key
+    types: tuple[str, ...]
+
+    @property
+    def follows_moment(self) -> bool:
+        return True
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """The columns of the state's key."""
+        return tuple(dict.fromkeys((self.value, *self.stream_key)))
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The rows, by their value."""
+        return (state_table("temporal_filter", self.types, [KeyColumn(c) for c in self.key], self.distribution),)
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(i) for i in range(len(self.types)))
+
+    def text(self) -> str:
+        kept = "those yet to come" if self.comparison.lets_in else "those yet to go"
+        bound = expression_text(self.bound).replace("c0", "moment")
+        return f"TemporalFilter c{self.value} {self.comparison.sql} {bound} keeps {kept if self.forgets else 'all rows'}"
+
+    def cost(self) -> str:
+        return "changed rows + rows that come or go as the moment passes, also without input"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return TemporalFilterExecutor(self, tables[0], actor)
+
+    def bounds(self, kernel: Kernel, before: int, now: int) -> tuple[pa.Scalar, pa.Scalar]:
+        """What rows were compared with at the moment before, and are compared with now (both Unix microseconds).
+
+        Raises: RowError where the bound raises at these moments.
+        """
+        moments = pa.table([pa.array([before, now], pa.int64()).cast(arrow_type("timestamp"))], names=["c0"])
+        bounds = kernel.project(moments, (self.bound,), (self.bound.type,)).column(0)
+        return bounds[0], bounds[1]
+
+
+class TemporalFilterExecutor:
+    """Emits the change of the rows that are there, by their own changes and by the moment's.
+
+    Invariant: the sum of all output chunks is the rows of the sum of all input chunks whose value compares with this epoch's bound.
+    """
+
+    def __init__(self, node: TemporalFilter, table: StateTable, actor: Actor) -> None:
+        self._node, self._table, self._actor = node, table, actor
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Raises ChangeError when a row came or went twice, RowError where the bound raises at this epoch's moment.
+
+        Cost: the change, and one scan between the two bounds on each vnode, of which there is none where the moment stands still.
+        """
+        (chunk,) = chunks
+        node, table = self._node, self._table
+        before, now = node.bounds(self._actor.kernel, self._actor.moment_before, self._actor.moment)
+        changed = halves(chunk, table.name, node.key)
+        table.delete_rows(changed.gone.filter(self._kept(changed.gone, before)))
+        passed = self._passed(before, now)
+        if node.forgets:
+            table.delete_rows(passed)
+        table.insert_rows(changed.come.filter(self._kept(changed.come, now)))
+        parts = [
+            _weighted(changed.gone.filter(self._there(changed.gone, before)), -1),
+            _weighted(passed, 1 if _rose(before, now) == node.comparison.lets_in else -1),
+            _weighted(changed.come.filter(self._there(changed.come, now)), 1),
+        ]
+        return net(pa.concat_tables([part.cast(chunk_schema(node.types)) for part in parts]).combine_chunks())
+
+    def _there(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
+        """(rows,) whether each is there at a bound; one without a value is not."""
+        compare = {
+            Comparison.LESS: pc.less,
+            Comparison.LESS_OR_EQUAL: pc.less_equal,
+            Comparison.GREATER: pc.greater,
+            Comparison.GREATER_OR_EQUAL: pc.greater_equal,
+        }[self._node.comparison]
+        return pc.fill_null(compare(rows.column(self._node.value), bound), False)
+
+    def _kept(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
+        """(rows,) whether the state holds each at a bound: those that can come or go later."""
+        known = pc.is_valid(rows.column(self._node.value))
+        if not self._node.forgets:
+            return known
+        there = self._there(rows, bound)
+        return pc.and_(known, pc.invert(there) if self._node.comparison.lets_in else there)
+
+    def _passed(self, before: pa.Scalar, now: pa.Scalar) -> pa.Table:
+        """The stored rows that are on one side of the old bound and on the other side of the new one."""
+        node, table = self._node, self._table
+        if before.equals(now):
+            return table.layout.rows.empty_table()
+        vnodes = np.asarray(self._actor.vnodes if node.distribution else [0], np.uint16)
+        edges = self._edge(vnodes, before), self._edge(vnodes, now)
+        return table.scan_between(*(edges if _rose(before, now) else edges[::-1])).rows
+
+    def _edge(self, vnodes: npt.NDArray[np.uint16], bound: pa.Scalar) -> pa.BinaryArray:
+        """(vnodes,) the storage key at which the bound divides the rows that are there from those that are not."""
+        node, schema = self._node, self._table.layout.schema
+        prefixes = encode_prefixes(schema.table_id, vnodes, [pa.repeat(bound, len(vnodes))], schema.key)
+        return successors(prefixes) if node.comparison in (Comparison.LESS_OR_EQUAL, Comparison.GREATER) else prefixes
+
+
+def _rose(before: pa.Scalar, now: pa.Scalar) -> bool:
+    return bool(pc.less(before, now).as_py())
+
+
+def _weighted(rows: pa.Table, weight: int) -> pa.Table:
+    return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, np.int64)))

@@ -1,0 +1,20 @@
+"""Temporal filters: the value that is compared as a column, and rows where their key is at home.
+
+Key and distribution: the input's, since a row comes out once or not at all. What the moment only brings in, and a source only appends, only
+grows.
+"""
+
+from dataclasses import replace
+
+from jobs.executors.temporal_filter import TemporalFilter
+from jobs.plan.streams.builder import ANYWHERE, Builder, Stream
+from jobs.sql import logical
+
+
+def plan_temporal_filter(builder: Builder, plan: logical.TemporalFilter) -> Stream:
+    below, (value,) = builder.keyed(builder.stream(plan.input), (plan.value,))
+    if below.distribution is ANYWHERE:
+        below = builder.exchange(below, below.key)
+    node = TemporalFilter(value, plan.comparison, plan.bound, plan.forgets, below.key, below.distribution or (), below.types)
+    only_grows = below.append_only and plan.forgets and plan.comparison.lets_in
+    return replace(builder.add(below, node), append_only=only_grows)

@@ -1,0 +1,133 @@
+"""now() and its like in the SELECT of a view: kept as what they are, the epoch's moment.
+
+Catalyst's optimizer makes literals of them, taken from the clock of the machine that binds. So where the analyzed plan has them, the text
+is read once more with a scalar subquery in the place of each, `(SELECT moment FROM …)` over a relation of one row that the binder alone
+knows. The optimizer keeps that, moves it with the conditions in which it stands, and folds nothing that depends on it. What remains of it
+in the optimized plan becomes the bound of a temporal filter (plan_nodes/temporal_filter.py), or is refused.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.errors import SqlError, UnsupportedQueryError
+from jobs.sql.logical import Place
+from jobs.sql.sandbox import MOMENT, Sandbox, items
+from jobs.sql.source_text import SourceText
+
+ELSEWHERE = (
+    "in a view it means the epoch's moment, and a row that holds it would change with every epoch; compare it with an expression of the "
+    "row (ts > now() - INTERVAL 1 DAY, day = current_date()), under AND alone, in WHERE, HAVING or the ON of an inner join"
+)
+_MOMENT = f"(SELECT moment FROM {MOMENT})"
+#: What each node of Catalyst is of the moment. Dates and local times are those of the session's time zone, which is the pipeline's.
+_KEPT = {
+    "CurrentTimestamp": _MOMENT,
+    "Now": _MOMENT,
+    "CurrentDate": f"CAST({_MOMENT} AS DATE)",
+    "LocalTimestamp": f"CAST({_MOMENT} AS TIMESTAMP_NTZ)",
+}
+_SPELLED = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
+_WITHIN = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
+
+
+@dataclass(frozen=True, slots=True)
+class EditedText(SourceText):
+    """A text in which some parts were replaced; places, lines and fragments are those of the original."""
+
+    original: SourceText = SourceText("")  # noqa: RUF009  a frozen value
+    edits: tuple[tuple[int, int, int], ...] = ()  # ascending: where a part began and ended in the original, and the new part's length
+
+    def place(self, offset: int) -> Place:
+        return self.original.place(self._before(offset))
+
+    def caret(self, offset: int) -> str:
+        return self.original.caret(self._before(offset))
+
+    def fragment(self, first: int, last: int) -> str:
+        return self.original.fragment(self._before(first), self._before(last, end=True))
+
+    def _before(self, offset: int, end: bool = False) -> int:
+        """Where the character came from; within a new part the first, or the last, one of what stood there."""
+        shift = 0
+        for first, after, length in self.edits:
+            if offset < first + shift:
+                break
+            if offset < first + shift + length:
+                return after - 1 if end else first
+            shift += length - (after - first)
+        return offset - shift
+
+
+def with_moment_kept(sandbox: Sandbox, source: SourceText, analyzed: JavaObject) -> SourceText:
+    """The text with the moment in the place of now() and its like; `source` itself where the analyzed plan has none of its own.
+
+    Raises: UnsupportedQueryError for a function that reads the clock by another name.
+    """
+    found: dict[tuple[int, int], str] = {}
+    for node in _clocks(sandbox, analyzed):
+        origin = node.origin()
+        start, stop = origin.startIndex().toString(), origin.stopIndex().toString()
+        first, last = (int(start[5:-1]), int(stop[5:-1])) if start != "None" else (len(source.text), len(source.text))
+        if first >= len(source.text):  # of a plain view, which the sandbox edits by itself
+            continue
+        word = source.text[first : last + 1].partition("(")[0].strip().lower()
+        if word not in _SPELLED:
+            reason = f"it reads the clock; only {', '.join(sorted(_SPELLED))} are kept"
+            raise UnsupportedQueryError(word, reason, source.place(first), source.caret(first))
+        found[first, last + 1] = _KEPT[node.productPrefix()]
+    if not found:
+        return source
+    text, at, edits = "", 0, []
+    for (first, after), kept in sorted(found.items()):
+        text += source.text[at:first] + kept
+        edits.append((first, after, len(kept)))
+        at = after
+    text += source.text[at:]
+    longer = len(text) - len(source.text)
+    end = None if source.end is None else source.end + longer
+    return EditedText(text, source.start, source.begin, end, source, tuple(edits))
+
+
+def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject) -> tuple[SourceText, JavaObject]:
+    """A query that reads the clock with the moment in its place: its text, and its QueryExecution (JVM).
+
+    Args:
+        analyzed: the plan of the text as it is. Requires: `has_clock`.
+
+    Raises: UnsupportedQueryError where the moment can't stand.
+    """
+    edit = partial(with_moment_kept, sandbox)
+    with sandbox.moment_known(edit):
+        edited = edit(source, analyzed)
+        try:
+            return edited, sandbox.analyze(edited, sandbox.parse_query(edited)).queryExecution()
+        except SqlError as err:  # the text as it is passed: Spark takes no subquery where this one stands, as in a lambda
+            at = edited.edits[0][0] if isinstance(edited, EditedText) else source.begin
+            raise UnsupportedQueryError("now()", ELSEWHERE, source.place(at), source.caret(at)) from err
+
+
+def has_clock(sandbox: Sandbox, plan: JavaObject) -> bool:
+    """Whether a plan reads the clock. One round trip."""
+    pattern = sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("CURRENT_LIKE")
+    return bool(plan.containsPattern(pattern))
+
+
+def _clocks(sandbox: Sandbox, plan: JavaObject) -> Iterator[JavaObject]:
+    """The nodes of a plan that read the clock, within subqueries too."""
+    if not has_clock(sandbox, plan):
+        return
+    pending = list(items(plan.expressions()))
+    while pending:
+        node = pending.pop()
+        if not has_clock(sandbox, node):
+            continue
+        if node.productPrefix() in _KEPT:
+            yield node
+        if node.productPrefix() in _WITHIN:
+            yield from _clocks(sandbox, node.plan())
+        pending += items(node.children())
+    for child in [*items(plan.children()), *items(plan.innerChildren())]:  # inner: the definitions of WITH
+        yield from _clocks(sandbox, child)
