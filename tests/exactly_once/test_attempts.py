@@ -26,10 +26,10 @@ def test_every_task_answers_the_same_bytes_whatever_order_its_cells_come_in(seed
     only_spark_reads = ("notes", "words", "above_mean")
     with Session(str(store), spark, units=4, runner=shuffle) as session:
         session.execute(_without(workload.first_statements(data), only_spark_reads), base=data)
-        session.flush()
+        session.flush(moment=workload.BEFORE)
         session.execute(workload.second_statements())
         workload.write_files(data, 2)
-        session.flush()
+        session.flush(moment=workload.NOW)
         for name, expected in workload.truth(spark, data).items():
             if name not in only_spark_reads:
                 assert_same_answer(workload.read(session.meta, name), expected, name)

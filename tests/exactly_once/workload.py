@@ -26,6 +26,7 @@ from statestore.types import arrow_type
 
 BEFORE = datetime(2023, 11, 13, 20, tzinfo=UTC)  # the moment of the template's epoch: rows come and go until the clock's
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs
+NOW = datetime.fromtimestamp(CLOCK_MS // 1000, UTC)
 MAX_EPOCH_BYTES = 2000  # of files: one of each source an epoch
 EPOCHS = 3  # after the template's
 POLICY = FlushPolicy(target_bytes=4096)  # small: several SSTs an epoch, some uploaded by the actors themselves

@@ -69,6 +69,7 @@ def test_inject_pins_the_intervals_files_in_the_pipelines_time_zone_once(meta: M
     assert first == {"barrier": "0/0", "epoch": str(barrier.epoch)}
     assert [Path(file.path).name for document in barrier.splits.values() for file in files_of(document)] == ["2013-01-02.parquet"]
     assert barrier.run == {"run": "a"}
+    assert barrier.moment == DAY[1].timestamp() * 1_000_000, "now() in views means the end of the run's interval"
     assert steps.inject("shop", None, None, {"run": "b"}) == first  # the open barrier comes before another run's
 
 
@@ -79,6 +80,7 @@ def test_commit_commits_what_is_sealed_and_is_without_effect_when_repeated(meta:
     assert steps.commit("shop") == {"epoch": str(epoch), "version": "1"}
     assert steps.commit("shop") == {"epoch": str(epoch), "version": "1"}
     assert meta.latest().published == 0
+    assert meta.latest().moment == DAY[1].timestamp() * 1_000_000
 
 
 def test_an_epoch_is_published_only_when_its_own_record_passed(meta: MetaStore) -> None:
