@@ -52,6 +52,8 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
             order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
     calls, ids, fields = [], [], []
     for named in items(node.windowExpressions()):
+        if named.productPrefix() == "AttributeReference":  # a lateral subquery's key, which its window passes on: a column of the input
+            continue
         calls.append(_Call(walk, named.child(), scope, tuple(order)).bound())
         ids.append(named.exprId().id())
         fields.append(walk.field(named, named.name(), calls[-1].type))
