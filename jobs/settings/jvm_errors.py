@@ -39,12 +39,26 @@ class SparkGoneError(RetryableError):
         )
 
 
+class WorkerFailedError(RetryableError):
+    """A Python worker of Spark's failed with what is no error of ours."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"a Python worker failed at work: {self.reason.rstrip('.')}. Nothing of its epoch is visible. That is a fault of the engine or "
+            "of the machine, not of a statement or a row: run it again; where it happens again, TUSSOCK_DEBUG=1 shows the worker's trace."
+        )
+
+
 @contextmanager
 def jvm_errors_as_ours() -> Iterator[None]:
     """Turns what the JVM raises into errors with a message. Imports nothing of Spark in a process that has not.
 
-    Raises: SparkStartError, SparkGoneError; what a task carried out of Spark (jobs.flow.failure); SparkFailedError for an exception of
-        Spark's that nobody has understood.
+    Raises: SparkStartError, SparkGoneError; what a task carried out of Spark (jobs.flow.failure); WorkerFailedError for what else a worker
+        raised; SparkFailedError for an exception of Spark's that nobody has understood.
     """
     root = logging.getLogger()
 
@@ -80,11 +94,21 @@ def _of_jvm(error: Exception) -> TussockError | None:
         case Py4JError() | PySparkRuntimeError() | OSError() | EOFError():
             code = _exit_code_of_jvm()
             return None if code is None else SparkGoneError(code)
+        case PySparkException() if (carried := carried_failure(error)) is not None:
+            return carried
+        case PySparkException() if error.getCondition() == "PYTHON_EXCEPTION":
+            return WorkerFailedError(_last_line_of_trace(str(error)))
         case PySparkException():
             first = next(iter(str(error).strip().splitlines()), "no message")
-            return carried_failure(error) or SparkFailedError(error.getCondition() or type(error).__name__, first)
+            return SparkFailedError(error.getCondition() or type(error).__name__, first)
         case _:
             return None
+
+
+def _last_line_of_trace(text: str) -> str:
+    """What Python said last, of a message that holds a worker's trace and then one of the JVM's."""
+    python = text.split("JVM stacktrace")[0].strip()
+    return next((line for line in reversed(python.splitlines()) if line and not line[0].isspace()), "no message")
 
 
 def _exit_code_of_jvm() -> int | None:
