@@ -26,7 +26,7 @@ from statestore.hummock.key import encode_keys
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.store import HummockStore
 from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
+from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
 from statestore.meta.manifest import manifest_of
 from statestore.meta.names import data_prefix
 from statestore.meta.store import MetaStore
@@ -102,7 +102,7 @@ def run_load(objects: ObjectStore, load: Load, options: CompactionOptions, progr
 def _run_epoch(meta: MetaStore, changed: npt.NDArray[np.int64], totals: npt.NDArray[np.float64], first: bool) -> None:
     version = meta.latest()
     schema = TableSchema(_TABLE, "t", _COLUMNS, (KeyColumn(0),), (0,))
-    catalog = Catalog((Relation(1, "t", "view", _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2) if first else None
+    catalog = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2) if first else None
     barrier = meta.inject_barrier(version.epoch, BarrierPlan(mapping=version.mapping, log_end=0, catalog=catalog))
     keys = pa.array(changed)
     storage = encode_keys(_TABLE, np.asarray(vnodes_of([keys], _VNODES)), [keys], schema.key)

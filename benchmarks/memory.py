@@ -26,7 +26,7 @@ from statestore.hummock.key import encode_keys
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.store import HummockStore
 from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
+from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
 from statestore.meta.manifest import manifest_of
 from statestore.meta.names import data_prefix
 from statestore.meta.store import MetaStore
@@ -79,7 +79,7 @@ def make_state(objects: ObjectStore, rows_per_vnode: int, progress: Callable[[st
     meta = MetaStore(objects, "memory", lambda: next(ticks) * 1_000)
     random = np.random.default_rng(1)
     schema = TableSchema(_TABLE, "t", _COLUMNS, (KeyColumn(0),), (0,))
-    catalog = Catalog((Relation(1, "t", "view", _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
+    catalog = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (schema,)),), 2, 2)
     numbers = np.arange(rows_per_vnode)
     group = max(1, min(_VNODES, 500_000 // rows_per_vnode))  # vnodes in a batch
     for run in range(RUNS):

@@ -66,7 +66,7 @@ from jobs.sql.statements import (
     Update,
 )
 from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.errors import NotInitialisedError
 from statestore.meta.statement_log import LogMovedError
 from statestore.meta.store import MetaStore
@@ -224,7 +224,7 @@ class Session:
         """
         with self._at_work():
             catalog = self._pending.at(self.meta.latest())
-            relation = find(catalog, table, "table")
+            relation = find(catalog, table, RelationKind.TABLE)
             statement = self._insert(relation.name, rows_for_table(relation, rows))
             return self._log(f"insert into {relation.name}", statement)
 

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from jobs.settings.pipeline import Pipeline, PipelineError, find_pipeline, load_pipeline, pipeline_names
 from statestore.errors import InputError
+from statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
     from jobs.gate.record import Verdict
@@ -172,7 +173,7 @@ def publish(name: str, epoch: int) -> Publication:
     judged = {} if record is None else {view.view: view for view in record.views}
     views = []
     for relation in version.catalog.at(epoch):
-        if relation.kind == "view" and not stays_published(before, relation, epoch):
+        if relation.kind is RelationKind.VIEW and not stays_published(before, relation, epoch):
             quality = judged.get(relation.name)
             views.append(
                 PublishedView(

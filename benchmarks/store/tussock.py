@@ -16,7 +16,7 @@ from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sorted_keys import probe_order, take_keys
 from statestore.hummock.store import HummockStore
 from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
+from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
 from statestore.meta.manifest import manifest_of
 from statestore.meta.names import data_prefix
 from statestore.meta.store import MetaStore
@@ -25,7 +25,7 @@ from statestore.objectstore.local import LocalObjectStore
 
 _COLUMNS = (ColumnSpec("g", "bigint"), ColumnSpec("i", "bigint"), ColumnSpec("n", "bigint"), ColumnSpec("total", "double"))
 _SCHEMA = TableSchema(TABLE, "t", _COLUMNS, (KeyColumn(0), KeyColumn(1)), (0,))
-_CATALOG = Catalog((Relation(1, "t", "view", _COLUMNS, msgspec.Raw(b"{}"), (_SCHEMA,)),), 2, 2)
+_CATALOG = Catalog((Relation(1, "t", RelationKind.VIEW, _COLUMNS, msgspec.Raw(b"{}"), (_SCHEMA,)),), 2, 2)
 
 
 class Tussock:

@@ -10,6 +10,7 @@ from jobs.catalog.reader import open_table, relation_frame, stored_table
 from jobs.sql.change import changed_rows, require_one_row_a_key
 from jobs.sql.sandbox import Sandbox
 from jobs.sql.statements import OP, BoundChange
+from statestore.meta.catalog import RelationKind
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
 
@@ -29,7 +30,7 @@ def computed_change(
     Raises: NotThereYetError, TwoSourceRowsError, TwoRowsOfOneKeyError, NullKeyError; Spark's own errors.
     Cost: up to three Spark queries over the table, and a read of the keys of rows that are put.
     """
-    relation = next((r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, "table")), None)
+    relation = next((r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None)
     if relation is None:
         raise NotThereYetError(bound.table.name, epoch)
     session = query_session(spark, objects.uri, version, epoch, bound.relations, time_zone)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from jobs.sql.grammar import changed_table
 from jobs.sql.source_text import SourceText
 from jobs.sql.tokens import tokens_of
-from statestore.meta.catalog import Catalog
+from statestore.meta.catalog import Catalog, RelationKind
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Once:
         source = SourceText(text)
         if (name := changed_table(source)) is None:
             return None
-        tables = [r.id for r in catalog.live() if (r.name, r.kind) == (name, "table")]
+        tables = [r.id for r in catalog.live() if (r.name, r.kind) == (name, RelationKind.TABLE)]
         if not tables:
             return None
         words = "\0".join(t.text for t in tokens_of(source))

@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.catalog.read import warn_of_pause
 from jobs.catalog.reader import NoStoredRowsError, relation_frame
 from jobs.plan.definition import functions_of, output_of
-from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.plain_view import plain_view_of, register
 from statestore.errors import InputError
+from statestore.meta.catalog import RelationKind
 from statestore.meta.version import HummockVersion
 
 
@@ -64,12 +64,12 @@ def query_session(
     there = version.catalog.at(epoch)
     wanted = set(relations)
     for relation in reversed(there):  # readers always come after what they read
-        if relation.name in wanted and relation.kind == PLAIN_VIEW:
+        if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
             wanted.update(plain_view_of(relation).uses)
     for relation in there:
         if relation.name in wanted:
             warn_of_pause(relation, epoch)
-            if relation.kind == PLAIN_VIEW:
+            if relation.kind is RelationKind.PLAIN_VIEW:
                 register(session, plain_view_of(relation))
             elif output_of(relation) is not None:
                 relation_frame(session, store_uri, version, relation, epoch).createOrReplaceTempView(f"`{relation.name}`")

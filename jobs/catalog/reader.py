@@ -15,7 +15,7 @@ from statestore.errors import InputError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Relation, TableSchema
+from statestore.meta.catalog import Relation, RelationKind, TableSchema
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
@@ -28,14 +28,14 @@ if TYPE_CHECKING:  # who reads in this process needs no Spark
 class NoStoredRowsError(InputError):
     """A source, or a plain view, was read as if it were a table."""
 
-    def __init__(self, name: str, kind: str = "source") -> None:
+    def __init__(self, name: str, kind: str = RelationKind.SOURCE) -> None:
         super().__init__(name, kind)
         self.name, self.kind = name, kind
 
     def __str__(self) -> str:
-        if self.kind == "function":
+        if self.kind == RelationKind.FUNCTION:
             return f"{self.name!r} is a function: it has no rows. Call it in the SELECT of a materialized view."
-        if self.kind != "source":
+        if self.kind != RelationKind.SOURCE:
             return f"{self.name!r} is a {self.kind}: a name for a query, of which no rows are stored. Query it with SQL."
         return f"{self.name!r} is a source: its files are read by views as epochs run, and no rows of it are stored. Query a view over it."
 

@@ -15,9 +15,14 @@ from jobs.plan.definition import (
 from jobs.plan.explain import explain_relation
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateTable, CreateView, Explain, Show
-from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_KINDS = {
+    "sources": {RelationKind.SOURCE},
+    "tables": {RelationKind.TABLE},
+    "views": {RelationKind.VIEW, RelationKind.PLAIN_VIEW},
+}
 _QUERY = "the query"  # what EXPLAIN calls a SELECT that has no name; no relation can be named so
 
 
@@ -31,9 +36,7 @@ def show(catalog: Catalog, statement: Show) -> Mapping[str, Sequence[str]]:
         return {"statement": [_created_by(relation)]}
     if statement.what == "functions":
         return _functions(catalog)
-    kinds = {"sources": ("source",), "tables": ("table",), "views": ("view", "plain view")}.get(
-        statement.what, ("source", "table", "view", "plain view")
-    )
+    kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
     found = [r for r in catalog.live() if r.kind in kinds]
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
     states = ["" if r.paused is None else f"paused since epoch {r.paused}" for r in found]

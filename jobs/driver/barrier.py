@@ -17,7 +17,7 @@ from jobs.sources.listing import Interval
 from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource
 from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
-from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, VnodeMapping
 from statestore.table.storage_table import StorageTable
@@ -181,7 +181,7 @@ class Pinning:
         sources: dict[int, Pins] = {}
         left = self.max_epoch_bytes
         for relation in catalog.live():
-            if relation.kind == "source":
+            if relation.kind is RelationKind.SOURCE:
                 pins = sources[relation.id] = self._pin(relation, left)
                 if left is not None:
                     left = max(0, left - sum(item.nbytes for item in reader_of(statement_of(relation)).items(pins.read)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from jobs.plan.definition import apply_statement, find, pause_view
 from jobs.sql.statements import Drop
-from statestore.meta.catalog import Catalog
+from statestore.meta.catalog import Catalog, RelationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,6 @@ def dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
 def paused(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
     """The catalog in which some views, and those that read them, are paused from `epoch` on. Raises as `pause_view` does."""
     for name in dict.fromkeys(names):
-        if find(catalog, name, "view").paused != epoch:  # else it reads another one of them
+        if find(catalog, name, RelationKind.VIEW).paused != epoch:  # else it reads another one of them
             catalog = pause_view(catalog, name, epoch)
     return catalog

@@ -17,7 +17,7 @@ from jobs.sql.statements import CreateSource
 from jobs.wire.cell import Address, LeafInput, cells
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.barrier import Barrier
-from statestore.meta.catalog import Catalog
+from statestore.meta.catalog import Catalog, RelationKind
 from statestore.meta.store import MetaStore
 
 
@@ -65,7 +65,7 @@ class LeafCells:
                 alone = scheduled.fragment is not None and scheduled.fragment.singleton
                 for unit in [plan.units[0]] if alone else units:
                     yield cells(unit, Address.leaf(scheduled.id, LeafInput.TICK), [b""])
-            if scheduled.kind == "table" and (entries := plan.changes.get(scheduled.relation_id)):
+            if scheduled.kind is RelationKind.TABLE and (entries := plan.changes.get(scheduled.relation_id)):
                 for unit in units:
                     yield cells(unit, Address.leaf(scheduled.id, LeafInput.ENTRIES), [msgspec.json.encode(entries)])
             if scheduled.source is not None and not reader_of(scheduled.source.statement).needs_spark:

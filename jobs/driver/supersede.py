@@ -13,7 +13,7 @@ from jobs.sources.base import Asked, Pins
 from jobs.sources.registry import reader_of
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier, BarrierPlan, MutationKind
-from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 
@@ -124,8 +124,8 @@ class _Superseding:
 
     def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
         """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids after it."""
-        now = {r.name: r for r in catalog.live() if r.kind == "source"}
-        then = [r for r in self._held_catalog.live() if r.kind == "source"]
+        now = {r.name: r for r in catalog.live() if r.kind is RelationKind.SOURCE}
+        then = [r for r in self._held_catalog.live() if r.kind is RelationKind.SOURCE]
         return [(r, now[r.name]) for r in then if r.name in now and statement_of(r) == statement_of(now[r.name])]
 
     def _revised(self, source: Relation, held: Barrier | None = None) -> Pins:
@@ -147,7 +147,7 @@ class _PinningSkipped(Pinning):
     def require_known(self) -> None:
         """A file to skip has to be one of a source's. Raises NothingToAbandonError."""
         catalog = replay(self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1).catalog
-        sources = [r for r in dropped(catalog, self.detour.drop, self.version.epoch + 1).live() if r.kind == "source"]
+        sources = [r for r in dropped(catalog, self.detour.drop, self.version.epoch + 1).live() if r.kind is RelationKind.SOURCE]
         found = {name for source in sources for name in names_of(source, self._pin(source, self.max_epoch_bytes).unread)}
         if self.detour.repin_files:
             raise NothingToAbandonError(

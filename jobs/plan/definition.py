@@ -37,7 +37,7 @@ from jobs.sql.statements import (
     Update,
 )
 from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, TableSchema
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
 
 
 class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
@@ -81,7 +81,13 @@ Definition = SourceDefinition | TableDefinition | ViewDefinition | PlainViewDefi
 _WithoutRows = SourceDefinition | PlainViewDefinition | FunctionDefinition
 
 #: What follows CREATE and DROP, by the kind of relation.
-_KEYWORDS = {"source": "SOURCE", "table": "TABLE", "view": "MATERIALIZED VIEW", "plain view": "VIEW", "function": "FUNCTION"}
+_KEYWORDS: Mapping[str, str] = {
+    RelationKind.SOURCE: "SOURCE",
+    RelationKind.TABLE: "TABLE",
+    RelationKind.VIEW: "MATERIALIZED VIEW",
+    RelationKind.PLAIN_VIEW: "VIEW",
+    RelationKind.FUNCTION: "FUNCTION",
+}
 
 _decoder: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
 
@@ -116,11 +122,11 @@ class RelationExistsError(InputError):
             )
         lines = "".join(f"\n    {line}" for line in self.differences)
         in_place = ""
-        if self.kind == "view":
+        if self.kind == RelationKind.VIEW:
             in_place = "A view's query can't be changed in place yet. "
-        elif self.kind == "function" and self.readers:
+        elif self.kind == RelationKind.FUNCTION and self.readers:
             in_place = "A view keeps the code that it was made with. "
-        elif self.kind == "function":
+        elif self.kind == RelationKind.FUNCTION:
             in_place = "Functions and relations share their names; CREATE OR REPLACE FUNCTION takes the place of one that no view reads. "
         drop = f"DROP {_KEYWORDS[self.kind]} {self.name}"
         also = f" CASCADE, which drops {', '.join(self.readers)} too" if self.readers else ""
@@ -204,7 +210,7 @@ def _decoded(definition: bytes) -> Definition:
 
 def source_of(relation: Relation) -> CreateSource | None:
     """The statement of a source; None for tables and views."""
-    definition = definition_of(relation) if relation.kind == "source" else None
+    definition = definition_of(relation) if relation.kind is RelationKind.SOURCE else None
     return definition.statement if isinstance(definition, SourceDefinition) else None
 
 
@@ -216,7 +222,7 @@ def output_of(relation: Relation) -> Output | None:
 
 def functions_of(catalog: Catalog) -> tuple[CreateFunction, ...]:
     """The live Python functions, with their code."""
-    definitions = (definition_of(r) for r in catalog.live() if r.kind == "function")
+    definitions = (definition_of(r) for r in catalog.live() if r.kind is RelationKind.FUNCTION)
     return tuple(d.statement for d in definitions if isinstance(d, FunctionDefinition))
 
 
@@ -256,7 +262,7 @@ def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> 
             rejected.append((index, str(err)))
             continue
         if (change := _rows_of(statement, catalog is not before)) is not None:
-            changes.setdefault(find(catalog, change.table, "table").id, []).append((index, change))
+            changes.setdefault(find(catalog, change.table, RelationKind.TABLE).id, []).append((index, change))
     live = {r.id for r in catalog.live()}
     return Replayed(catalog, {r: rows for r, rows in changes.items() if r in live}, tuple(rejected))
 
@@ -276,7 +282,7 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
     """The catalog after one statement; a row change leaves it as it is, its table must exist. Raises InputError branches."""
     match statement:
         case Insert() | Change() | Update() | Delete():
-            find(catalog, statement.table, "table")
+            find(catalog, statement.table, RelationKind.TABLE)
             return catalog
         case Drop():
             return _drop(catalog, statement, epoch)
@@ -293,8 +299,8 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
                     if not found and (statement.if_not_exists or _replaces(statement)):
                         return catalog
                     readers = with_readers(catalog, relation) - {relation.id}
-                    if relation.kind == "function" and _replaces(statement) and not readers:
-                        catalog = _drop(catalog, Drop("function", relation.name), epoch)
+                    if relation.kind is RelationKind.FUNCTION and _replaces(statement) and not readers:
+                        catalog = _drop(catalog, Drop(RelationKind.FUNCTION, relation.name), epoch)
                         break
                     raise RelationExistsError(relation.name, relation.kind, found, [r.name for r in catalog.live() if r.id in readers])
             relation = _create(catalog, statement, epoch)
@@ -325,7 +331,7 @@ def _alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
 
 def _unaltered(catalog: Catalog, table: CreateTable) -> tuple[Relation, TableDefinition]:
     """The table that an ALTER was made for. Raises CannotAlterError where it is another by now."""
-    relation = find(catalog, table.name, "table")
+    relation = find(catalog, table.name, RelationKind.TABLE)
     definition = definition_of(relation)
     assert isinstance(definition, TableDefinition)
     if definition.statement != table:
@@ -372,7 +378,7 @@ def _add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
     def after(other: Relation) -> Relation:
         if other.id == relation.id:
             return grown
-        return _reading(other, relation.id, shifted) if relation.id in other.depends_on and other.kind == "view" else other
+        return _reading(other, relation.id, shifted) if relation.id in other.depends_on and other.kind is RelationKind.VIEW else other
 
     return msgspec.structs.replace(catalog, relations=tuple(after(r) for r in catalog.relations))
 
@@ -424,7 +430,7 @@ def _create(catalog: Catalog, statement: Create, epoch: int) -> Relation:
         case CreateSource():
             fields = statement.fields
             tables = (msgspec.structs.replace(reader_of(statement).taken_schema(statement.name.lower()), table_id=table_id),)
-            kind, definition = "source", SourceDefinition(statement, table_id)
+            kind, definition = RelationKind.SOURCE, SourceDefinition(statement, table_id)
         case CreateTable():
             fields = statement.fields
             types = tuple(f.type for f in fields)
@@ -435,12 +441,15 @@ def _create(catalog: Catalog, statement: Create, epoch: int) -> Relation:
             tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(node.state_tables()))
             fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
             output = Output(types, key, tables[0].distribution, False, table_id)
-            kind, definition = "table", TableDefinition(statement, (fragment,), output)
+            kind, definition = RelationKind.TABLE, TableDefinition(statement, (fragment,), output)
         case CreateView():
             fields = statement.plan.fields
             planned = plan_view(statement.plan, relation_id, _upstream(catalog), table_id)
             tables = planned.tables
-            kind, definition = "view", ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns)
+            kind, definition = (
+                RelationKind.VIEW,
+                ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns),
+            )
             inputs = (i.relation_id for f in planned.fragments for i in f.inputs)
             named = {find(catalog, name).id for name in statement.uses} | _functions_called(catalog, statement.plan)
             depends_on = tuple(sorted({r for r in inputs if r is not None} | named))
@@ -449,11 +458,11 @@ def _create(catalog: Catalog, statement: Create, epoch: int) -> Relation:
                     raise PausedViewError(statement.name.lower(), read.name, read.paused)
         case CreatePlainView():
             fields, tables = statement.fields, ()
-            kind, definition = "plain view", PlainViewDefinition(statement)
+            kind, definition = RelationKind.PLAIN_VIEW, PlainViewDefinition(statement)
             depends_on = tuple(sorted(find(catalog, name).id for name in statement.uses))
         case CreateFunction():
             fields, tables = statement.fields, ()
-            kind, definition = "function", FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
+            kind, definition = RelationKind.FUNCTION, FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
     columns = tuple(ColumnSpec(f.name, f.type) for f in fields)
     return Relation(relation_id, statement.name.lower(), kind, columns, _encoded(definition), tables, depends_on, created=epoch)
 
@@ -468,7 +477,7 @@ def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
     for below in plan.inputs:
         found |= _functions_called(catalog, below)
     for call in (c for e in plan.expressions for c in python_calls(e)):
-        relation = find(catalog, dict(call.params)["name"], "function")
+        relation = find(catalog, dict(call.params)["name"], RelationKind.FUNCTION)
         definition = definition_of(relation)
         assert isinstance(definition, FunctionDefinition)
         if dict(call.params)["digest"] != definition.statement.digest:
@@ -513,7 +522,7 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
 
     Raises: UnknownRelationError; CannotPauseError for a view that is paused, or where one that `epoch` creates is among them.
     """
-    view = find(catalog, name, "view")
+    view = find(catalog, name, RelationKind.VIEW)
     if view.paused is not None:
         raise CannotPauseError(view.name, f"it is paused since epoch {view.paused}")
     stopped = with_readers(catalog, view)

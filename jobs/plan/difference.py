@@ -9,6 +9,7 @@ from jobs.sql.logical import Field, Plan
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
 from jobs.sql.tokens import tokens_of
+from statestore.meta.catalog import RelationKind
 
 Create = CreateSource | CreateTable | CreateView | CreatePlainView | CreateFunction
 
@@ -115,7 +116,7 @@ def _or_none(value: str | None) -> str:
 
 
 def _kind(statement: Create) -> str:
-    return "plain view" if isinstance(statement, CreatePlainView) else type(statement).__name__.removeprefix("Create").lower()
+    return RelationKind.PLAIN_VIEW if isinstance(statement, CreatePlainView) else type(statement).__name__.removeprefix("Create").lower()
 
 
 def _words(sql: str) -> list[str]:

@@ -17,7 +17,7 @@ from jobs.plan.definition import SourceDefinition, definition_of, fragments_of, 
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator
 from jobs.sql.logical import Expr
 from jobs.sql.statements import CreateSource
-from statestore.meta.catalog import Catalog, Relation, TableSchema
+from statestore.meta.catalog import Catalog, Relation, RelationKind, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Scheduled:
     level: int
     relation_id: int
     relation: str
-    kind: str  # source | table | view
+    kind: RelationKind
     new: bool  # created in this epoch
     source: Source | None
     fragment: Fragment | None  # None: a source leaf
@@ -96,7 +96,9 @@ class _Entry:
 
 def schedule(catalog: Catalog, epoch: int) -> Schedule:
     """The schedule of `epoch` for all live relations of the catalog as of that epoch, but for views that are paused."""
-    relations = tuple(r for r in catalog.live() if not r.paused_at(epoch) and r.kind not in ("plain view", "function"))
+    relations = tuple(
+        r for r in catalog.live() if not r.paused_at(epoch) and r.kind not in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
+    )
     entries: list[_Entry] = []
     output: dict[int, int] = {}  # relation id -> the fragment that puts out its changes
     source_columns = _source_columns(relations)

@@ -17,7 +17,7 @@ from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource
 from statestore.errors import InputError, RetryableError
 from statestore.meta.barrier import Barrier, Mutation
-from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.epoch import epoch_ms
 from statestore.meta.manifest import SealedManifest, StepSeconds
 from statestore.meta.store import MetaStore
@@ -63,12 +63,12 @@ class EpochFacts(msgspec.Struct, frozen=True):
     @property
     def rows_in(self) -> int:
         """Changes of sources and tables: what views were given."""
-        return sum(rows.rows_out for rows in self.rows if rows.kind in ("source", "table"))
+        return sum(rows.rows_out for rows in self.rows if rows.kind in (RelationKind.SOURCE, RelationKind.TABLE))
 
     @property
     def rows_out(self) -> int:
         """Changes of views."""
-        return sum(rows.rows_out for rows in self.rows if rows.kind == "view")
+        return sum(rows.rows_out for rows in self.rows if rows.kind == RelationKind.VIEW)
 
 
 class VersionFacts(msgspec.Struct, frozen=True):
@@ -214,7 +214,7 @@ def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None
     if not wanted:
         raise NoSuchTableError(table, (*map(str, known), *(r.name for r in version.catalog.live())))
     relation, schema = wanted[-1]
-    names = [c.name for c in (relation.columns if table == relation.name and relation.kind != "source" else ())]
+    names = [c.name for c in (relation.columns if table == relation.name and relation.kind is not RelationKind.SOURCE else ())]
     epoch = version.epoch if epoch is None else epoch
     parts: list[pa.Table] = []
     left = limit

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TextIO
 
 from jobs.shell.command import Command, chosen_meta, chosen_store
+from statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +128,7 @@ def _explain(chosen: argparse.Namespace) -> None:
 
     meta = chosen_meta(chosen)
     catalog = pending_catalog(meta, meta.latest())
-    wanted = [find(catalog, text)] if text else [r for r in catalog.live() if r.kind == "view"]
+    wanted = [find(catalog, text)] if text else [r for r in catalog.live() if r.kind is RelationKind.VIEW]
     print("\n\n".join(explain_relation(catalog, relation) for relation in wanted) if wanted else "no views")
 
 

@@ -11,13 +11,12 @@ from jobs.sql.errors import SqlError, sql_error, translated
 from jobs.sql.function_ddl import bind_function
 from jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
 from jobs.sql.logical import Expr, Field, Place
-from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import Bound, CreatePlainView, CreateSource, CreateView, Drop, Explain, Query
 from jobs.sql.table_ddl import bind_alter, bind_comment, bind_table, declared_fields
 from jobs.sql.type_names import name_of_type
-from statestore.meta.catalog import Relation
+from statestore.meta.catalog import Relation, RelationKind
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 
@@ -155,8 +154,8 @@ class Binder:
         """DROP VIEW drops views of either kind."""
         drop = read_drop(cursor)
         relation = self._sandbox.relations.get(drop.name)
-        plain = drop.kind == "view" and relation is not None and relation.kind == PLAIN_VIEW
-        return msgspec.structs.replace(drop, kind=PLAIN_VIEW) if plain else drop
+        plain = drop.kind is RelationKind.VIEW and relation is not None and relation.kind is RelationKind.PLAIN_VIEW
+        return msgspec.structs.replace(drop, kind=RelationKind.PLAIN_VIEW) if plain else drop
 
     def _explain(self, source: SourceText, cursor: Cursor) -> Explain:
         if cursor.accept("CREATE"):

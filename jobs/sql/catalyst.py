@@ -34,7 +34,7 @@ from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import SparkText
 from jobs.sql.type_names import name_of_type
-from statestore.meta.catalog import ColumnSpec, Relation
+from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 from statestore.types import UnsupportedTypeError, arrow_type
 
 _DECLARED = re.compile(r"(\w+)\s+(\w+(?:\([^)]*\))?)")
@@ -97,7 +97,7 @@ def bind_projection(sandbox: Sandbox, source: SourceText, frame: JavaObject, wit
 
 def bind_expressions(spark: SparkSession, columns: Sequence[Field], texts: Sequence[str], time_zone: str = "UTC") -> list[Expr]:
     """SQL expressions over some columns, bound: for tests and tools. Raises as `bind_view`."""
-    relation = Relation(1, "t", "source", tuple(ColumnSpec(c.name, c.type) for c in columns), msgspec.Raw(b"{}"))
+    relation = Relation(1, "t", RelationKind.SOURCE, tuple(ColumnSpec(c.name, c.type) for c in columns), msgspec.Raw(b"{}"))
     sandbox = Sandbox(spark, [relation], time_zone)
     source = SourceText("SELECT " + ",\n".join(f"{text} AS c{i}" for i, text in enumerate(texts)) + " FROM t")
     with sandbox.active():
@@ -110,7 +110,7 @@ def relation_of_ddl(id: int, text: str) -> Relation:
     specs = tuple(ColumnSpec(column, kind.lower()) for column, kind in _DECLARED.findall(columns))
     for spec in specs:
         arrow_type(spec.type)
-    return Relation(id, name.strip(), "source", specs, msgspec.Raw(b"{}"))
+    return Relation(id, name.strip(), RelationKind.SOURCE, specs, msgspec.Raw(b"{}"))
 
 
 def _projected_scope(walk: ExpressionWalk, node: JavaObject) -> dict[int, Expr]:

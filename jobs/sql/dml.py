@@ -35,7 +35,7 @@ from jobs.sql.logical import Expr, Literal
 from jobs.sql.sandbox import Sandbox, column_of, items, option_of, seq_of, table_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update
-from statestore.meta.catalog import Relation
+from statestore.meta.catalog import Relation, RelationKind
 from statestore.types import arrow_type
 
 
@@ -232,9 +232,9 @@ def named_table(sandbox: Sandbox, cursor: Cursor) -> Relation:
     begin = cursor.at
     name = cursor.name("the table")
     relation = sandbox.relations.get(name)
-    if relation is None or relation.kind != "table":
+    if relation is None or relation.kind is not RelationKind.TABLE:
         cursor.at = begin
-        tables = ", ".join(sorted(r.name for r in sandbox.relations.values() if r.kind == "table")) or "none yet"
+        tables = ", ".join(sorted(r.name for r in sandbox.relations.values() if r.kind is RelationKind.TABLE)) or "none yet"
         what = f"there is no table {name!r}" if relation is None else f"{name!r} is a {relation.kind}: only tables take changes"
         raise sql_error(cursor.source, cursor.offset, f"{what}; tables that exist: {tables}")
     return relation

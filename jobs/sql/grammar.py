@@ -17,6 +17,7 @@ from jobs.sql.errors import SqlError, sql_error
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import Drop, Show
 from jobs.sql.tokens import Token, tokens_of
+from statestore.meta.catalog import RelationKind
 
 _AFTER_RETURNS = ("COMMENT", "DETERMINISTIC", "NOT", "LANGUAGE", "AS")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")
@@ -253,13 +254,13 @@ def _column_names(cursor: Cursor) -> tuple[str, ...]:
 def read_drop(cursor: Cursor) -> Drop:
     """After DROP."""
     if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
-        kind = "view"
+        kind = RelationKind.VIEW
     elif cursor.accept("TABLE"):
-        kind = "table"
+        kind = RelationKind.TABLE
     elif cursor.accept("SOURCE"):
-        kind = "source"
+        kind = RelationKind.SOURCE
     elif cursor.accept("FUNCTION"):
-        kind = "function"
+        kind = RelationKind.FUNCTION
     else:
         raise cursor.error("expected DROP MATERIALIZED VIEW, DROP TABLE, DROP SOURCE or DROP FUNCTION")
     if_exists = cursor.accept("IF", "EXISTS")

@@ -7,7 +7,6 @@ from pyspark.sql import functions as F
 from jobs.sql.statements import CreatePlainView
 from statestore.meta.catalog import Relation
 
-KIND = "plain view"  # of a relation
 _BEHIND_ALL_TEXT = 1_000_000  # characters: places in a view's query lie behind those of any statement that uses it
 
 

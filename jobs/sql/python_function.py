@@ -12,7 +12,6 @@ from statestore.meta.catalog import Relation
 if TYPE_CHECKING:
     from jobs.sql.sandbox import Sandbox
 
-KIND = "function"  # of a relation
 MOST_PARAMETERS = 22  # of a ScalaUDF
 
 

@@ -14,15 +14,13 @@ from pyspark.sql import SparkSession
 
 from jobs.sql.errors import NoRelationError, SqlError, translated
 from jobs.sql.logical import Expr
-from jobs.sql.plain_view import KIND as PLAIN_VIEW
 from jobs.sql.plain_view import plain_view_of, register
-from jobs.sql.python_function import KIND as FUNCTION
 from jobs.sql.python_function import forget, function_of, signatures
 from jobs.sql.python_function import register as register_function
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import CreateFunction, CreateTable
 from jobs.sql.tokens import tokens_of
-from statestore.meta.catalog import ColumnSpec, Relation
+from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 _EXCLUDED_RULES = (
     "MergeSubplans",  # would make structs of scalar subqueries over one relation
@@ -169,7 +167,7 @@ class Sandbox:
         return bool(plan.productPrefix() == "LogicalRDD" and plan.rdd().id() == self._moment)
 
     def _forget_plain_views(self) -> None:
-        for name in [n for n in self._registered if self.relations[n].kind == PLAIN_VIEW]:
+        for name in [n for n in self._registered if self.relations[n].kind is RelationKind.PLAIN_VIEW]:
             self.session.catalog.dropTempView(name)
             del self._registered[name]
 
@@ -179,9 +177,9 @@ class Sandbox:
         self.relations = {r.name.lower(): r for r in relations}
         stale = {n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen}
         if stale:  # what a plain view uses may be another
-            stale |= {n for n in self._registered if before[n].kind == PLAIN_VIEW}
+            stale |= {n for n in self._registered if before[n].kind is RelationKind.PLAIN_VIEW}
         for name in stale:
-            if before[name].kind == FUNCTION:
+            if before[name].kind is RelationKind.FUNCTION:
                 forget(self, name)
             else:
                 self.session.catalog.dropTempView(name)
@@ -199,12 +197,12 @@ class Sandbox:
 
     def plain_views(self, source: SourceText) -> tuple[str, ...]:
         """Names of the plain views whose name occurs in a text."""
-        return tuple(r.name for r in self.mentioned(source) if r.kind == PLAIN_VIEW)
+        return tuple(r.name for r in self.mentioned(source) if r.kind is RelationKind.PLAIN_VIEW)
 
     def function(self, name: str | None) -> CreateFunction | None:
         """The Python function of this name; None for another function."""
         relation = None if name is None else self.relations.get(name.lower())
-        return None if relation is None or relation.kind != FUNCTION else function_of(relation)
+        return None if relation is None or relation.kind is not RelationKind.FUNCTION else function_of(relation)
 
     def read_by(self, analyzed: JavaObject) -> tuple[str, ...]:
         """Names of the relations that an analyzed plan reads, subqueries included."""
@@ -231,11 +229,11 @@ class Sandbox:
                 return self.jvm.org.apache.spark.sql.classic.Dataset.ofRows(self.session._jsparkSession, parsed)
         except SqlError as err:
             if (count := _OTHER_COUNT.search(err.reason)) is not None:
-                known = signatures([function_of(r) for r in self.mentioned(source) if r.kind == FUNCTION])
+                known = signatures([function_of(r) for r in self.mentioned(source) if r.kind is RelationKind.FUNCTION])
                 raise SqlError(f"a call has {count[1]} arguments, and the functions are {known}", err.place, err.excerpt) from err
             if (missing := _MISSING.match(err.reason)) is None:
                 raise
-            relations = tuple(sorted(n for n, r in self.relations.items() if r.kind != FUNCTION))
+            relations = tuple(sorted(n for n, r in self.relations.items() if r.kind is not RelationKind.FUNCTION))
             raise NoRelationError(missing[1], relations, err.place, err.excerpt) from err
 
     def frame(self, relation: Relation) -> JavaObject:
@@ -259,18 +257,18 @@ class Sandbox:
         name = relation.name.lower()
         if name in self._registered:
             return
-        if relation.kind == PLAIN_VIEW:
+        if relation.kind is RelationKind.PLAIN_VIEW:
             view = plain_view_of(relation)
             for used in view.uses:
                 self._register(self.relations[used])
             register(self.session, view, self._edited(view.sql))
             self._registered[name] = _identity(relation)
             return
-        if relation.kind == FUNCTION:
+        if relation.kind is RelationKind.FUNCTION:
             register_function(self, function_of(relation))
             self._registered[name] = _identity(relation)
             return
-        required = table_of(relation).required if relation.kind == "table" else ()  # never NULL
+        required = table_of(relation).required if relation.kind is RelationKind.TABLE else ()  # never NULL
         types = self.jvm.org.apache.spark.sql.types
         schema = types.StructType()
         for i, column in enumerate(relation.columns):

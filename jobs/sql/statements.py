@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.sql.logical import Expr, Field, Literal, Place, Plan
+from statestore.meta.catalog import RelationKind
 
 OP = "op"  # the first column of a Change's rows
 ROW_ID_TYPE = "bigint"  # of the hidden last column of a table without a primary key
@@ -104,7 +105,7 @@ class CreateFunction(msgspec.Struct, frozen=True, tag=True):
 class Drop(msgspec.Struct, frozen=True, tag=True):
     """Drops a relation; with cascade also what depends on it."""
 
-    kind: str  # source | table | view | plain view | function
+    kind: RelationKind
     name: str
     cascade: bool = False
     if_exists: bool = False

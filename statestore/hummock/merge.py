@@ -235,4 +235,3 @@ def _count_below(keys: pa.Array | pa.ChunkedArray, bound: bytes, inclusive: bool
 def _binary(key: pa.Scalar) -> bytes:
     value: bytes = key.as_py()
     return value
-

@@ -29,9 +29,7 @@ class BarrierLog:
     def in_force(self, prev_epoch: int) -> Barrier | None:
         """The highest attempt after `prev_epoch`; None: there is none. Attempts are few, so they are read one by one."""
         found: Barrier | None = None
-        while (
-            following := read_document(self._objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier)
-        ) is not None:
+        while (following := read_document(self._objects, barrier_name(prev_epoch, found.attempt + 1 if found else 0), Barrier)) is not None:
             found = following
         return found
 

@@ -4,6 +4,8 @@ Definitions of relations are opaque here (`definition` is JSON that jobs/ writes
 which state tables exist, how their rows look and which relation owns them.
 """
 
+from enum import StrEnum
+
 import msgspec
 
 
@@ -42,6 +44,16 @@ class TableSchema(msgspec.Struct, frozen=True):
     distribution: tuple[int, ...]
 
 
+class RelationKind(StrEnum):
+    """What a name of the catalog stands for. The values are stored."""
+
+    SOURCE = "source"
+    TABLE = "table"
+    VIEW = "view"  # materialized
+    PLAIN_VIEW = "plain view"  # a name for a query
+    FUNCTION = "function"  # the user's, in Python
+
+
 class Relation(msgspec.Struct, frozen=True):
     """A source, a table, a view, or what has no rows of its own: a plain view (a name for a query), a function.
 
@@ -51,7 +63,7 @@ class Relation(msgspec.Struct, frozen=True):
 
     id: int
     name: str
-    kind: str  # "source" | "table" | "view" | "plain view" | "function"
+    kind: RelationKind
     columns: tuple[ColumnSpec, ...]  # what a reader sees, in order
     definition: msgspec.Raw  # JSON, opaque here
     state_tables: tuple[TableSchema, ...] = ()

@@ -1,18 +1,18 @@
 """Where everything lives in the bucket. Numbers are padded, so that a listing is in order.
 
-    meta/store.json                            identity and settings, written once
-    meta/probe.json                            proves at `init` that the server honours put-if-absent
-    meta/version/<id>.json                     version deltas; a name is used once and never deleted
-    meta/snapshot/<id>.json                    whole versions, every so many deltas; may be deleted, deltas rebuild them
-    meta/head.json                             a hint to the newest snapshot; never trusted
-    meta/barrier/<prev epoch>/<attempt>.json   barriers; the highest attempt is in force
-    meta/manifest/<epoch>.json                 sealed manifests
-    meta/log/<position>.json                   the DML and DDL log, dense from 0; never deleted
-    meta/client/<hash of client id>.json       from which position on an entry of this client id may stand
-    meta/payload/<hash>                        what is too large for a log entry
-    meta/pin/<epoch>/<hash>-<renewal>.json     readers at work; the hash is the holder's, and a renewal lists after what it renews
-    data/<epoch, 16 hex>/<hash>.sst            SSTs that an epoch flushed
-    data/task-<id, 16 hex>/<hash>.sst          SSTs that a compaction task merged
+meta/store.json                            identity and settings, written once
+meta/probe.json                            proves at `init` that the server honours put-if-absent
+meta/version/<id>.json                     version deltas; a name is used once and never deleted
+meta/snapshot/<id>.json                    whole versions, every so many deltas; may be deleted, deltas rebuild them
+meta/head.json                             a hint to the newest snapshot; never trusted
+meta/barrier/<prev epoch>/<attempt>.json   barriers; the highest attempt is in force
+meta/manifest/<epoch>.json                 sealed manifests
+meta/log/<position>.json                   the DML and DDL log, dense from 0; never deleted
+meta/client/<hash of client id>.json       from which position on an entry of this client id may stand
+meta/payload/<hash>                        what is too large for a log entry
+meta/pin/<epoch>/<hash>-<renewal>.json     readers at work; the hash is the holder's, and a renewal lists after what it renews
+data/<epoch, 16 hex>/<hash>.sst            SSTs that an epoch flushed
+data/task-<id, 16 hex>/<hash>.sst          SSTs that a compaction task merged
 """
 
 import re

@@ -91,8 +91,7 @@ class BadObjectNameError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"{self.name!r} cannot name an object: {self.reason}. "
-            "Names are relative and `/`-separated, without empty, `.` or `..` parts."
+            f"{self.name!r} cannot name an object: {self.reason}. Names are relative and `/`-separated, without empty, `.` or `..` parts."
         )
 
 

@@ -18,7 +18,7 @@ from jobs.sources.files import files_of
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, Relation
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.errors import NotInitialisedError
 from statestore.meta.manifest import RowCounts, manifest_of
 from statestore.meta.store import MetaStore
@@ -114,7 +114,7 @@ def test_a_pipeline_without_suites_is_published_without_a_record(meta: MetaStore
 def commit_of(meta: MetaStore, views: tuple[str, ...], run: str = "", **changes: int) -> int:
     """An epoch that is committed, whose views put out so many changes; those of `views` are in the catalog from then on."""
     version = meta.latest()
-    relations = tuple(Relation(n, view, "view", (), msgspec.Raw(b"{}")) for n, view in enumerate(views, 1))
+    relations = tuple(Relation(n, view, RelationKind.VIEW, (), msgspec.Raw(b"{}")) for n, view in enumerate(views, 1))
     plan = BarrierPlan(
         mapping=version.mapping,
         log_end=version.log_end,

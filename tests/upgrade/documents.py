@@ -65,7 +65,7 @@ from jobs.sql.statements import (
     Update,
 )
 from statestore.meta.barrier import Barrier, Mutation
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
+from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
 from statestore.meta.delta import (
     Change,
     CompactionClosed,
@@ -159,7 +159,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view_generate": CreateView("x", "SELECT …", GENERATE),
     "create_view_temporal": CreateView("f", "SELECT k, g … WHERE …", TEMPORAL),
     "create_view_window": CreateView("w", "SELECT k, nth_value(…) OVER …", WINDOW),
-    "drop": Drop("view", "top", True, True),
+    "drop": Drop(RelationKind.VIEW, "top", True, True),
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
     "update": Update("orders", ((1, Literal("x", "string")),), _BIG),
     "delete": Delete("orders", _BIG),
@@ -254,7 +254,9 @@ _RELATION = Relation(
     5, "orders", "view", (ColumnSpec("k", "int"),), msgspec.Raw(b'{"type":"opaque"}'), (_SCHEMA,), (3, 4), created=10, dropped=30, paused=20
 )
 CATALOG = Catalog((_RELATION,), 6, 13)
-_WIDER = Relation(6, "events", "table", (ColumnSpec("k", "int"), ColumnSpec("g", "string")), msgspec.Raw(b"{}"), (_GROWN,), created=10)
+_WIDER = Relation(
+    6, "events", RelationKind.TABLE, (ColumnSpec("k", "int"), ColumnSpec("g", "string")), msgspec.Raw(b"{}"), (_GROWN,), created=10
+)
 _MAPPING = VnodeMapping(2, (0, 1, 1, 0))
 _INPUTS = (LevelInput(0, ("data/018bcfe568000000/ab.sst",)), LevelInput(6, ("data/task-0000000000000001/cd.sst",)))
 _TASK = CompactionTask(3, "w", 9, 1_700_000_000_000, 7, _INPUTS, (KeyRange(b"\x00", b"\xff"),))
@@ -319,8 +321,6 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
     "barrier_with_its_moment": Barrier(
         mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0, moment=_MOMENT
     ),
-    "manifest_with_its_moment": SealedManifest(
-        prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0, moment=_MOMENT
-    ),
+    "manifest_with_its_moment": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0, moment=_MOMENT),
     **{f"delta_{name}": VersionDelta(i + 1, "w", change) for i, (name, change) in enumerate(CHANGES.items())},
 }

@@ -12,7 +12,7 @@ from jobs.executors.registry import Node
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
 from jobs.sql import logical
 from jobs.sql.expression_tree import calls_of_spark, conjunction, conjuncts, needs_spark, reads_of, renumbered, substituted, without_places
-from statestore.meta.catalog import TableSchema
+from statestore.meta.catalog import RelationKind, TableSchema
 
 ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
 
@@ -22,7 +22,7 @@ class Upstream:
     """What the planner knows of a relation that a view reads."""
 
     relation_id: int
-    kind: str  # source | table | view
+    kind: RelationKind
     output: Output | None  # None: a source
     source_key: tuple[tuple[int, str], ...] = ((ROW_ID, "bigint"),)  # of a source: the columns that identify a row, with their types
     append_only: bool = True  # of a source

@@ -6,7 +6,7 @@ import pytest
 from jobs.plan.definition import CannotPauseError, PausedViewError, UnknownRelationError, apply_log, apply_statement, pause_view
 from jobs.plan.explain import explain_relation
 from jobs.sql.statements import Drop
-from statestore.meta.catalog import Catalog
+from statestore.meta.catalog import Catalog, RelationKind
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, table, view
 
 
@@ -53,7 +53,7 @@ def test_no_view_is_created_over_a_paused_one_until_that_was_dropped_and_created
         apply_statement(paused, over, 8)
     ((index, why),) = apply_log(paused, [over], 8).rejected
     assert (index, "is paused since epoch 7" in why) == (0, True)
-    again = apply_log(paused, [Drop("view", "v", cascade=True), view("v", counted(scan("t"), 1)), over], 8)
+    again = apply_log(paused, [Drop(RelationKind.VIEW, "v", cascade=True), view("v", counted(scan("t"), 1)), over], 8)
     assert again.rejected == ()
     assert paused_in(again.catalog) == {}
     assert {r.name for r in again.catalog.live()} == {"t", "beside", "v", "late"}

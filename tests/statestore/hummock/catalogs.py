@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, TableSchema
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
 
 COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("s", "string"))
 
@@ -12,6 +12,6 @@ COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("s", "string"))
 def catalog_of(tables: Iterable[int]) -> Catalog:
     """A relation of one state table for each; none is dropped."""
     relations = tuple(
-        Relation(i, f"t{i}", "table", COLUMNS, msgspec.Raw(b"{}"), (TableSchema(i, f"t{i}", COLUMNS, (), ()),)) for i in tables
+        Relation(i, f"t{i}", RelationKind.TABLE, COLUMNS, msgspec.Raw(b"{}"), (TableSchema(i, f"t{i}", COLUMNS, (), ()),)) for i in tables
     )
     return Catalog(relations, 100, 100)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 from statestore.meta.errors import (
     AlreadyInitialisedError,
     ConditionalPutIgnoredError,
@@ -178,7 +178,7 @@ def test_a_pin_taken_while_the_floor_rises_is_refused_or_seen_by_the_one_who_rai
 
 def test_a_dropped_relation_stays_in_the_catalog_until_no_reader_can_see_it(objects: ObjectStore) -> None:
     meta = new_meta(objects)
-    relation = Relation(1, "v", "view", (ColumnSpec("a", "bigint"),), msgspec.Raw(b'{"plan": [1, 2]}'), created=0)
+    relation = Relation(1, "v", RelationKind.VIEW, (ColumnSpec("a", "bigint"),), msgspec.Raw(b'{"plan": [1, 2]}'), created=0)
 
     def commit(relations: tuple[Relation, ...]) -> int:
         version = meta.latest()

@@ -12,7 +12,7 @@ from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.row_shape import value_bytes, value_of
 from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, TableSchema
+from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
 from statestore.meta.version import HummockVersion
 from statestore.table.state_table import StateTable
 from statestore.table.storage_table import StorageTable
@@ -60,7 +60,7 @@ class Growing:
 
     def catalog_says(self, schema: TableSchema) -> None:
         """As the commit of the epoch that added columns does."""
-        relation = Relation(5, "t", "table", (), msgspec.Raw(b"{}"), (schema,))
+        relation = Relation(5, "t", RelationKind.TABLE, (), msgspec.Raw(b"{}"), (schema,))
         self.version = msgspec.structs.replace(self.version, catalog=Catalog((relation,), 9, 9))
 
     def random_row(self, key: int, schema: TableSchema) -> dict[str, Any]:
