@@ -1,0 +1,126 @@
+"""The files of Spark's own SQL tests, cut into chapters: queries over tables that stay as they are while they are asked."""
+
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from jobs.sql.errors import SqlError
+from jobs.sql.script import split_script
+from tests.queries.texts import tests_jar
+
+_FOLDER = "sql-tests/inputs/"
+_FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
+_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
+_SAYS_ONLY = ("EXPLAIN", "DESCRIBE", "DESC", "SHOW", "USE")
+_SETTING = re.compile(r"\s*SET\s+([\w.]+)\s*=", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a query may read: its columns as DDL, and its rows."""
+
+    columns: str
+    rows: pa.Table
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query, its number among the statements of its file, and Spark's answer."""
+
+    number: int
+    sql: str
+    answer: pa.Table
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Queries, and the tables that were there while Spark answered them, by name."""
+
+    tables: dict[str, Table]
+    asked: list[Asked]
+
+
+def files() -> list[str]:
+    """The names of all files, `subquery/in-subquery/in-basic`, in order."""
+    with zipfile.ZipFile(tests_jar()) as jar:
+        return sorted(n.removeprefix(_FOLDER)[:-4] for n in jar.namelist() if n.startswith(_FOLDER) and n.endswith(".sql"))
+
+
+def statements_of(file: str) -> list[str]:
+    """A file's statements; none where it imports another one, or is no script that can be split."""
+    with zipfile.ZipFile(tests_jar()) as jar:
+        text = jar.read(f"{_FOLDER}{file}.sql").decode()
+    if "--IMPORT" in text:
+        return []
+    lines = "\n".join(line for line in text.split("\n") if not line.startswith("--"))
+    try:
+        return [statement.text for statement in split_script(lines)]
+    except SqlError:
+        return []
+
+
+def chapters(spark: SparkSession, statements: list[str]) -> Iterator[Chapter]:
+    """Runs a file's statements in a Spark session, and yields its queries with what they read before a statement changes that.
+
+    Queries that Spark refuses, or fails at, are left out, and those under a setting that is not as it was at the beginning.
+    """
+    asked: list[Asked] = []
+    settings: dict[str, str | None] = {}
+    for number, statement in enumerate(statements):
+        word = _word(statement)
+        if word in _QUERIES and "INSERT" not in statement.upper():
+            if all(spark.conf.get(name, None) == value for name, value in settings.items()):
+                asked += _answered(spark, number, statement)
+            continue
+        if word in _SAYS_ONLY:
+            continue
+        if (setting := _SETTING.match(statement)) is not None:
+            settings.setdefault(setting[1], spark.conf.get(setting[1], None))
+        elif asked:
+            yield Chapter(_tables(spark), asked)
+            asked = []
+        try:
+            spark.sql(statement)
+        except PySparkException:
+            continue
+    if asked:
+        yield Chapter(_tables(spark), asked)
+
+
+def forget(spark: SparkSession) -> None:
+    """Drop what a file has left behind."""
+    for table in spark.catalog.listTables():
+        kind = "VIEW" if table.tableType in ("VIEW", "TEMPORARY") else "TABLE"
+        try:
+            spark.sql(f"DROP {kind} IF EXISTS `{table.name}`")
+        except PySparkException:
+            continue
+
+
+def _word(statement: str) -> str:
+    found = _FIRST_WORD.match(statement)
+    return "" if found is None else found[1].upper()
+
+
+def _answered(spark: SparkSession, number: int, sql: str) -> list[Asked]:
+    try:
+        return [Asked(number, sql, spark.sql(sql).toArrow())]
+    except (PySparkException, pa.ArrowException):
+        return []
+
+
+def _tables(spark: SparkSession) -> dict[str, Table]:
+    found = {}
+    for table in spark.catalog.listTables():
+        try:
+            frame = spark.table(f"`{table.name}`")
+            columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in frame.schema.fields)
+            found[table.name] = Table(columns, frame.toArrow())
+        except PySparkException:
+            continue
+    return found

@@ -1,0 +1,91 @@
+"""The queries of Spark's own SQL tests, which nobody wrote with views in mind: each as a view over the tables of its file, equal to Spark.
+
+A chapter's views are built by one epoch. What is refused stands in refused_of_spark.yaml with the beginning of its reason, and no other
+query may be.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from jobs.session import Session
+from statestore.errors import InputError
+from tests.queries.spark_files import Chapter, chapters, files, forget, statements_of
+from tests.truth.compare import assert_same_answer
+
+REFUSED = Path(__file__).with_name("refused_of_spark.yaml")
+_SHOWN = 90  # characters of a reason
+#: Files that are about settings, commands or text that is not a query of a table.
+_LEFT_OUT = ("scripting/", "nonansi/", "udf/", "udtf/", "udaf/", "typeCoercion/", "execute-immediate", "identifier-clause", "variant/")
+#: Answers that Spark leaves open: which rows a LIMIT or a first() takes where the order has ties, and what a query says of its session.
+_OPEN: dict[str, tuple[int, ...]] = {}
+
+
+def _asked() -> list[str]:
+    return [name for name in files() if not name.startswith(_LEFT_OUT)]
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+@pytest.mark.timeout(7200)
+def test_every_query_of_sparks_own_tests_is_equal_or_refused_for_a_known_reason(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    known: dict[str, dict[int, str]] = yaml.safe_load(REFUSED.read_text()) or {}
+    found: dict[str, dict[int, str]] = {}
+    wrong: list[str] = []
+    counts: Counter[str] = Counter()
+    for file in _asked():
+        session = spark.newSession()
+        session.conf.set("spark.sql.ansi.enabled", "true")
+        for number, chapter in enumerate(chapters(session, statements_of(file))):
+            refused = _judge(chapter, session, tmp_path / "stores" / file.replace("/", "-") / str(number), file, wrong)
+            counts.update(equal=len(chapter.asked) - len(refused), refused=len(refused))
+            if refused:
+                found.setdefault(file, {}).update(refused)
+        forget(session)
+        print(f"{file}: {dict(counts)}, {len(wrong)} wrong so far", flush=True)
+    if request.config.getoption("--update-cases"):
+        header = "".join(line for line in REFUSED.read_text().splitlines(keepends=True) if line.startswith("#"))
+        REFUSED.write_text(header + yaml.safe_dump(found, width=1000, allow_unicode=True))
+    assert not wrong, "\n".join(wrong)
+    new = {f"{f}#{n}": reason for f, listed in found.items() for n, reason in listed.items() if n not in known.get(f, {})}
+    assert not new, f"refused, and not in {REFUSED.name}: {new}; --update-cases writes it anew"
+
+
+def _judge(chapter: Chapter, spark: SparkSession, store: Path, file: str, wrong: list[str]) -> dict[int, str]:
+    """Makes a chapter's views, runs one epoch and compares. Returns what was refused; adds to `wrong` what differs."""
+    refused: dict[int, str] = {}
+    with Session(str(store), spark) as session:
+        for name, table in chapter.tables.items():
+            try:
+                session.execute(f"CREATE TABLE `{name}` ({table.columns})")
+            except InputError:  # a type that no table keeps: queries of it are refused
+                continue
+            session.insert(name, table.rows)
+        for asked in chapter.asked:
+            columns = ", ".join(f"c{i}" for i in range(asked.answer.num_columns))  # names may repeat
+            try:
+                session.execute(f"CREATE MATERIALIZED VIEW view{asked.number} ({columns}) AS {asked.sql}")
+            except InputError as err:
+                refused[asked.number] = str(err).split("\n")[0][:_SHOWN]
+        try:
+            session.flush()
+        except Exception as err:
+            wrong.append(f"{file}: the epoch failed: {err} {getattr(err, '__notes__', '')}")
+            return refused
+        for asked in chapter.asked:
+            if asked.number not in refused and asked.number not in _OPEN.get(file, ()):
+                _compare(session.read(f"view{asked.number}"), asked.answer, f"{file}#{asked.number}: {' '.join(asked.sql.split())}", wrong)
+    return refused
+
+
+def _compare(found: pa.Table, answer: pa.Table, what: str, wrong: list[str]) -> None:
+    try:
+        assert_same_answer(found, answer.rename_columns(found.column_names), what, scale=1.0)
+    except AssertionError as err:
+        wrong.append(str(err))
