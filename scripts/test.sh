@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All tests but the deep ones: one Spark run; beside it those that need no JVM, then those that start and kill processes of their own.
+# All tests but the deep ones, in two lanes that take about as long: most of those that need Spark; beside them those that need no JVM, those
+# that start and kill processes of their own, and the long ones that follow many views with Spark.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,16 +24,20 @@ finish() { # name, exit code
     [ "$2" = 0 ] || failed=1
 }
 
-beside() { # beside the one Spark run: first what needs no JVM, then what starts and kills processes of its own
+long="tests/queries tests/truth"
+
+beside() { # one after the other
     run unit -n 2 -m "not (deep or spark or airflow or kill or cluster)"; echo $? > "$logs/unit.code"
     run processes -m "(kill or cluster) and not deep"; echo $? > "$logs/processes.code"
+    run views -m "spark and not deep" $long; echo $? > "$logs/views.code"
 }
 
 beside & others=$!
-run spark -m "(spark or airflow) and not (deep or kill or cluster)"; finish spark $?
+run spark -m "(spark or airflow) and not (deep or kill or cluster)" $(printf -- "--ignore=%s " $long); finish spark $?
 wait $others
 finish unit "$(cat "$logs/unit.code")"
 finish processes "$(cat "$logs/processes.code")"
+finish views "$(cat "$logs/views.code")"
 
 printf '\n'
 [ $failed = 0 ] && echo "all suites passed" || echo "a suite failed; see above"

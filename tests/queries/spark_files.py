@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -86,7 +87,7 @@ def chapters(spark: SparkSession, statements: list[str]) -> Iterator[Chapter]:
             asked = []
         try:
             spark.sql(statement)
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):
             continue
     if asked:
         yield Chapter(_tables(spark), asked)
@@ -110,7 +111,7 @@ def _word(statement: str) -> str:
 def _answered(spark: SparkSession, number: int, sql: str) -> list[Asked]:
     try:
         return [Asked(number, sql, spark.sql(sql).toArrow())]
-    except (PySparkException, pa.ArrowException):
+    except (PySparkException, Py4JJavaError, pa.ArrowException):
         return []
 
 
@@ -121,6 +122,6 @@ def _tables(spark: SparkSession) -> dict[str, Table]:
             frame = spark.table(f"`{table.name}`")
             columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in frame.schema.fields)
             found[table.name] = Table(columns, frame.toArrow())
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):
             continue
     return found
