@@ -162,7 +162,7 @@ class Session:
         """As `execute`, answer by answer: a statement runs when its answer is asked for.
 
         Args:
-            once: INSERTs, UPDATEs and DELETEs run once in the store's life: one that ran in an earlier run of this kind is passed over.
+            once: statements that change a table run once in the store's life: one that ran in an earlier run of this kind is passed over.
         """
         for statement in split_script(sql):
             with self._at_work():

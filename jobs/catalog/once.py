@@ -1,4 +1,5 @@
-"""Statements that run once in a store's life, though their script runs again and again: `tussock apply`'s INSERTs, UPDATEs and DELETEs.
+"""Statements that run once in a store's life, though their script runs again and again: `tussock apply`'s INSERTs, UPDATEs, ALTERs
+and what else changes a table.
 
 Such a statement is known by its text (blanks and comments do not count), by the table it changes (one that was dropped and created again is
 another table), and by how many equal statements stand before it in the same run. That makes its client id in the statement log, which takes
@@ -22,7 +23,7 @@ class Once:
     _seen: Counter[str] = field(default_factory=Counter)
 
     def client_id(self, catalog: Catalog, text: str) -> str | None:
-        """The client id of the next statement of the run; None for one that changes no rows, or those of a table that is not there."""
+        """The client id of the next statement of the run; None for one that changes no table, or one that is not there."""
         source = SourceText(text)
         if (name := changed_table(source)) is None:
             return None

@@ -47,12 +47,17 @@ class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
     taken_table_id: int
 
 
-class TableDefinition(msgspec.Struct, frozen=True, tag=True):
+class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A table and the one fragment that replays its changes."""
 
-    statement: CreateTable
+    statement: CreateTable  # what would create it as it is
     fragments: tuple[Fragment, ...]
     output: Output
+    created: CreateTable | None = None  # what did, where it was altered since
+
+    def altered(self, to: CreateTable) -> "TableDefinition":
+        """The definition of the table that an ALTER makes of this one."""
+        return msgspec.structs.replace(self, statement=to, created=self.created or self.statement)
 
 
 class ViewDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -295,7 +300,7 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
         case _:
             for relation in catalog.live():
                 if relation.name == statement.name.lower():
-                    found = differences(_created_by(relation), statement)
+                    found = _differences(relation, statement)
                     if not found and (statement.if_not_exists or _replaces(statement)):
                         return catalog
                     readers = with_readers(catalog, relation) - {relation.id}
@@ -312,6 +317,14 @@ def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catal
             )
 
 
+def _differences(relation: Relation, wanted: Create) -> tuple[str, ...]:
+    """What a CREATE says that is not so of the relation of its name. A table that was altered is still what its own CREATE says."""
+    definition = definition_of(relation)
+    if isinstance(definition, TableDefinition) and definition.created is not None and not differences(definition.created, wanted):
+        return ()
+    return differences(_created_by(relation), wanted)
+
+
 def _alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
     """The catalog in which a table has other names or comments. Who reads it by its names must not be there."""
     relation, definition = _unaltered(catalog, table)
@@ -324,7 +337,7 @@ def _alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
         relation,
         name=to.name,
         columns=tuple(ColumnSpec(f.name, f.type) for f in to.fields),
-        definition=_encoded(msgspec.structs.replace(definition, statement=to)),
+        definition=_encoded(definition.altered(to)),
     )
     return msgspec.structs.replace(catalog, relations=tuple(altered if r.id == relation.id else r for r in catalog.relations))
 
@@ -372,7 +385,7 @@ def _add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
         relation,
         columns=tuple(ColumnSpec(f.name, f.type) for f in statement.to.fields),
         state_tables=(rows,),
-        definition=_encoded(msgspec.structs.replace(definition, statement=statement.to, fragments=(fragment,), output=output)),
+        definition=_encoded(msgspec.structs.replace(definition.altered(statement.to), fragments=(fragment,), output=output)),
     )
 
     def after(other: Relation) -> Relation:

@@ -145,7 +145,8 @@ COMMANDS = (
         "run a pipeline's SQL files against its store",
         "The store is made where there is none. Every statement enters the log and takes effect with the next epoch. It can be applied "
         "again and again: CREATE … IF NOT EXISTS leaves alone what is defined the same and refuses what is not; an INSERT, UPDATE, "
-        "DELETE, MERGE or TRUNCATE runs once, until its text changes. A pipeline is a folder below pipelines/ with a pipeline.toml.",
+        "DELETE, MERGE, TRUNCATE or ALTER TABLE runs once, until its text changes. A pipeline is a folder below pipelines/ with a "
+        "pipeline.toml.",
         ("tussock apply flights", "tussock epoch --pipeline flights"),
         _apply,
         _apply_arguments,

@@ -133,9 +133,9 @@ class FunctionHeader:
 
 
 def changed_table(source: SourceText) -> str | None:
-    """The name of the table whose rows a statement changes, by its first words alone; None for a statement that changes none."""
+    """The name of the table that a statement changes, its rows or its columns, by its first words alone; None where it changes none."""
     cursor = Cursor(source)
-    heads = (("INSERT", "INTO"), ("UPDATE",), ("DELETE", "FROM"), ("MERGE", "INTO"), ("TRUNCATE",))
+    heads = (("INSERT", "INTO"), ("UPDATE",), ("DELETE", "FROM"), ("MERGE", "INTO"), ("TRUNCATE",), ("ALTER",))
     if not any(cursor.accept(*head) for head in heads):
         return None
     cursor.accept("TABLE")

@@ -73,6 +73,19 @@ def test_a_second_apply_has_nothing_to_do_before_an_epoch_and_after_it(apply: Ap
         change(folder, spark, "UPDATE shops SET name = 'north' WHERE id = 1")
 
 
+def test_a_table_that_is_altered_stays_the_one_that_its_create_made(apply: Apply, folder: Path, spark: SparkSession) -> None:
+    apply()
+    altered = "ALTER TABLE shops ADD COLUMN floor int DEFAULT 7;\nCOMMENT ON TABLE shops IS 'of the town';\n"
+    (folder / "tables.sql").write_text(TABLES + altered)
+    nothing = ["nothing to do"]
+    assert [line.split(":")[0] for line in apply()] == [*nothing * 2, "log entry 4", "log entry 5", *nothing * 2]
+    for _ in range(2):
+        assert [line.split(":")[0] for line in apply()] == nothing * 6
+        assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
+    (folder / "tables.sql").write_text(TABLES.replace("name string,", "name string, floor int DEFAULT 7,"))
+    assert [line.split(":")[0] for line in apply()] == nothing * 4, "what creates the table as it is now is the same too"
+
+
 def test_blanks_comments_and_other_statements_around_it_make_no_new_statement(apply: Apply, folder: Path, spark: SparkSession) -> None:
     apply()
     (folder / "rows.sql").write_text(
