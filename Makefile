@@ -31,6 +31,7 @@ test-deep: setup ## the long ones: more seeds, more steps, clusters, real S3 ser
 
 check: setup ## ruff and mypy
 	@ruff check --no-cache .
+	@ruff format --no-cache --quiet --check --diff .
 	@mypy
 
 bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/results/

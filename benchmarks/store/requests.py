@@ -94,4 +94,3 @@ def _count(facts: dict[str, float], what: str, store: LatencyObjectStore, before
     counts = store.counts.since(before)
     facts[f"{what}: requests"] = sum(counts.requests.values())
     facts[f"{what}: bytes"] = sum(counts.sizes.values())
-

@@ -153,9 +153,7 @@ def test_every_command_says_what_it_is_for_and_gives_an_example(command: str, ca
     ("typed", "meant"),
     [(("epohc",), "Did you mean 'epoch'?"), (("inspect", "epoch"), "Did you mean 'epochs'?"), (("show", "vews"), "Did you mean 'views'?")],
 )
-def test_a_mistyped_command_is_answered_with_the_likely_one(
-    typed: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistyped_command_is_answered_with_the_likely_one(typed: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(typed)
     assert meant in capsys.readouterr().err

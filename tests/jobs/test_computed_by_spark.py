@@ -99,7 +99,7 @@ def test_views_follow_inserts_updates_and_deletes(session: Session) -> None:
     session.execute("INSERT INTO pages VALUES (5, 2, 5, 'http://south.org/', '{\"a\": 1, \"b\": \"`a0`\"}', TIMESTAMP '2024-02-29')")
     session.flush()
     require_truth(session)
-    session.execute("DELETE FROM shops WHERE id = 2; UPDATE pages SET doc = '{\"b\": \"x\"}' WHERE id = 5")
+    session.execute('DELETE FROM shops WHERE id = 2; UPDATE pages SET doc = \'{"b": "x"}\' WHERE id = 5')
     session.flush()
     require_truth(session)
 

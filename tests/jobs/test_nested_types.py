@@ -74,8 +74,7 @@ VIEWS = {
     "tagged": "SELECT id, tags['a'] AS a, map_keys(tags) AS k, map_values(tags) AS v, size(tags) AS n, "
     "map_concat(tags, map('n', id)) AS m FROM calls",
     "tags_of": "SELECT g, max(map_entries(tags)) AS top, count(tags) AS n FROM calls WHERE id <> 6 GROUP BY g",
-    "tag_rows": "SELECT tag, count(*) AS n, sum(v) AS v FROM calls LATERAL VIEW explode(tags) AS tag, v "
-    "GROUP BY tag",
+    "tag_rows": "SELECT tag, count(*) AS n, sum(v) AS v FROM calls LATERAL VIEW explode(tags) AS tag, v GROUP BY tag",
     "both": "SELECT xs, id FROM things WHERE id < 3 UNION ALL SELECT xs, id FROM things WHERE id > 1",
 }
 

@@ -73,13 +73,13 @@ def mean(x):
 
 NUMBER = 5
 '''
-ROUNDING = '''
+ROUNDING = """
 import pyarrow.compute as pc
 
 
 def cents(x):
     return pc.round(x, 2)
-'''
+"""
 FUNCTIONS = """
 CREATE FUNCTION taxed (price int, country string) RETURNS double COMMENT 'with tax' LANGUAGE PYTHON AS 'pricing:taxed';
 CREATE FUNCTION doubled (x bigint) RETURNS bigint LANGUAGE PYTHON DETERMINISTIC_ AS 'pricing:doubled';

@@ -19,18 +19,19 @@ from tests.truth.compare import assert_same_answer
 
 REFUSED = Path(__file__).with_name("refused_of_spark.yaml")
 _SHOWN = 90  # characters of a reason
-#: Files that are about settings, commands or text that is not a query of a table.
+#: Files that are about settings, commands, texts of other collations, types that no table keeps, and what is no query of a table.
 _LEFT_OUT = (
-    "scripting/",
-    "nonansi/",
-    "udf/",
-    "udtf/",
-    "udaf/",
-    "typeCoercion/",
+    "charvarchar",
+    "collations",
     "execute-immediate",
     "identifier-clause",
+    "nonansi/",
+    "scripting/",
+    "typeCoercion/",
+    "udaf/",
+    "udf/",
+    "udtf/",
     "variant/",
-    "collations",
 )
 #: Answers that Spark leaves open: which rows a LIMIT or a first() takes where the order has ties, and what a query says of its session.
 _OPEN: dict[str, tuple[int, ...]] = {}
@@ -98,6 +99,14 @@ def _judge(chapter: Chapter, spark: SparkSession, store: Path, file: str, wrong:
 
 def _compare(found: pa.Table, answer: pa.Table, what: str, wrong: list[str]) -> None:
     try:
-        assert_same_answer(found, answer.rename_columns(found.column_names), what, scale=1.0)
+        assert_same_answer(_countable(found), _countable(answer.rename_columns(found.column_names)), what, scale=1.0)
     except AssertionError as err:
         wrong.append(str(err))
+
+
+def _countable(rows: pa.Table) -> pa.Table:
+    """Rows with days as numbers: Spark's years go beyond Python's."""
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_date(field.type):
+            rows = rows.set_column(i, field.name, rows.column(i).cast(pa.int32()))
+    return rows

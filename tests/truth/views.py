@@ -26,7 +26,7 @@ VIEWS: dict[str, str] = {
     "FROM t GROUP BY g + 1, CASE WHEN a > 4 THEN 'big' WHEN a IS NULL THEN 'none' ELSE 'small' END",
     "by_spark": "SELECT k, g, initcap(concat(s, ' ', s)) AS twice, transform(array(a, g), x -> x + 1)[0] AS next "
     "FROM t WHERE soundex(s) > 'A'",
-    "json_fields": "SELECT k, x, y, z FROM t LATERAL VIEW json_tuple(concat('{\"x\":', k, ',\"y\":\"', s, '\",\"z\":[{\"u\":', a, "
+    "json_fields": 'SELECT k, x, y, z FROM t LATERAL VIEW json_tuple(concat(\'{"x":\', k, \',"y":"\', s, \'","z":[{"u":\', a, '
     "'}]}'), 'x', 'y', 'z') AS x, y, z WHERE g > 0",
     "grouped_by_spark": "SELECT soundex(s) AS sound, count(*) AS n, max(mask(s)) AS masked, sum(hash(a, g)) FILTER (WHERE a > 2) AS h "
     "FROM t GROUP BY 1",

@@ -60,8 +60,28 @@ def _scaled(unscaled: int, scale: int) -> Decimal:
     return Decimal((int(unscaled < 0), tuple(int(d) for d in str(abs(unscaled))), -scale))
 
 
-_FLOATS = [0.0, -0.0, 1.0, -1.0, None, _NAN, _INF, -_INF, 0.5, -0.5, 1.5, 2.5, -2.5, 0.1, 1e10, 123456.789, -1e-5, 2147483647.0, 99.995,
-7.0]
+_FLOATS = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    None,
+    _NAN,
+    _INF,
+    -_INF,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    0.1,
+    1e10,
+    123456.789,
+    -1e-5,
+    2147483647.0,
+    99.995,
+    7.0,
+]
 _STRINGS = [
     "", " ", "a", "A", "abc", "Abc Def", None, "ß", "İstanbul", "ΑΣ ΌΣΟΣ", "ab😀c", "é", "e\u0301", "  lead", "trail  ", " both ", "1",
     "-12", "+7", "1.5",

@@ -1,6 +1,6 @@
 """A view over Avro files through two epochs, against Spark's own read, in a Spark session of its own: Avro's module is not in Spark's jars.
 
-    python -m tests.jobs.sources.avro_alone <empty directory>
+python -m tests.jobs.sources.avro_alone <empty directory>
 """
 
 import sys

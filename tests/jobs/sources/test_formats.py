@@ -48,9 +48,7 @@ CASES: dict[str, Files] = {
         {"b.csv": b"id;name;price;day;at\n3;NA;2;29/02/2020;2013-01-01T05:00:00.000001Z\n"},
         options={"header": "true", "sep": ";", "quote": "'", "nullValue": "NA", "dateFormat": "dd/MM/yyyy"},
     ),
-    "csv_gz": Files(
-        "csv", {"a.csv.gz": gzip.compress(b"1,one,1,,\n2,two,2,,\n" * 1000)}, {"b.csv.gz": gzip.compress(b"3,three,3,,\n")}
-    ),
+    "csv_gz": Files("csv", {"a.csv.gz": gzip.compress(b"1,one,1,,\n2,two,2,,\n" * 1000)}, {"b.csv.gz": gzip.compress(b"3,three,3,,\n")}),
     "csv_multi_line": Files(
         "csv", {"a.csv": b'1,"two\nlines",1,,\n2,"a ""quote""",,,\n'}, {"b.csv": b'3,"\n\n",,,\n'}, options={"multiLine": "true"}
     ),

@@ -215,7 +215,6 @@ def _edge(call: WindowCall, upper: bool) -> str:
     return f"{_text(bound.value.args[1])} PRECEDING"
 
 
-
 def _generated(below: DataFrame, plan: Generate) -> DataFrame:
     argument = _text(plan.argument)
     if plan.generator is Generator.REPLICATE:

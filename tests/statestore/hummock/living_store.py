@@ -121,4 +121,3 @@ def _key(number: int) -> bytes:
 def _only(version: HummockVersion, names: set[str]) -> HummockVersion:
     levels = tuple(tuple(s for s in level if s.name in names) for level in version.levels)
     return msgspec.structs.replace(version, levels=levels)
-

@@ -147,9 +147,7 @@ class StoreModel:
         runs = {table: [(epoch, lambda batch=batch: batch) for epoch, batch in held] for table, held in self.in_flight.items()}
         return HummockStore(self.objects, self.version, cache or BlockCache(), buffer=SharedBuffer(runs))
 
-    def commit(
-        self, epoch: int, batches: Iterable[SealedBatch], target_bytes: int = 1 << 20, in_flight: bool = False
-    ) -> list[SstInfo]:
+    def commit(self, epoch: int, batches: Iterable[SealedBatch], target_bytes: int = 1 << 20, in_flight: bool = False) -> list[SstInfo]:
         """Ingest and commit an epoch, here and in the dict; in flight, only the first of its batches is in an SST."""
         batches = list(batches)
         for batch in batches[1:] if in_flight else ():

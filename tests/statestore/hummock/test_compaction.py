@@ -28,7 +28,6 @@ from tests.statestore.hummock.store_model import Row, empty_version, sealed, sto
 VNODES = 64
 
 
-
 def version_of(tables: Iterable[int] = (1,), units: Sequence[int] = (0,) * VNODES) -> HummockVersion:
     """An empty version that knows these tables."""
     mapping = VnodeMapping(0, tuple(units))

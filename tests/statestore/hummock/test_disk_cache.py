@@ -246,9 +246,7 @@ def test_a_file_that_is_cut_or_gone_is_made_again(
     assert path.stat().st_size == size
 
 
-def test_bytes_that_came_damaged_from_the_bucket_are_fetched_again(
-    remote: RemoteStore, version: HummockVersion, tmp_path: Path
-) -> None:
+def test_bytes_that_came_damaged_from_the_bucket_are_fetched_again(remote: RemoteStore, version: HummockVersion, tmp_path: Path) -> None:
     """Footers, filters and blocks in turn: whatever request it was whose answer was damaged."""
     requests = 0
     for number in range(100):

@@ -24,9 +24,7 @@ def test_a_file_left_by_a_killed_process_goes_and_nothing_else(tmp_path: Path) -
         "    print('up', flush=True)\n"
         "    time.sleep(600)\n"
     )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
-    )
+    writer = subprocess.Popen([sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
     assert writer.stdout is not None
     writer.stdout.readline()
     assert store.sweep_temporary() == (), "it is at work"
