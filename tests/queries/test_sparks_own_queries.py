@@ -105,8 +105,9 @@ def _compare(found: pa.Table, answer: pa.Table, what: str, wrong: list[str]) -> 
 
 
 def _countable(rows: pa.Table) -> pa.Table:
-    """Rows with days as numbers: Spark's years go beyond Python's."""
+    """Rows with days and moments as numbers: Spark's years go beyond Python's."""
     for i, field in enumerate(rows.schema):
-        if pa.types.is_date(field.type):
-            rows = rows.set_column(i, field.name, rows.column(i).cast(pa.int32()))
+        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+            number = pa.int32() if pa.types.is_date(field.type) else pa.int64()
+            rows = rows.set_column(i, field.name, rows.column(i).cast(number))
     return rows
