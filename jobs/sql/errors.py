@@ -1,6 +1,5 @@
 """What can be wrong with a user's SQL. Spark's own errors are translated here, with their message, their place and without their stack."""
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -110,8 +109,10 @@ def translated(source: SourceText) -> Iterator[None]:
     """Turns what Spark raises inside into SqlError. Spark's Python side also prints such errors with their JVM stack: silenced here."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
-    loggers = [logging.getLogger(f"{of}QueryContextLogger") for of in ("SQL", "DataFrame")]
+    # Made by Spark's own hand: a plain logger of that name would have it fail wherever it logs an error afterwards.
+    loggers = [PySparkLogger.getLogger(f"{of}QueryContextLogger") for of in ("SQL", "DataFrame")]
     were_disabled = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
