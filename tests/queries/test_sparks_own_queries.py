@@ -79,7 +79,10 @@ def _judge(chapter: Chapter, spark: SparkSession, store: Path, file: str, wrong:
                 session.execute(f"CREATE TABLE `{name}` ({table.columns})")
             except InputError:  # a type that no table keeps: queries of it are refused
                 continue
-            session.insert(name, table.rows)
+            try:
+                session.insert(name, table.rows)
+            except InputError:  # texts that are not UTF-8
+                session.execute(f"DROP TABLE `{name}`")
         for asked in chapter.asked:
             columns = ", ".join(f"c{i}" for i in range(asked.answer.num_columns))  # names may repeat
             try:
