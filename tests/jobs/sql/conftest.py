@@ -15,7 +15,7 @@ from jobs.sql.catalyst import relation_of_ddl
 from jobs.sql.logical import Field
 from jobs.sql.sandbox import Sandbox
 from jobs.sql.statements import CreateTable
-from statestore.meta.catalog import ColumnSpec, Relation
+from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 FORMATS = ("parquet", "csv")
 CASES = Path(__file__).parent / "cases"
@@ -38,7 +38,7 @@ RELATIONS = (
     Relation(
         4,
         "accounts",
-        "table",
+        RelationKind.TABLE,
         tuple(ColumnSpec(f.name, f.type) for f in ACCOUNTS.fields),
         msgspec.Raw(msgspec.json.encode({"statement": ACCOUNTS})),
     ),
