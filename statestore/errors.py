@@ -8,6 +8,15 @@
 Arguments of an error are its facts, so that errors survive pickling and can be shown on a page.
 """
 
+from collections.abc import Collection
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """How a message about a mistyped name ends: ` Did you mean 'orders'?`, or nothing where none is like it."""
+    near = get_close_matches(name.lower(), known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
 
 class TussockError(Exception):
     """Root of all errors raised on purpose."""

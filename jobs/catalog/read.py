@@ -3,7 +3,7 @@
 import warnings
 
 from jobs.plan.definition import UnknownRelationError
-from statestore.errors import InputError
+from statestore.errors import InputError, did_you_mean
 from statestore.meta.catalog import Relation
 from statestore.meta.version import HummockVersion
 
@@ -57,7 +57,8 @@ class UnknownColumnError(InputError):
         self.relation, self.column, self.existing = relation, column, existing
 
     def __str__(self) -> str:
-        return f"{self.relation!r} has no column {self.column!r}; those that exist: {', '.join(self.existing)}"
+        near = did_you_mean(self.column, self.existing)
+        return f"{self.relation!r} has no column {self.column!r}; those that exist: {', '.join(self.existing)}{near and '.'}{near}"
 
 
 def relation_at(version: HummockVersion, epoch: int, name: str) -> Relation:

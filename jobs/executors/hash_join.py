@@ -33,14 +33,13 @@ left and right rows without partner may agree in all other columns.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import Positions, halves, key_ids, state_table, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, expression_error, show_row
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error, show_row
 from jobs.executors.single_row import TooManyRowsError
 from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk, some_rows
 from jobs.kernels.errors import RowError
@@ -65,7 +64,7 @@ SIDES = "tinyint"  # of a full join's row, as the last column
 BOTH, LEFT_ALONE, RIGHT_ALONE = 0, 1, 2
 
 
-class HashJoin(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class HashJoin(PlainNode, frozen=True, omit_defaults=True):
     """Equi-join. Output: left columns, then right columns; of semi and anti the left ones alone, of existence then whether the row is
     matched; of full both sides', then the join key's columns and which sides there are. State: one table a side, `join key | stream key ->
     row`, with the row's degree where it is kept."""
@@ -80,18 +79,6 @@ class HashJoin(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     condition: Expr | None
     types: tuple[str, ...]
     kind: JoinKind = JoinKind.INNER
-
-    @property
-    def keeps_relation(self) -> bool:
-        return False
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    @property
-    def follows_moment(self) -> bool:
-        return False
 
     @property
     def left_degree(self) -> bool:

@@ -10,13 +10,12 @@ on the log alone, so that every attempt and every replay gives a row the same id
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import state_table
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Own, column_list
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Own, PlainNode, column_list
 from jobs.flow.chunk import difference, empty_chunk
 from jobs.kernels.errors import RowError
 from jobs.sql.expression_text import expression_text
@@ -49,7 +48,7 @@ class StatementRowError(InputError):
         )
 
 
-class TableReplay(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class TableReplay(PlainNode, frozen=True, omit_defaults=True):
     """Replays the pinned DML entries of one table on its rows; state: the table. Output: the table's changes, all columns.
 
     `row_id`: the last column is the hidden row id, and the key.
@@ -63,14 +62,6 @@ class TableReplay(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     @property
     def keeps_relation(self) -> bool:
         return True
-
-    @property
-    def emits_without_input(self) -> bool:
-        return False
-
-    @property
-    def follows_moment(self) -> bool:
-        return False
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The table itself: key -> row, distributed by the whole key."""

@@ -36,7 +36,7 @@ from jobs.sql.statements import (
     Statement,
     Update,
 )
-from statestore.errors import InputError
+from statestore.errors import InputError, did_you_mean
 from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
 
 
@@ -106,7 +106,8 @@ class UnknownRelationError(InputError):
 
     def __str__(self) -> str:
         there = ", ".join(self.existing) or "none yet"
-        return f"there is no {self.expected} {self.name!r}; those that exist: {there}"
+        near = did_you_mean(self.name, self.existing)
+        return f"there is no {self.expected} {self.name!r}; those that exist: {there}{near and '.'}{near}"
 
 
 class RelationExistsError(InputError):

@@ -52,7 +52,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 from jobs.settings.retention import BadDurationError, Retention, duration_ms
-from statestore.errors import InputError
+from statestore.errors import InputError, did_you_mean
 
 FILE = "pipeline.toml"
 NEW_STORE_UNITS = 2  # of a store that is made where nobody says how many
@@ -83,9 +83,8 @@ class UnknownPipelineError(InputError):
         self.name, self.folder, self.known = name, folder, known
 
     def __str__(self) -> str:
-        near = get_close_matches(self.name, self.known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"unknown pipeline {self.name!r}: {self.folder} holds {', '.join(self.known) or 'no pipeline'}.{hint}"
+        there = ", ".join(self.known) or "no pipeline"
+        return f"unknown pipeline {self.name!r}: {self.folder} holds {there}.{did_you_mean(self.name, self.known)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ The list is read whenever somebody asks for help, so modules that hold commands 
 """
 
 import argparse
-import difflib
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from statestore.errors import InputError
+from statestore.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from jobs.settings.pipeline import Pipeline
@@ -61,8 +60,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, and exit with code 2."""
         if (found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)) is not None:
-            near = difflib.get_close_matches(found[1], [choice.strip("' ") for choice in found[2].split(",")], 1)
-            message += f". Did you mean {near[0]!r}?" if near else ""
+            near = did_you_mean(found[1], [choice.strip("' ") for choice in found[2].split(",")])
+            message += f".{near}" if near else ""
         super().error(message)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.sql.logical import Place
 from jobs.sql.source_text import SourceText
-from statestore.errors import InputError
+from statestore.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
@@ -41,7 +41,8 @@ class NoRelationError(SqlError):
     def __init__(self, name: str, existing: tuple[str, ...], place: Place | None = None, excerpt: str | None = None) -> None:
         InputError.__init__(self, name, existing, place, excerpt)
         self.name, self.place, self.excerpt = name, place, excerpt
-        self.reason = f"there is no relation {name}; those that exist: {', '.join(existing) or 'none yet'}"
+        near = did_you_mean(name.strip("`"), existing)
+        self.reason = f"there is no relation {name}; those that exist: {', '.join(existing) or 'none yet'}{near and '.'}{near}"
 
 
 class UnsupportedQueryError(SqlError):

@@ -109,7 +109,8 @@ class ExpressionWalk:
         """The error that refuses `node`, named by the user's own text where `construct` is None."""
         span = self.span_of(node)
         if span is None:
-            return UnsupportedQueryError(construct or node.productPrefix(), reason, within=self.within)
+            named = node.child() if node.productPrefix() == "Alias" else node
+            return UnsupportedQueryError(construct or named.productPrefix(), reason, within=self.within)
         place, excerpt = self.source.place(span[0]), self.source.caret(span[0])
         return UnsupportedQueryError(construct or self.source.fragment(*span), reason, place, excerpt, self.within)
 

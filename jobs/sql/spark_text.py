@@ -151,6 +151,8 @@ class _Writer:
                 return variable
             case "LambdaFunction":
                 return self._lambda(node)
+        if name == "MapSort":
+            raise NoTextError("a map is no key of its own there; take array_sort(map_entries(…)) of it")
         if name in ("Invoke", "StaticInvoke", "AttributeReference", "BoundReference", "OuterReference"):
             raise NoTextError(f"{name} {node.toString()} has no text")
         return written(self._texts.sandbox, node, [self.text(child) for child in items(node.children())])

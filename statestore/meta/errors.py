@@ -94,6 +94,9 @@ class EpochNotCommittedError(InputError):
         self.epoch, self.committed = epoch, committed
 
     def __str__(self) -> str:
+        if self.epoch < self.committed:
+            there = f"the last committed one is {self.committed}, and `tussock inspect epochs` lists those before it"
+            return f"there is no epoch {self.epoch}; {there}."
         return f"epoch {self.epoch} is not committed; the last committed one is {self.committed}. Wait for it, or read that one."
 
 

@@ -200,8 +200,12 @@ def test_a_read_names_what_there_is(session: Session) -> None:
         session.read("by_day")
     with pytest.raises(UnknownColumnError, match="no column 'day'; those that exist: Shop, n, total"):
         session.read("by_shop", ["n", "day"])
-    with pytest.raises(EpochNotCommittedError):
+    with pytest.raises(UnknownRelationError, match=r"by_shop, orders\. Did you mean 'by_shop'\?"):
+        session.read("by_shops")
+    with pytest.raises(EpochNotCommittedError, match="Wait for it"):
         session.read("by_shop", epoch=session.meta.latest().epoch + 1)
+    with pytest.raises(EpochNotCommittedError, match="there is no epoch 3; the last committed one is"):
+        session.read("by_shop", epoch=3)
     append(session.meta, CreateView("late", BY_SHOP, created()[1].plan))  # type: ignore[union-attr]
     with pytest.raises(NotThereYetError, match="'late' is in the log, not yet in epoch"):
         session.read("late")

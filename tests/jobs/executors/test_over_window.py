@@ -418,10 +418,9 @@ def gone(changes: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
     return [(row, -weight) for row, weight in changes]
 
 
-def test_rows_at_the_end_of_a_partition_are_computed_from_the_last_mark_on(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_window, "MARK_EVERY", 8)
-    bench, read = Bench(SUM, objects), []
-    bench.apply(chunk_of(TYPES, rows(*((n, n, n) for n in range(2000)))))
+def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each scan of a state reads, from now on."""
+    read: list[int] = []
     scan = StateTable.scan_between
 
     def counted(table: StateTable, *args: Any) -> KeyedRows:
@@ -430,6 +429,14 @@ def test_rows_at_the_end_of_a_partition_are_computed_from_the_last_mark_on(objec
         return found
 
     monkeypatch.setattr(StateTable, "scan_between", counted)
+    return read
+
+
+def test_rows_at_the_end_of_a_partition_are_computed_from_the_last_mark_on(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_window, "MARK_EVERY", 8)
+    bench = Bench(SUM, objects)
+    bench.apply(chunk_of(TYPES, rows(*((n, n, n) for n in range(2000)))))
+    read = rows_read(monkeypatch)
     emitted = bench.apply(chunk_of(TYPES, rows((2000, 2000, 5))))
     assert [row[-1] for row, _ in pairs_of(emitted)] == [sum(range(2000)) + 5]
     assert 0 < sum(read) < 100
@@ -441,17 +448,10 @@ def test_rows_behind_a_change_are_read_until_results_are_again_what_they_were(
 ) -> None:
     monkeypatch.setattr(over_window, "_FIRST_PIECE", 64)
     monkeypatch.setattr(over_window, "_LEAST", 16)
-    bench, read = Bench(NODES[name], objects), []
+    bench = Bench(NODES[name], objects)
     many = [((0, 5 * n, n, n, *(None,) * 4, 5 * n + 2, *(None,) * 3), 1) for n in range(2000)]
     bench.apply(chunk_of(TYPES, many))
-    scan = StateTable.scan_between
-
-    def counted(table: StateTable, *args: Any) -> KeyedRows:
-        found = scan(table, *args)
-        read.append(len(found.keys))
-        return found
-
-    monkeypatch.setattr(StateTable, "scan_between", counted)
+    read = rows_read(monkeypatch)
     emitted = bench.apply(chunk_of(TYPES, gone(many[100:101])))
     assert len(pairs_of(emitted)) == {"lag alone": 5, "sessions": 1}[name]  # the row, and those whose lag it was
     assert 0 < sum(read) < 400
