@@ -278,7 +278,7 @@ def test_a_view_that_waits_for_its_first_epoch_says_so(spark: SparkSession, tmp_
 
 
 def test_an_epoch_that_nobody_committed_cannot_be_read(session: Session) -> None:
-    with pytest.raises(EpochNotCommittedError, match="epoch 12345 is not committed"):
+    with pytest.raises(EpochNotCommittedError, match="there is no epoch 12345; the last committed one is"):
         session.query("SELECT 1", epoch=12345)
 
 
