@@ -36,7 +36,8 @@ which store: --store (a directory, or s3://bucket/prefix?endpoint=…), or
 
 environment:
   TUSSOCK_STORE      the store, where neither --store nor --pipeline names one
-  TUSSOCK_PIPELINES  the folder of the pipelines (default: ./pipelines)
+  TUSSOCK_PIPELINES  the folder of the pipelines (default: the nearest pipelines/,
+                     from here upwards)
   TUSSOCK_LOG=INFO   log what driver and workers do, on standard error
   TUSSOCK_DEBUG=1    tracebacks of errors, and Spark's own log
 

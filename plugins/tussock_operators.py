@@ -164,14 +164,14 @@ class InjectBarrier(BaseOperator):
 
 
 class SubmitJob(SparkSubmitOperator):
-    """Submits one of `jobs/*.py` with this checkout's code, through the connection `spark_default`."""
+    """Submits one of `jobs/*.py` with the code that is installed here, through the connection `spark_default`."""
 
     def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, **more: Any) -> None:
         super().__init__(
             task_id=task_id,
             conn_id=SPARK_CONNECTION,
             name=f"{pipeline.name}.{task_id}",
-            application=str(steps.ROOT / "jobs" / application),
+            application=str(steps.CODE / "jobs" / application),
             conf={**QUIET, **pipeline.spark},
             **more,
         )
@@ -179,7 +179,7 @@ class SubmitJob(SparkSubmitOperator):
 
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job with these arguments to its end. Raises AirflowException when it fails; its last lines are in the task's log."""
-        self.py_files = str(build_archive(steps.ROOT, steps.ROOT / ".airflow" / "code"))
+        self.py_files = str(build_archive(steps.CODE, steps.airflow_home() / ".airflow" / "code"))
         log_level = os.environ.get("TUSSOCK_LOG", "INFO")  # on in a task's log, for driver and workers (jobs.settings.logs)
         self.conf = {"spark.executorEnv.TUSSOCK_LOG": log_level, **(self.conf or {})}
         # spark-submit and the driver's Python are those of this process; the workers' too, unless a cluster has its own.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import jobs
 from jobs.settings.pipeline import Pipeline, PipelineError, find_pipeline, load_pipeline, pipeline_names
 from statestore.errors import InputError
 from statestore.meta.catalog import RelationKind
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from statestore.meta.store import MetaStore
     from statestore.meta.version import HummockVersion
 
-ROOT = Path(__file__).resolve().parent.parent
+CODE = Path(jobs.__file__).resolve().parent.parent
+"""The folder of the packages: the checkout, or where the package is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,13 @@ class Publication:
 
 
 def pipelines_folder() -> Path:
-    """Where the pipelines are: TUSSOCK_PIPELINES, or `pipelines/` of this checkout."""
-    return Path(os.environ.get("TUSSOCK_PIPELINES") or ROOT / "pipelines")
+    """Where the pipelines are: TUSSOCK_PIPELINES, or `pipelines/` of Airflow's home."""
+    return Path(os.environ.get("TUSSOCK_PIPELINES") or airflow_home() / "pipelines")
+
+
+def airflow_home() -> Path:
+    """The folder that Airflow calls its home."""
+    return Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +70,13 @@ class Definitions:
     """The pipelines that can be read, and what is wrong with the others; both in name order."""
 
     pipelines: tuple[Pipeline, ...]
-    errors: tuple[PipelineError, ...]
+    errors: tuple[InputError, ...]
 
 
 class BrokenPipelinesError(InputError):
     """Pipelines that have no DAGs, for their definitions cannot be read."""
 
-    def __init__(self, errors: tuple[PipelineError, ...]) -> None:
+    def __init__(self, errors: tuple[InputError, ...]) -> None:
         super().__init__(errors)
         self.errors = errors
 
@@ -77,12 +84,30 @@ class BrokenPipelinesError(InputError):
         return "\n".join([*map(str, self.errors), "Until this is mended these pipelines have no DAGs. All others run on."])
 
 
+class NoPipelinesFolderError(InputError):
+    """Airflow looks for pipelines where there is no folder."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return (
+            f"pipelines are looked for in {self.folder}, and there is no such folder. Set TUSSOCK_PIPELINES to the folder that holds them, "
+            "in the environment of each of Airflow's processes."
+        )
+
+
 def definitions() -> Definitions:
     """Every pipeline of the folder, each read by itself: what is wrong with one says nothing about another."""
-    pipelines, errors = [], []
-    for name in pipeline_names(pipelines_folder()):
+    pipelines: list[Pipeline] = []
+    errors: list[InputError] = []
+    folder = pipelines_folder()
+    if not folder.is_dir():
+        errors.append(NoPipelinesFolderError(str(folder)))
+    for name in pipeline_names(folder):
         try:
-            pipelines.append(load_pipeline(pipelines_folder() / name))
+            pipelines.append(load_pipeline(folder / name))
         except PipelineError as err:
             errors.append(err)
     return Definitions(tuple(pipelines), tuple(errors))

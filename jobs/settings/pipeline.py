@@ -83,8 +83,12 @@ class UnknownPipelineError(InputError):
         self.name, self.folder, self.known = name, folder, known
 
     def __str__(self) -> str:
-        there = ", ".join(self.known) or "no pipeline"
-        return f"unknown pipeline {self.name!r}: {self.folder} holds {there}.{did_you_mean(self.name, self.known)}"
+        if not self.known:
+            return (
+                f"unknown pipeline {self.name!r}: there is no pipeline in {self.folder}. Go to the folder that holds pipelines/, or "
+                "below it, or set TUSSOCK_PIPELINES to pipelines/ itself; `tussock new NAME` makes a pipeline."
+            )
+        return f"unknown pipeline {self.name!r}: {self.folder} holds {', '.join(self.known)}.{did_you_mean(self.name, self.known)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ def find_pipeline(name: str, pipelines: Path) -> Pipeline:
     Raises: UnknownPipelineError; PipelineError.
     """
     if NAME.fullmatch(name) is None or not (pipelines / name / FILE).is_file():
-        raise UnknownPipelineError(name, str(pipelines), pipeline_names(pipelines))
+        raise UnknownPipelineError(name, str(pipelines.absolute()), pipeline_names(pipelines))
     return load_pipeline(pipelines / name)
 
 

@@ -107,8 +107,16 @@ def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
 
 
 def pipelines_folder() -> Path:
-    """Where pipelines are looked for."""
-    return Path(os.environ.get("TUSSOCK_PIPELINES") or "pipelines")
+    """Where pipelines are looked for: TUSSOCK_PIPELINES, else the nearest `pipelines/` with a pipeline in it, from here upwards.
+
+    Where there is none, `./pipelines`.
+    """
+    if named := os.environ.get("TUSSOCK_PIPELINES"):
+        return Path(named)
+    here = Path.cwd()
+    found = next((above / "pipelines" for above in here.parents if next((above / "pipelines").glob("*/pipeline.toml"), None)), None)
+    beside = Path("pipelines")
+    return beside if found is None or beside.is_dir() else found
 
 
 def chosen_store(chosen: argparse.Namespace) -> str:

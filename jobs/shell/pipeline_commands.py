@@ -1,6 +1,8 @@
 """`tussock new`, `init`, `apply` and `epoch`: a pipeline is begun, a store is made, statements enter its log, and its views advance."""
 
 import argparse
+import os
+import shlex
 from pathlib import Path
 
 from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, find_pipeline
@@ -16,9 +18,11 @@ def _new(chosen: argparse.Namespace) -> None:
     print(f"made {pipelines / chosen.name}")
     for path in made:
         print(f"  {path}")
-    here = "" if pipelines == Path("pipelines") else f" (TUSSOCK_PIPELINES is {pipelines})"
+    home = pipelines.absolute()
+    set_ = os.environ.get("TUSSOCK_PIPELINES")
+    where = f"TUSSOCK_PIPELINES is {set_}" if set_ else f"from other folders than {home.parent}, first: export TUSSOCK_PIPELINES={home}"
     print(
-        f"Next{here}:\n"
+        f"Next ({where}):\n"
         f"  tussock apply {chosen.name}                          # its sources, tables and views enter the store's log\n"
         f"  tussock epoch --pipeline {chosen.name}               # one epoch takes in what waits\n"
         f"  tussock read --pipeline {chosen.name} daily_sales    # what readers see"
@@ -27,6 +31,25 @@ def _new(chosen: argparse.Namespace) -> None:
 
 def _new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a lower-case letter, then lower-case letters, digits and _")
+
+
+def _airflow_files(chosen: argparse.Namespace) -> None:
+    from jobs.shell.airflow_files import write_airflow_files
+
+    for path in write_airflow_files(Path(chosen.folder)):
+        print(f"wrote {path}")
+    pipelines = shlex.quote(str(pipelines_folder().absolute()))
+    print(
+        "Next, in the environment of each of Airflow's processes:\n"
+        f"  export TUSSOCK_PIPELINES={pipelines}\n"
+        "and where its Spark jobs run, unless Airflow has a connection spark_default that leads to a cluster. On its own machine:\n"
+        """  export AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2,4]", "extra": {"deploy-mode": "client"}}'\n"""
+        "Its DAGs are called epoch_<pipeline> and upkeep_<pipeline>. `tussock apply <pipeline>` comes before their first run."
+    )
+
+
+def _airflow_files_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="Airflow's folder of DAG files: [core] dags_folder, $AIRFLOW_HOME/dags by default")
 
 
 def _init(chosen: argparse.Namespace) -> None:
@@ -122,11 +145,22 @@ COMMANDS = (
     Command(
         "new",
         "begin a pipeline: a folder with a commented example to change",
-        "Makes pipelines/NAME (or NAME in the folder that TUSSOCK_PIPELINES names) with a pipeline.toml, a source and its files, a table, "
+        "Makes NAME in the folder of the pipelines, with a pipeline.toml, a source and its files, a table, "
         "three views and a suite of expectations. It works as it is.",
         ("tussock new shop", "tussock apply shop", "tussock epoch --pipeline shop", "tussock read --pipeline shop daily_sales"),
         _new,
         _new_arguments,
+        names_store=False,
+    ),
+    Command(
+        "airflow-files",
+        "show an Airflow the pipelines' DAGs: two small files in its DAG folder",
+        "For an Airflow whose Python has this package installed. The files import the DAGs from the package, so a new release needs no new "
+        "ones; the plugin is found by its entry point. TUSSOCK_PIPELINES says to Airflow's processes which pipelines there are. Files that "
+        "the command did not write stay as they are.",
+        ("tussock airflow-files ~/airflow/dags",),
+        _airflow_files,
+        _airflow_files_arguments,
         names_store=False,
     ),
     Command(

@@ -1,6 +1,7 @@
 """The DAGs that pipelines/*/pipeline.toml make, without an Airflow database."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -106,6 +107,19 @@ def test_where_all_pipelines_are_well_there_is_no_import_error(tmp_path: Path, m
     assert DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags").import_errors == {}
 
 
+def test_a_folder_of_pipelines_that_is_not_there_is_an_import_error_that_says_which_variable_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    bag = DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags")
+    (error,) = bag.import_errors.values()
+    assert bag.dags == {}
+    assert f"pipelines are looked for in {tmp_path}/pipelines, and there is no such folder. Set TUSSOCK_PIPELINES" in error
+
+
 def test_parsing_imports_neither_spark_nor_arrow_nor_great_expectations() -> None:
     code = """
         import sys
@@ -115,7 +129,11 @@ def test_parsing_imports_neither_spark_nor_arrow_nor_great_expectations() -> Non
         print(sorted({"pyspark", "pyarrow", "great_expectations", "duckdb", "boto3"} & set(sys.modules)))
     """
     run = subprocess.run(
-        [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())],
+        cwd=ROOT,
+        env={**os.environ, "TUSSOCK_PIPELINES": "pipelines"},
+        capture_output=True,
+        text=True,
     )
     assert run.stdout.strip() == "[]", run.stderr
 

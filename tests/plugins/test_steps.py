@@ -184,7 +184,7 @@ def test_an_epoch_is_judged_again_only_by_other_suites(meta: MetaStore, tmp_path
 
 def test_publishing_imports_neither_spark_nor_great_expectations() -> None:
     code = "import sys, jobs.gate.record; print(sorted({'pyspark', 'great_expectations', 'jobs.gate.gate'} & set(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=steps.ROOT, capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", code], cwd=steps.CODE, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
 

@@ -10,6 +10,7 @@ from jobs import cli
 from jobs.catalog.stored_rows import StoredRows
 from jobs.settings.pipeline import load_pipeline
 from jobs.settings.process import open_meta
+from jobs.shell.command import pipelines_folder
 
 FILES = {
     "pipeline.toml",
@@ -44,6 +45,31 @@ def test_a_new_pipeline_bears_its_name_wherever_pipelines_are(
     assert "tussock apply corner_shop" in said
     assert f"TUSSOCK_PIPELINES is {folder.parent}" in said
     assert [path.name for path in folder.parent.iterdir()] == ["corner_shop"]
+
+
+def test_pipelines_are_found_from_any_folder_below_the_one_that_holds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["new", "shop"]) == 0
+    assert f"from other folders than {tmp_path}, first: export TUSSOCK_PIPELINES={tmp_path}/pipelines" in capsys.readouterr().out
+    for below in ("pipelines", "pipelines/shop/data/orders"):
+        monkeypatch.chdir(tmp_path / below)
+        assert pipelines_folder() == tmp_path / "pipelines"
+    (tmp_path / "pipelines/shop/pipelines").mkdir()
+    monkeypatch.chdir(tmp_path / "pipelines/shop")
+    assert pipelines_folder() == Path("pipelines"), "the one right here, though it is empty"
+
+
+def test_where_no_folder_above_holds_pipelines_the_error_says_where_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "elsewhere/pipelines").mkdir(parents=True)  # of another program: no pipeline.toml
+    (tmp_path / "elsewhere/down").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere/down")
+    assert cli.main(["read", "--pipeline", "shop", "daily_sales"]) == 1
+    said = capsys.readouterr().err
+    assert f"there is no pipeline in {tmp_path}/elsewhere/down/pipelines" in said
+    assert "or set TUSSOCK_PIPELINES" in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""`tussock airflow-files`: what it writes makes DAGs in an Airflow, and it touches nothing else. The whole path: tests/test_package.py."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs import cli
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel's package `tussock_dags`, which is the folder dags/."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/tussock_dags").symlink_to(ROOT / "dags")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+
+@pytest.mark.usefixtures("installed")
+def test_written_again_the_files_are_the_same_and_the_settings_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = []
+    for _ in range(2):
+        assert cli.main(["airflow-files", str(tmp_path)]) == 0
+        written.append({path.name: path.read_text() for path in tmp_path.glob("*.py")})
+    assert written[0] == written[1]
+    assert sorted(written[0]) == ["tussock_broken_pipelines.py", "tussock_pipelines.py"]
+    for text in written[0].values():  # what Airflow asks of a file before it reads it
+        assert "airflow" in text
+        assert "dag" in text
+    said = capsys.readouterr().out
+    assert "export TUSSOCK_PIPELINES=/" in said
+    assert "export AIRFLOW_CONN_SPARK_DEFAULT=" in said
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_file_of_somebody_else_stays_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "tussock_broken_pipelines.py"
+    mine.write_text("print('mine')")
+    assert cli.main(["airflow-files", str(tmp_path)]) == 1
+    assert "was not written by this command" in capsys.readouterr().err
+    assert [path.read_text() for path in tmp_path.glob("*.py")] == ["print('mine')"]
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["airflow-files", str(tmp_path / "dags")]) == 1
+    assert f"there is no folder {tmp_path}/dags; `airflow config get-value core dags_folder`" in capsys.readouterr().err
+
+
+def test_in_a_checkout_it_says_that_airflow_reads_the_dags_where_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["airflow-files", str(tmp_path)]) == 1
+    assert f"this is the checkout {ROOT}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,101 @@
+"""The installed package: what the wheel holds, and that it is enough, from an empty folder to a view that an Airflow has published."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES = {"jobs": "jobs/", "statestore": "statestore/", "plugins": "", "dags": "tussock_dags/"}
+"""Where the wheel has the files of each folder."""
+
+
+def build_wheel(folder: Path) -> Path:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    run = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    (wheel,) = folder.glob("tussock-*.whl")
+    return wheel
+
+
+def test_the_wheel_holds_each_file_of_the_rooms_and_nothing_else(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
+        held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        (entries,) = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith("entry_points.txt")]
+    listing = ["git", "ls-files", "-co", "--exclude-standard", *PLACES]
+    tracked = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
+    there = {name.partition("/")[::2] for name in tracked.stdout.splitlines() if (ROOT / name).exists()}
+    assert held == {PLACES[room] + rest for room, rest in there} - {".airflowignore"}
+    assert {"jobs/log4j2.properties", "jobs/shell/template/pipeline.toml", "tussock_dags/epoch.py", "tussock_steps.py"} <= held
+    parser = ConfigParser()
+    parser.read_string(entries)
+    assert dict(parser["airflow.plugins"]) == {"tussock_timetables": "tussock_timetable:TussockTimetables"}
+
+
+class Installation:
+    """A Python with the wheel in it, in a folder of its own; its processes know nothing of the checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin = folder / "venv/bin"
+        foreign = ("AIRFLOW", "TUSSOCK_", "PYTHON", "SPARK_HOME", "VIRTUAL_ENV", "SHOP_")
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self.env["PATH"] = f"{self.bin}:{os.defpath}:/usr/local/bin"
+        lock = (ROOT / "requirements.lock").read_text()
+        constraints = folder / "constraints.txt"
+        constraints.write_text(re.sub(r" *\\\n( *--hash=\S+( \\)?\n)+", "\n", lock))
+        uv = [str(Path(sys.executable).with_name("uv")), "--quiet"]
+        self.run(*uv, "venv", "--python", sys.executable, str(folder / "venv"), cwd=folder)
+        wheel = str(build_wheel(folder / "dist"))
+        self.run(*uv, "pip", "install", "--python", str(self.bin / "python"), "--constraint", str(constraints), wheel, cwd=folder)
+
+    def run(self, *command: str, cwd: Path) -> str:
+        run = subprocess.run(command, cwd=cwd, env=self.env, capture_output=True, text=True)
+        assert run.returncode == 0, f"{' '.join(command)}:\n{run.stdout[-4000:]}\n{run.stderr[-4000:]}"
+        return run.stdout
+
+
+def daily(text: str) -> dict[str, tuple[int, float]]:
+    return {row["day"]: (int(row["orders"]), float(row["revenue"])) for row in csv.DictReader(text.splitlines())}
+
+
+@pytest.mark.deep
+@pytest.mark.airflow
+@pytest.mark.timeout(3600)
+def test_from_an_empty_folder_to_a_view_that_an_airflow_of_its_own_has_published(tmp_path: Path) -> None:
+    here = Installation(tmp_path)
+    assert here.run(str(here.bin / "python"), "-c", "import jobs; print(jobs.__file__)", cwd=tmp_path).startswith(str(here.bin.parent))
+    project = tmp_path / "project"
+    project.mkdir()
+    said = here.run("tussock", "new", "shop", cwd=project)
+    for line in re.findall(r"^  (tussock .*?) +#", said, re.M):  # what it says to do next, from a folder below
+        shown = here.run(*line.split(), cwd=project / "pipelines/shop/data")
+    assert shown.startswith("day ")
+    (setting,) = re.findall(r"export (TUSSOCK_PIPELINES=\S+)\)", said)
+    here.env.update([setting.split("=", 1)])
+    before = daily(here.run("tussock", "read", "--pipeline", "shop", "daily_sales", "--csv", cwd=tmp_path))
+    assert {day: orders for day, (orders, _) in before.items()} == {f"2026-01-0{day}": 12 for day in (1, 2, 3)}
+
+    home = tmp_path / "home"
+    (home / "dags").mkdir(parents=True)
+    here.env |= {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+    said = here.run("tussock", "airflow-files", str(home / "dags"), cwd=tmp_path)
+    (setting,) = re.findall(r"export AIRFLOW_CONN_SPARK_DEFAULT='(.*)'", said)
+    here.env["AIRFLOW_CONN_SPARK_DEFAULT"] = setting
+    here.run("airflow", "db", "migrate", cwd=tmp_path)
+    here.run("airflow", "dags", "reserialize", cwd=tmp_path)
+    assert re.findall(r"^\w+_shop", here.run("airflow", "dags", "list", cwd=tmp_path), re.M) == ["epoch_shop", "upkeep_shop"]
+    assert "No data found" in here.run("airflow", "dags", "list-import-errors", cwd=tmp_path)
+    assert "already registered" not in here.run("airflow", "plugins", cwd=tmp_path)
+
+    orders = project / "pipelines/shop/data/orders"
+    (orders / "2026-01-04.csv").write_text("id,at,product,quantity\n37,2026-01-04 08:00:00,cheese,2\n")
+    here.run("airflow", "dags", "test", "epoch_shop", cwd=tmp_path)
+    after = daily(here.run("tussock", "read", "--pipeline", "shop", "daily_sales", "--csv", cwd=tmp_path))
+    assert after == {**before, "2026-01-04": (1, pytest.approx(9.80))}
+    here.run("airflow", "dags", "test", "upkeep_shop", cwd=tmp_path)
