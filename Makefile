@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export AIRFLOW_HOME := $(CURDIR)
 
-.PHONY: help setup demo up test test-deep check bench bench-store docs clean lock
+.PHONY: help setup demo up test test-deep check bench bench-store docs tutorial wheel clean lock
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,14 @@ bench-store: setup ## the state store against RocksDB and SlateDB, and its reque
 docs: setup ## the pages of docs/ that are made from the code
 	@python -m tests.functions.registry
 	@python -m scripts.reference_pages
+
+tutorial: setup ## run the commands of docs/tutorial.md, and write what they say into it
+	@python -m pytest tests/jobs/test_user_pages.py -q --update-cases -k tutorial
+
+wheel: setup ## the package, and the versions it is tested with, for another Python: dist/
+	@rm -rf dist
+	@python -m hatchling build -t wheel -d dist
+	@sed -n 's/^\([A-Za-z0-9][^\]*[^ \]\) *\\*$$/\1/p' requirements.lock > dist/constraints.txt
 
 clean: ## remove what the commands above made, but not .venv
 	@rm -rf .airflow .tussock build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis

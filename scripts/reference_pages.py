@@ -1,22 +1,37 @@
-"""docs/commands.md and docs/pipeline-toml.md, made from the code, so that they say what it does. `make docs` runs this."""
+"""The pages of docs/ that are made from the code, or have blocks that are, so that they say what it does. `make docs` runs this.
+
+A block begins with a line `<!-- made: NAME -->` and ends with `<!-- end -->`. docs/functions.md is made by tests/functions/registry.py.
+"""
 
 import argparse
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from jobs import cli
 from jobs.settings import pipeline
 from jobs.shell.command import Command, build_parser
+from scripts import errors_page, sql_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+_BLOCK = re.compile(r"(<!-- made: ([\w ]+) -->)\n.*?<!-- end -->", re.DOTALL)
 _KEY = re.compile(r"^(?P<key>\"[\w.]+\"|\w+) = (?P<example>.+?)\s+# (?P<meaning>.+)$")
 
 
 def pages() -> dict[Path, str]:
     """Each page and its text."""
-    return {DOCS / "commands.md": commands_page(), DOCS / "pipeline-toml.md": pipeline_page()}
+    return {
+        DOCS / "commands.md": commands_page(),
+        DOCS / "pipeline-toml.md": pipeline_page(),
+        DOCS / "sql.md": _filled(DOCS / "sql.md", sql_page.blocks()),
+        DOCS / "errors.md": errors_page.errors_page(),
+    }
+
+
+def _filled(page: Path, blocks: Mapping[str, str]) -> str:
+    """A page's text with its blocks made anew. Raises KeyError for a block that nothing makes."""
+    return _BLOCK.sub(lambda block: f"{block[1]}\n{blocks[block[2]]}\n<!-- end -->", page.read_text())
 
 
 def commands_page() -> str:

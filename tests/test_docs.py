@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.settings.pipeline import known_keys
-from scripts import reference_pages
+from scripts import errors_page, reference_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -29,3 +29,24 @@ def test_pages_that_are_made_of_the_code_say_what_it_says() -> None:
 def test_every_key_of_pipeline_toml_is_on_its_page() -> None:
     text = reference_pages.pipeline_page()
     assert [key for key in known_keys() if key != "spark" and f"| `{key}` |" not in text] == []
+
+
+def test_every_error_of_the_code_has_its_way_out() -> None:
+    names = {error.name for error in errors_page.user_errors()}
+    assert {"BadRowError", "LostRaceError", "BrokenPipelinesError"} <= names, "of every room"
+    assert set(errors_page.ways_out()) == names, "docs/errors.yaml: a line for each class, and for no other"
+    assert [error.name for error in errors_page.user_errors() if not error.meaning] == [], "its docstring says what it means"
+
+
+def test_the_errors_of_the_page_are_those_that_the_code_makes_classes_of() -> None:
+    import jobs.cli  # noqa: F401  with most of the rooms
+    from statestore.errors import TussockError
+
+    def below(kind: type) -> set[str]:
+        return {kind.__name__ for kind in kind.__subclasses__() if kind.__module__.startswith(("jobs", "statestore"))}.union(
+            *(below(sub) for sub in kind.__subclasses__())
+        )
+
+    found = below(TussockError) - set(errors_page.BRANCHES)
+    assert len(found) > 30
+    assert found <= {error.name for error in errors_page.user_errors()}
