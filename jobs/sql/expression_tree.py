@@ -78,6 +78,11 @@ def conjunction(conditions: Sequence[Expr]) -> Expr:
     return reduce(lambda left, right: Call("And", "boolean", (left, right)), conditions)
 
 
+def disjunction(conditions: Sequence[Expr]) -> Expr:
+    """Any of the conditions. Requires: at least one."""
+    return reduce(lambda left, right: Call("Or", "boolean", (left, right)), conditions)
+
+
 def conjuncts(condition: Expr) -> list[Expr]:
     """The conditions that a condition joins by AND."""
     if isinstance(condition, Call) and condition.node == "And":

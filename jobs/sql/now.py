@@ -19,7 +19,7 @@ from jobs.sql.source_text import SourceText
 
 ELSEWHERE = (
     "in a view it means the epoch's moment, and a row that holds it would change with every epoch; compare it with an expression of the "
-    "row (ts > now() - INTERVAL 1 DAY, day = current_date()), under AND alone, in WHERE, HAVING or the ON of an inner join"
+    "row (ts > now() - INTERVAL 1 DAY, day = current_date(), ended IS NULL OR ended > now()) in WHERE, HAVING or the ON of an inner join"
 )
 _MOMENT = f"(SELECT moment FROM {MOMENT})"
 #: What each node of Catalyst is of the moment. Dates and local times are those of the session's time zone, which is the pipeline's.
@@ -29,6 +29,7 @@ _KEPT = {
     "CurrentDate": f"CAST({_MOMENT} AS DATE)",
     "LocalTimestamp": f"CAST({_MOMENT} AS TIMESTAMP_NTZ)",
 }
+_SECONDS = f"unix_seconds({_MOMENT})"  # unix_timestamp()
 _SPELLED = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
 _WITHIN = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
 
@@ -74,10 +75,10 @@ def with_moment_kept(sandbox: Sandbox, source: SourceText, analyzed: JavaObject)
         if first >= len(source.text):  # of a plain view, which the sandbox edits by itself
             continue
         word = source.text[first : last + 1].partition("(")[0].strip().lower()
-        if word not in _SPELLED:
+        if word not in _SPELLED and word != "unix_timestamp":
             reason = f"it reads the clock; only {', '.join(sorted(_SPELLED))} are kept"
             raise UnsupportedQueryError(word, reason, source.place(first), source.caret(first))
-        found[first, last + 1] = _KEPT[node.productPrefix()]
+        found[first, last + 1] = _KEPT[node.productPrefix()] if word in _SPELLED else _SECONDS
     if not found:
         return source
     text, at, edits = "", 0, []

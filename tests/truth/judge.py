@@ -27,4 +27,5 @@ def at_moment(sql: str, moment: datetime) -> str:
     instant = f"timestamp_micros({round(moment.timestamp() * 1_000_000)})"
     for name in ("now()", "current_timestamp()"):
         sql = sql.replace(name, instant)
+    sql = sql.replace("unix_timestamp()", f"unix_seconds({instant})")
     return sql.replace("current_date()", f"CAST({instant} AS DATE)")

@@ -1,11 +1,10 @@
 """Join: its kind, the equalities between its sides, and the rest of its condition."""
 
 from collections.abc import Sequence
-from functools import reduce
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expression_tree import columns_of, conjunction, conjuncts, renumbered, without_places
+from jobs.sql.expression_tree import columns_of, conjunction, conjuncts, disjunction, renumbered, without_places
 from jobs.sql.logical import (
     AggCall,
     AggFunction,
@@ -134,8 +133,7 @@ def _not_in_several(left: Bound, right: Bound, pairs: Sequence[tuple[Expr, Expr,
 
 
 def _any_null(exprs: Sequence[Expr]) -> Expr:
-    nulls: list[Expr] = [Call("IsNull", "boolean", (e,)) for e in exprs]
-    return reduce(lambda a, b: Call("Or", "boolean", (a, b)), nulls)
+    return disjunction([Call("IsNull", "boolean", (e,)) for e in exprs])
 
 
 def _without(found: Bound, own: Bound, left: Bound) -> Bound:

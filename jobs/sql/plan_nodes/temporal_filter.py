@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 
+from jobs.sql.expression_tree import conjunction, disjunction, needs_spark
 from jobs.sql.logical import Call, Column, Comparison, Expr, Literal, TemporalFilter
 from jobs.sql.now import ELSEWHERE
+from jobs.sql.plan_nodes.moment_alone import counted, difference_of, length_of, moved_over
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk
 from jobs.sql.sandbox import items
 
@@ -17,7 +19,17 @@ _UNITS_OF_TIME = _UNITS | {"day", "dd", "hour", "minute", "second", "millisecond
 _NO_ORDER = "the moment is compared by <, <=, =, >= and > alone, with an expression of the row on the other side; "
 _BOUND = "this expression of the moment is not kept; add or subtract a constant, truncate it, or make a date or a number of seconds of it"
 _ADDED = frozenset({"TimestampAddInterval", "TimestampAddYMInterval", "DateAdd", "DateSub", "AddMonths", "Add", "Subtract"})
+_ALONE = "write it as ts > now() - INTERVAL …, with all that is of the row on one side"
 _KEPT_TYPES = ("date", "timestamp", "timestamp_ntz", "tinyint", "smallint", "int", "bigint", "string")
+
+#: Of each type a value below, and one above, every bound that a moment makes: years 1 and 9999.
+_ENDS: dict[str, tuple[int, int]] = {
+    "date": (-719_162, 2_932_896),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), (-62_135_596_800_000_000, 253_402_300_799_999_999)),
+    **{name: (-(1 << bits), (1 << bits) - 1) for name, bits in (("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63))},
+}
+#: What of the row, how compared, with which bound.
+_Part = tuple[Expr, Comparison, Expr]
 
 
 def apart(walk: PlanWalk, condition: JavaObject) -> tuple[list[JavaObject], list[JavaObject]]:
@@ -40,29 +52,101 @@ def with_moment_compared(walk: PlanWalk, below: Bound, conditions: Sequence[Java
     return Bound(plan, below.ids, below.made)
 
 
-def _compared(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[tuple[Expr, Comparison, Expr]]:
+def _compared(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
     """A condition as comparisons of a value of the row with a bound: two of an equality."""
     name = condition.productPrefix()
     if name == "IsNotNull" and condition.references().isEmpty():  # the optimizer's own; the moment always is known
         return []
+    if name == "Or":
+        return _with_others(walk, below, condition)
     if name != "EqualTo" and name not in list(Comparison):
         raise walk.refuse(condition, None, f"{_NO_ORDER}{ELSEWHERE}" if name in _OTHER_COMPARISONS else ELSEWHERE)
+    if name == "EqualTo":
+        both = (Comparison.LESS_OR_EQUAL, Comparison.GREATER_OR_EQUAL)
+        return [_of_comparison(walk, below, condition, comparison) for comparison in both]
+    return [_of_comparison(walk, below, condition, Comparison(name))]
+
+
+def _of_comparison(walk: PlanWalk, below: Bound, condition: JavaObject, comparison: Comparison) -> _Part:
+    """`left comparison right`, where one of the two holds the moment."""
     left, right = condition.left(), condition.right()
-    turned = bool(_moments(walk, left))
-    row, moment = (right, left) if turned else (left, right)
-    if _moments(walk, row) or not moment.references().isEmpty():
-        raise walk.refuse(condition, None, f"{_NO_ORDER}write it as ts > now() - INTERVAL …, with all that is of the row on one side")
-    bound = walk.expressions.tree(moment, {node.exprId().id(): Column(0, "timestamp") for node in _moments(walk, moment)})
-    value = walk.expressions.expression(row, below.scope())
+    if _moments(walk, left):  # it stands on the right from here on
+        left, right, comparison = right, left, comparison.turned
+    if _moments(walk, left):
+        raise walk.refuse(condition, None, f"{_NO_ORDER}{_ALONE}")
+    if not right.references().isEmpty():
+        return _of_difference(walk, below, condition, right, left, comparison.turned)
+    bound = _bound(walk, right)
+    value = walk.expressions.expression(left, below.scope())
+    _check_bound(walk, right, bound)
+    if value.type not in _KEPT_TYPES:
+        raise walk.refuse(left, None, f"rows are not kept in the order of a {value.type}; cast it to a timestamp, a date or a number")
+    return value, comparison, bound
+
+
+def _of_difference(
+    walk: PlanWalk, below: Bound, condition: JavaObject, node: JavaObject, other: JavaObject, comparison: Comparison
+) -> _Part:
+    """`node comparison other`, where `node` is a difference of the moment and the row, `other` holds no moment."""
+    found, zone = difference_of(node), walk.expressions.sandbox.time_zone
+    refusal = walk.refuse(condition, None, f"{_NO_ORDER}{_ALONE}")
+    if found is None:
+        raise refusal
+    of_moment = [bool(_moments(walk, end)) for end in (found.minuend, found.subtrahend)]
+    moment, end = (found.minuend, found.subtrahend) if of_moment[0] else (found.subtrahend, found.minuend)
+    if all(of_moment) or not moment.references().isEmpty():
+        raise refusal
+    length = length_of(walk.expressions.expression(other, below.scope()), comparison, found.unit)
+    if length is None:
+        raise refusal
+    comparison, by = length
+    of_row = _bound(walk, moment), walk.expressions.expression(end, below.scope())
+    bound, value = (counted(node, of, zone) for of in of_row)
+    _check_bound(walk, moment, bound)
+    # moment - row < by: row + by > moment;  row - moment < by: row - by < moment
+    return moved_over(value, by, adds=of_moment[0]), comparison.turned if of_moment[0] else comparison, bound
+
+
+def _with_others(walk: PlanWalk, below: Bound, condition: JavaObject) -> list[_Part]:
+    """`others OR (own AND comparison AND …)`: rows that pass the others have the value that passes at every moment."""
+    disjuncts = _disjuncts(condition)
+    temporal = [d for d in disjuncts if _moments(walk, d)]
+    if len(temporal) > 1:
+        raise walk.refuse(condition, None, f"under OR one side alone may hold the moment; {ELSEWHERE}")
+    scope = below.scope()
+    others = [walk.expressions.expression(d, scope) for d in disjuncts if not _moments(walk, d)]
+    plain, compared = apart(walk, temporal[0])
+    own = [walk.expressions.expression(c, scope) for c in plain]
+    found: list[_Part] = []
+    for value, comparison, bound in (part for c in compared for part in _compared(walk, below, c)):
+        if value.type not in _ENDS:
+            raise walk.refuse(condition, None, f"under OR no {value.type} is compared with the moment; {ELSEWHERE}")
+        passes = Literal(_ENDS[value.type][0 if comparison.lets_in else 1], value.type)
+        chosen: Expr = Call("If", value.type, (conjunction(own), value, Literal(None, value.type))) if own else value
+        chosen = Call("If", value.type, (disjunction(others), passes, chosen))
+        if needs_spark(chosen):
+            raise walk.refuse(condition, None, "no kernel renders it; compute what of it is the row's alone in a subquery below")
+        found.append((chosen, comparison, bound))
+    if not found:
+        raise walk.refuse(condition, None, ELSEWHERE)
+    return found
+
+
+def _disjuncts(condition: JavaObject) -> list[JavaObject]:
+    if condition.productPrefix() != "Or":
+        return [condition]
+    return [*_disjuncts(condition.left()), *_disjuncts(condition.right())]
+
+
+def _bound(walk: PlanWalk, moment: JavaObject) -> Expr:
+    """An expression of the moment alone, over one column."""
+    return walk.expressions.tree(moment, {node.exprId().id(): Column(0, "timestamp") for node in _moments(walk, moment)})
+
+
+def _check_bound(walk: PlanWalk, moment: JavaObject, bound: Expr) -> None:
     has_kernel = walk.expressions.has_kernel
     if not _is_known(bound) or (has_kernel is not None and not has_kernel(bound)):
         raise walk.refuse(moment, None, _BOUND)
-    if value.type not in _KEPT_TYPES:
-        raise walk.refuse(row, None, f"rows are not kept in the order of a {value.type}; cast it to a timestamp, a date or a number")
-    if name == "EqualTo":
-        return [(value, comparison, bound) for comparison in (Comparison.LESS_OR_EQUAL, Comparison.GREATER_OR_EQUAL)]
-    comparison = Comparison(name)
-    return [(value, comparison.turned if turned else comparison, bound)]
 
 
 _OTHER_COMPARISONS = frozenset({"EqualNullSafe", "Not", "In", "InSet"})
@@ -93,6 +177,8 @@ def _is_known(bound: Expr) -> bool:
             return _is_known(of) and unit.lower() in _UNITS
         case Call("DateFormatClass", _, (of, Literal(str()))):
             return _is_known(of)
+        case Call("UnixTimestamp", _, (of, Literal(str()))):
+            return _is_known(of)
         case Call("Cast" | "LastDay" | "UnixMicros" | "UnixMillis" | "UnixSeconds" | "UnixDate" | "Year", _, (of,)):
             return _is_known(of)
         case _:
@@ -111,6 +197,8 @@ def _never_goes_back(bound: Expr, fixed: bool) -> bool:
         case Call("TimestampAddInterval", "timestamp", (of, Literal(int(by)))):
             return _never_goes_back(of, fixed) and (fixed or abs(by) < _DAY)
         case Call("UnixMicros" | "UnixMillis" | "UnixSeconds", _, (of,)):
+            return _never_goes_back(of, fixed)
+        case Call("UnixTimestamp", _, (of, _)):
             return _never_goes_back(of, fixed)
         case Call("Add" | "Subtract", "int" | "bigint", (of, Literal())):
             return _never_goes_back(of, fixed)

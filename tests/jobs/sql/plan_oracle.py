@@ -86,7 +86,9 @@ _FUNCTIONS = {
     "StartsWith": "startswith",
     "Year": "year",
     "Substring": "substring",
+    "UnixDate": "unix_date",
     "UnixMicros": "unix_micros",
+    "UnixSeconds": "unix_seconds",
     "MicrosToTimestamp": "timestamp_micros",
     "CreateNamedStruct": "named_struct",
 }
