@@ -113,13 +113,18 @@ class Joined(OfAllRows):
 
 @dataclass(frozen=True, slots=True)
 class JoinedDistinct(OfValues):
-    """The same over a group's distinct texts in their own order."""
+    """The same over a group's distinct values, of which the last column is the text."""
 
     descending: bool
     delimiter: str
 
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.values.types[-1:]
+
     def of(self, values: Segments) -> pa.Array:
-        return joined(reversed_segments(values) if self.descending else values, self.delimiter)
+        texts = Segments(values.starts, [values.columns[len(self.values.types) - 1]])
+        return joined(reversed_segments(texts) if self.descending else texts, self.delimiter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ class Mode(OfValues):
 
 @dataclass(frozen=True, slots=True)
 class Percentile(OfValues):
-    """Values at shares of the way through a group's sorted rows, as doubles: interpolated between two, or (`discrete`) of the first
+    """Values at shares of the way through a group's sorted rows: interpolated between two, as doubles, or (`discrete`) of the first
     that reaches the share. With `reverse` from the greatest down. NULL without rows. Reads the touched groups' values."""
 
     shares: tuple[float, ...]
@@ -185,30 +190,40 @@ class Percentile(OfValues):
         starts, ends = values.starts[values.filled], values.starts[values.filled + 1]
         below = upto[starts] - counts[starts]  # rows of the groups before
         rows = upto[ends - 1] - below
-        numbers = values.columns[0].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        found = [self._at(share, upto, below, rows, numbers) for share in self.shares]
-        groups = len(values.starts) - 1
-        answers = np.full((groups, len(found)), np.nan)
-        answers[values.filled] = np.stack(found, axis=1)
-        empty = np.ones(groups, np.bool_)
-        empty[values.filled] = False
+        found = self._discrete(values, upto, below, rows) if self.discrete else self._between(values, upto, below, rows)
+        groups, width = len(values.starts) - 1, len(self.shares)
+        there = np.zeros(groups, np.int64)
+        there[values.filled] = 1
         if not self.type.startswith("array"):
-            return pa.array(answers[:, 0], mask=empty)
-        offsets = np.arange(groups + 1, dtype=np.int32) * len(found)
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(answers.ravel()), mask=pa.array(empty))
+            return found.take(pa.array(np.cumsum(there) - 1, mask=there == 0))
+        offsets = np.concatenate([[0], np.cumsum(there) * width]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), found, mask=pa.array(there == 0))
 
-    def _at(self, share: float, upto: I64, below: I64, rows: I64, values: F64) -> F64:
-        if self.discrete:
-            rank = np.maximum(np.ceil(share * rows).astype(np.int64), 1) - 1
-            discrete: F64 = values[np.searchsorted(upto, below + rank, side="right")]
-            return discrete
-        position = (rows - 1) * share
-        lower, higher = np.floor(position), np.ceil(position)
-        low, high = (np.searchsorted(upto, below + p.astype(np.int64), side="right") for p in (lower, higher))
-        with np.errstate(invalid="ignore"):
-            between = (higher - position) * values[low] + (position - lower) * values[high]
-        answer: F64 = np.where((lower == higher) | (low == high), values[low], between)
-        return answer
+    def _discrete(self, values: Segments, upto: I64, below: I64, rows: I64) -> pa.Array:
+        """(filled groups * shares,) the values themselves."""
+        places = [_place(upto, below, np.maximum(np.ceil(share * rows).astype(np.int64), 1) - 1) for share in self.shares]
+        kind = arrow_type(self.type)
+        taken = values.columns[0].take(pa.array(np.stack(places, axis=1).ravel()))
+        return taken.cast(kind.value_type if pa.types.is_list(kind) else kind, safe=False)
+
+    def _between(self, values: Segments, upto: I64, below: I64, rows: I64) -> pa.Array:
+        """(filled groups * shares,) doubles, interpolated."""
+        numbers: F64 = values.columns[0].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        found = []
+        for share in self.shares:
+            position = (rows - 1) * share
+            lower, higher = np.floor(position), np.ceil(position)
+            low, high = (_place(upto, below, p.astype(np.int64)) for p in (lower, higher))
+            with np.errstate(invalid="ignore"):
+                between = (higher - position) * numbers[low] + (position - lower) * numbers[high]
+            found.append(np.where((lower == higher) | (low == high), numbers[low], between))
+        return pa.array(np.stack(found, axis=1).ravel())
+
+
+def _place(upto: I64, below: I64, rank: I64) -> I64:
+    """(groups,) where the row of a rank within its group stands among the values."""
+    place: I64 = np.searchsorted(upto, below + rank, side="right")
+    return place
 
 
 @dataclass(frozen=True, slots=True)

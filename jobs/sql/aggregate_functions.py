@@ -26,7 +26,6 @@ Params = tuple[tuple[str, str], ...]
 _BY_CHANCE = "Spark's answer depends on the order in which it meets the rows"
 #: Functions that are known and refused, with the reason.
 REFUSED = {
-    "ApproximatePercentile": f"{_BY_CHANCE}; write percentile or percentile_disc, which are exact",
     "HistogramNumeric": f"{_BY_CHANCE}; group by a bin of the value",
     "ApproxTopK": f"{_BY_CHANCE}; count by value, ORDER BY that and LIMIT",
 }
@@ -48,6 +47,10 @@ def parts_of(node: JavaObject, jvm: JVMView) -> Parts:
     name = function.productPrefix()
     if name == "HyperLogLogPlusPlus":
         return _sketch(name, function, jvm)
+    if name == "ApproximatePercentile":
+        return _approximate_percentile(function)
+    if name == "ListAgg":
+        return _listagg(name, function, node.isDistinct())
     read = _READERS.get(name)
     if read is None:
         return Parts(name, list(items(function.children())))
@@ -86,6 +89,16 @@ def _percentile(name: str, function: JavaObject) -> Parts:
     return Parts(name, args, params)
 
 
+def _approximate_percentile(function: JavaObject) -> Parts:
+    """The exact one, which is within every error that Spark allows itself: with up to ACCURACY rows its own answer, to the order of
+    rows within a group."""
+    error = 1.0 / function.accuracyExpression().eval(None)
+    value = function.percentageExpression().eval(None)
+    shares = [value] if isinstance(value, float) else list(value.toDoubleArray())
+    ends = [0.0 if share <= error else 1.0 if share >= 1.0 - error else share for share in shares]
+    return Parts("PercentileDisc", [function.child()], (("percentages", ",".join(map(repr, ends))), ("reverse", "false"), ("exact", "")))
+
+
 def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
     """How many bits of a hash choose a register, and the tables by which this Spark corrects its estimate at that precision: the view keeps
     them, so that another Spark changes no running view."""
@@ -97,7 +110,12 @@ def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
     return Parts(name, [function.child()], tuple(params))
 
 
-def _listagg(name: str, function: JavaObject) -> Parts:
+def _listagg(name: str, function: JavaObject, distinct: bool) -> Parts:
+    """Distinct values are ordered by themselves, or by what they were before they became texts: the second argument."""
+    order = list(items(function.orderExpressions()))
+    args = [function.child()]
+    if distinct and order and not order[0].child().semanticEquals(function.child()):
+        args.append(order[0].child())
     delimiter = function.delimiter().eval(None)
     if delimiter is None:
         text = ""
@@ -105,7 +123,7 @@ def _listagg(name: str, function: JavaObject) -> Parts:
         text = bytes(delimiter).hex()
     else:
         text = delimiter.toString()
-    return Parts(name, [function.child()], (("delimiter", text),), list(items(function.orderExpressions())))
+    return Parts(name, args, (("delimiter", text),), order)
 
 
 def _boolean(value: bool) -> str:
@@ -120,5 +138,4 @@ _READERS: dict[str, Callable[[str, JavaObject], Parts]] = {
     "Mode": _mode,
     "Percentile": _percentile,
     "PercentileDisc": _percentile,
-    "ListAgg": _listagg,
 }

@@ -248,7 +248,7 @@ class ExpressionWalk:
         if dict(parts.params).get("ignoreNulls") == "false" and (node.isDistinct() or function is AggFunction.COLLECT_SET):
             raise self.refuse(node, None, "a NULL among distinct values is not kept; leave out RESPECT NULLS")
         args = tuple(self.expression(arg, scope) for arg in parts.args)
-        mode, _ = self._mode_and_params(function, node.aggregateFunction())
+        mode = self.mode_of(node.aggregateFunction())
         condition = node.filter()
         where = self.expression(condition.get(), scope) if condition.isDefined() else None
         if where is not None and any(needs_spark(a) for a in args):  # not evaluated on rows that the condition leaves out

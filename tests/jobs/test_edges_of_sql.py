@@ -95,7 +95,7 @@ def test_it_is_refused_with_reason_and_place_and_leaves_no_trace(sql: str, says:
     "select",
     [
         "SELECT uuid() AS h FROM orders",
-        "SELECT shop, approx_percentile(price, 0.5) AS s FROM orders GROUP BY shop",
+        "SELECT shop, histogram_numeric(price, 3) AS s FROM orders GROUP BY shop",
         "SELECT bitmap_construct_agg(id) AS s FROM orders",
         "SELECT * EXCEPT (id, name) FROM shops",
         "SELECT o.id FROM orders o LEFT JOIN shops s ON o.shop = s.id AND soundex(s.name || o.item) = 'A'",
@@ -137,9 +137,9 @@ def test_describe_takes_the_word_table(quiet: Session) -> None:
 
 ADVICE = {
     "an aggregate by chance": (
-        "SELECT shop, approx_percentile(price, 0.5) AS p FROM orders GROUP BY shop",
-        "write percentile or percentile_disc",
-        "SELECT shop, percentile(price, 0.5) AS p FROM orders GROUP BY shop",
+        "SELECT approx_top_k(shop, 2) AS p FROM orders",
+        "count by value, ORDER BY that and LIMIT",
+        "SELECT shop, count(*) AS n FROM orders GROUP BY shop ORDER BY n DESC LIMIT 2",
     ),
     "the clock": (
         "SELECT id, now() AS n FROM orders",

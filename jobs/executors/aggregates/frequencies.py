@@ -54,7 +54,7 @@ class ApproximateCount(_Frequencies):
 
 
 class Percentiles(_Frequencies):
-    """percentile and percentile_disc; a second argument says how often a row counts."""
+    """percentile and percentile_disc; a second argument says how often a row counts. approx_percentile is the exact one."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
@@ -62,3 +62,6 @@ class Percentiles(_Frequencies):
         shares = tuple(float(share) for share in (call.param("percentages") or "").split(","))
         discrete = call.function is AggFunction.PERCENTILE_DISC
         return (Percentile(values, shares, call.type, call.param("reverse") == "true", discrete, call.distinct),)
+
+    def note(self, call: Agg) -> str:
+        return _READS if call.param("exact") is None else f"{_READS}; exact, whatever the accuracy asked for"

@@ -65,8 +65,9 @@ class ListAgg(_Kept):
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
         delimiter = call.param("delimiter") or ""
-        if call.distinct:  # Spark lets DISTINCT be ordered by the values themselves only
-            return (JoinedDistinct(DistinctValues((arg,), (arg_type,)), any(o.descending for o in call.order), delimiter),)
+        if call.distinct:  # ordered by the texts, or by what they were made of, each of which makes another text
+            values = DistinctValues((*call.more, arg), (*call.more_types, arg_type))
+            return (JoinedDistinct(values, any(o.descending for o in call.order), delimiter),)
         return (Joined(OrderedRows(f"agg_list_c{arg}", call.order, (arg,), (arg,)), arg, arg_type, delimiter),)
 
     def carrier(self, call: Agg) -> int | None:

@@ -10,11 +10,13 @@ from jobs.sql.logical import (
     AggCall,
     AggFunction,
     Call,
+    Column,
     Expr,
     Frame,
     FrameBound,
     FrameEdge,
     Literal,
+    Project,
     SortKey,
     Window,
     WindowCall,
@@ -38,7 +40,15 @@ _DAY_MICROS = 86_400_000_000
 @binds("Window")
 def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
     """What is constant neither divides nor orders rows, and is left out of partition and order."""
-    below = walk.bind(node.child())
+    functions, constants = list[JavaObject](), list[JavaObject]()
+    for named in items(node.windowExpressions()):
+        if named.productPrefix() == "AttributeReference":  # a lateral subquery's key, which its window passes on: a column of the input
+            continue
+        of_rows = named.child().productPrefix() == "WindowExpression"
+        (functions if of_rows else constants).append(named)  # count(NULL) OVER (…): the optimizer made 0 of it
+    below = _with_columns(walk, walk.bind(node.child()), constants)
+    if not functions:
+        return below
     scope = below.scope()
     partition: dict[Expr, Expr] = {}
     for spec in items(node.partitionSpec()):
@@ -51,14 +61,23 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
         if not isinstance(expr, Literal):
             order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
     calls, ids, fields = [], [], []
-    for named in items(node.windowExpressions()):
-        if named.productPrefix() == "AttributeReference":  # a lateral subquery's key, which its window passes on: a column of the input
-            continue
+    for named in functions:
         calls.append(_Call(walk, named.child(), scope, tuple(order)).bound())
         ids.append(named.exprId().id())
         fields.append(walk.field(named, named.name(), calls[-1].type))
     plan = Window(below.plan, tuple(partition.values()), tuple(order), tuple(calls), (*below.plan.fields, *fields))
     return Bound(plan, (*below.ids, *ids))
+
+
+def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Bound:
+    """`below` with more columns behind its own."""
+    if not named:
+        return below
+    exprs: list[Expr] = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
+    exprs += [walk.expressions.expression(one, below.scope()) for one in named]
+    fields = [walk.field(one, one.name(), expr.type) for one, expr in zip(named, exprs[len(below.plan.fields) :], strict=True)]
+    ids = (*below.ids, *(one.exprId().id() for one in named))
+    return Bound(Project(below.plan, tuple(exprs), (*below.plan.fields, *fields)), ids, below.made)
 
 
 class _Call:
@@ -74,7 +93,7 @@ class _Call:
             if function.isDistinct():
                 raise self._walk.expressions.refuse(self._node, None, "DISTINCT of an aggregate OVER a window is not kept")
             function = function.aggregateFunction()
-        name = function.productPrefix()
+        name = function.productPrefix().replace("ApproximatePercentile", "PercentileDisc")  # which it is kept as
         if name in REFUSED:
             raise self._walk.expressions.refuse(self._node, None, REFUSED[name])
         if name not in list(WindowFunction):
