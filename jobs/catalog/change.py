@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from jobs.catalog.query import query_session
+from jobs.catalog.query import query_session, with_lengths
 from jobs.catalog.read import NotThereYetError
 from jobs.catalog.reader import open_table, relation_frame, stored_table
 from jobs.sql.change import changed_rows, require_one_row_a_key
@@ -36,7 +36,7 @@ def computed_change(
     session = query_session(spark, objects.uri, version, epoch, bound.relations, time_zone)
     target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True)
     visible = [c.name for c in relation.columns]
-    rows = changed_rows(sandbox, session, target.toDF(*visible, *target.columns[len(visible) :]), bound)
+    rows = changed_rows(sandbox, session, with_lengths(target.toDF(*visible, *target.columns[len(visible) :]), relation), bound)
     if bound.table.key:
         puts = rows.filter(pc.greater(rows[OP], 0)).drop_columns([OP])
         stored = open_table(objects, version, stored_table(relation), epoch)

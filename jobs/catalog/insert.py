@@ -9,6 +9,7 @@ from jobs.kernels.kernel import process_kernel
 from jobs.plan.definition import TableDefinition, definition_of
 from jobs.sql.key_columns import require_values
 from jobs.sql.statements import CreateTable
+from jobs.sql.text_lengths import fitted_texts
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 from statestore.nested import is_nested, rebuilt
@@ -58,7 +59,7 @@ def rows_for_table(table: Relation, rows: pa.Table) -> pa.Table:
             columns.append(_stored(table.name, field, rows.column(place)))
     stored = pa.Table.from_arrays(columns, schema=schema)
     require_values(definition.statement, stored)
-    return stored
+    return fitted_texts(definition.statement, stored)
 
 
 def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.ChunkedArray:

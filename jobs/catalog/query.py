@@ -9,8 +9,10 @@ from jobs.catalog.read import warn_of_pause
 from jobs.catalog.reader import NoStoredRowsError, relation_frame
 from jobs.plan.definition import functions_of, output_of
 from jobs.sql.plain_view import plain_view_of, register
+from jobs.sql.sandbox import table_of
+from jobs.sql.text_lengths import METADATA_KEY
 from statestore.errors import InputError
-from statestore.meta.catalog import RelationKind
+from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.version import HummockVersion
 
 
@@ -72,5 +74,15 @@ def query_session(
             if relation.kind is RelationKind.PLAIN_VIEW:
                 register(session, plain_view_of(relation))
             elif output_of(relation) is not None:
-                relation_frame(session, store_uri, version, relation, epoch).createOrReplaceTempView(f"`{relation.name}`")
+                frame = relation_frame(session, store_uri, version, relation, epoch)
+                with_lengths(frame, relation).createOrReplaceTempView(f"`{relation.name}`")
     return session
+
+
+def with_lengths(frame: DataFrame, relation: Relation) -> DataFrame:
+    """A relation's rows, char and varchar columns known to Spark as such: it pads what a char is compared with."""
+    lengths = table_of(relation).lengths if relation.kind is RelationKind.TABLE else ()
+    for column, declared in lengths:
+        name = relation.columns[column].name
+        frame = frame.withMetadata(name, {METADATA_KEY: declared})
+    return frame

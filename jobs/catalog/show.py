@@ -73,6 +73,7 @@ def _columns(relation: Relation) -> Mapping[str, Sequence[str]]:
         table = definition.statement
         defaults, comments = {d.column: d.sql for d in table.defaults}, dict(table.comments)
         places = range(len(table.fields))
+        shown["type"] = [table.declared(i) for i in places]
         shown["constraint"] = ["PRIMARY KEY" if i in table.key else "NOT NULL" if i in table.not_null else "" for i in places]
         shown["default"] = [defaults.get(i, "") for i in places]
         shown["comment"] = [comments.get(i, "") for i in places]
@@ -101,7 +102,7 @@ def _table(table: CreateTable) -> str:
     defaults = {d.column: f" DEFAULT {d.sql}" for d in table.defaults}
     comments = {column: f" COMMENT {_text(text)}" for column, text in table.comments}
     columns = [
-        f"{_name(f.name)} {f.type}{' NOT NULL' if i in table.not_null else ''}{defaults.get(i, '')}{comments.get(i, '')}"
+        f"{_name(f.name)} {table.declared(i)}{' NOT NULL' if i in table.not_null else ''}{defaults.get(i, '')}{comments.get(i, '')}"
         for i, f in enumerate(table.fields)
     ]
     if table.key:

@@ -55,6 +55,8 @@ def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
         yield f"primary key: {_key(before)} there, {_key(after)} here"
     if [f.name for f in existing.fields] == [f.name for f in wanted.fields]:
         for i, field in enumerate(existing.fields):
+            if (was := existing.declared(i)) != (is_now := wanted.declared(i)) and field.type == wanted.fields[i].type:
+                yield f"column {field.name!r}: {was} there, {is_now} here"
             if (i in existing.not_null) != (i in wanted.not_null):
                 yield f"column {field.name!r}: NOT NULL {'there' if i in existing.not_null else 'here'} alone"
             old, new = (next((d.sql for d in s.defaults if d.column == i), "none") for s in (existing, wanted))

@@ -28,6 +28,7 @@ from jobs.sql.refusals import refuse_unstable
 from jobs.sql.sandbox import Sandbox, column_of, items, option_of, table_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import OP, ROW_ID_TYPE, BoundChange, CreateTable
+from jobs.sql.text_lengths import fitted_texts
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
 from statestore.meta.catalog import KeyColumn, Relation
@@ -152,6 +153,7 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
         come.append(_columns(_of_kinds(rows, candidates.actions, {Kind.UPDATE, Kind.INSERT}), _NEW, schema))
     puts, leaving = pa.concat_tables(come), pa.concat_tables(gone)
     require_values(table, puts)
+    puts = fitted_texts(table, puts)
     op = np.concatenate([np.full(leaving.num_rows, -1, np.int8), np.ones(puts.num_rows, np.int8)])
     return pa.concat_tables([leaving, puts]).add_column(0, OP, pa.array(op))
 

@@ -27,7 +27,7 @@ from jobs.sql.assign import (
 )
 from jobs.sql.catalyst import bind_projection
 from jobs.sql.change import bind_change
-from jobs.sql.errors import SqlError, sql_error, translated
+from jobs.sql.errors import SqlError, UnsupportedQueryError, sql_error, translated
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.grammar import Cursor
 from jobs.sql.key_columns import require_values
@@ -35,6 +35,7 @@ from jobs.sql.logical import Expr, Literal
 from jobs.sql.sandbox import Sandbox, column_of, items, option_of, seq_of, table_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update
+from jobs.sql.text_lengths import fitted_texts
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.types import arrow_type
 
@@ -127,14 +128,14 @@ def rows_to_insert(
     schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in table.fields])
     rows = pa.Table.from_arrays([c.cast(f.type) for c, f in zip(found.columns, schema, strict=True)], schema=schema)
     require_values(table, rows)
-    return rows
+    return fitted_texts(table, rows)
 
 
 def bind_update(sandbox: Sandbox, source: SourceText) -> Update | BoundChange:
     """An UPDATE statement. Raises SqlError; UnsupportedQueryError for chance.
 
-    One that reads other rows than the row itself, sets a column of the key, or may put NULL where none is taken, is computed over the last
-    committed epoch, where that can be judged.
+    One that reads other rows than the row itself, sets a column of the key, may put NULL where none is taken or a text where its length
+    is held to, or needs what no kernel renders, is computed by Spark over the last committed epoch, where that can be judged.
     """
     parsed = sandbox.parse_statement(source)
     cursor = Cursor(source)
@@ -147,22 +148,62 @@ def bind_update(sandbox: Sandbox, source: SourceText) -> Update | BoundChange:
     exprs = [*values, *([] if condition is None else [condition])]
     if set(columns) & set(table.key) or any(has_subquery(sandbox, e) for e in exprs):
         return bind_change(sandbox, source, relation, parsed)
-    bound, where, nullable = _bind_row_expressions(walk, relation, parsed.table(), columns, values, condition)
+    try:
+        bound, where, nullable = _bind_row_expressions(walk, relation, parsed.table(), columns, values, condition)
+    except UnsupportedQueryError:
+        if _calls_python(sandbox, source):
+            raise
+        return bind_change(sandbox, source, relation, parsed)
+    sets = tuple((column, _fitted_literal(table, column, value)) for column, value in zip(columns, bound, strict=True))
+    lengths = dict(table.lengths)
+    if any(column in lengths and not isinstance(value, Literal) for column, value in sets):
+        return bind_change(sandbox, source, relation, parsed)
     if any(nullable[i] for i, column in enumerate(columns) if column in table.not_null):
         return bind_change(sandbox, source, relation, parsed)
-    return Update(table.name, tuple(zip(columns, bound, strict=True)), where)
+    if not _have_kernels(sandbox, [*bound, *([] if where is None else [where])]):
+        return bind_change(sandbox, source, relation, parsed)
+    return Update(table.name, sets, where)
+
+
+def _fitted_literal(table: CreateTable, column: int, value: Expr) -> Expr:
+    """A constant as a column with a length stores it. Raises TextTooLongError."""
+    if not isinstance(value, Literal) or not isinstance(value.value, str) or (declared := dict(table.lengths).get(column)) is None:
+        return value
+    alone = CreateTable(table.name, (table.fields[column],), (), lengths=((0, declared),))
+    return Literal(fitted_texts(alone, pa.table({"c": [value.value]})).column(0)[0].as_py(), value.type)
 
 
 def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete | BoundChange:
-    """A DELETE statement. Raises SqlError; UnsupportedQueryError for chance."""
+    """A DELETE statement; one whose condition reads other rows, or has no kernel, is computed by Spark over the last committed epoch.
+
+    Raises SqlError; UnsupportedQueryError for chance.
+    """
     parsed = sandbox.parse_statement(source)
     cursor = Cursor(source)
     cursor.expect("DELETE", "FROM")
     relation = named_table(sandbox, cursor)
     if has_subquery(sandbox, parsed.condition()):
         return bind_change(sandbox, source, relation, parsed)
-    _, where, _ = _bind_row_expressions(ExpressionWalk(sandbox, source, "DELETE"), relation, parsed.table(), [], [], parsed.condition())
+    try:
+        _, where, _ = _bind_row_expressions(ExpressionWalk(sandbox, source, "DELETE"), relation, parsed.table(), [], [], parsed.condition())
+    except UnsupportedQueryError:
+        if _calls_python(sandbox, source):
+            raise
+        return bind_change(sandbox, source, relation, parsed)
+    assert where is not None, "a DELETE without a condition has TRUE"
+    if not _have_kernels(sandbox, [where]):
+        return bind_change(sandbox, source, relation, parsed)
     return Delete(relation.name, None if where == Literal(True, "boolean") else where)
+
+
+def _calls_python(sandbox: Sandbox, source: SourceText) -> bool:
+    """Whether a text may call a Python function, which runs in views alone."""
+    return any(r.kind is RelationKind.FUNCTION for r in sandbox.mentioned(source))
+
+
+def _have_kernels(sandbox: Sandbox, exprs: Sequence[Expr]) -> bool:
+    """Whether actors can compute the expressions as they replay the statement."""
+    return sandbox.has_kernel is None or all(map(sandbox.has_kernel, exprs))
 
 
 def bind_truncate(sandbox: Sandbox, source: SourceText) -> Delete:

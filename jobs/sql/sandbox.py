@@ -19,6 +19,7 @@ from jobs.sql.python_function import forget, function_of, signatures
 from jobs.sql.python_function import register as register_function
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import CreateFunction, CreateTable
+from jobs.sql.text_lengths import METADATA_KEY
 from jobs.sql.tokens import tokens_of
 from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
@@ -268,11 +269,16 @@ class Sandbox:
             register_function(self, function_of(relation))
             self._registered[name] = _identity(relation)
             return
-        required = table_of(relation).required if relation.kind is RelationKind.TABLE else ()  # never NULL
+        table = table_of(relation) if relation.kind is RelationKind.TABLE else None
+        required = () if table is None else table.required  # never NULL
+        lengths = {} if table is None else dict(table.lengths)
         types = self.jvm.org.apache.spark.sql.types
         schema = types.StructType()
         for i, column in enumerate(relation.columns):
-            schema = schema.add(column.name, types.DataType.fromDDL(column.type), i not in required)
+            metadata = types.MetadataBuilder()
+            if i in lengths:
+                metadata = metadata.putString(METADATA_KEY, lengths[i])
+            schema = schema.add(column.name, types.DataType.fromDDL(column.type), i not in required, metadata.build())
         # of an empty RDD, not of no rows: the optimizer folds a relation away when it sees that it holds nothing
         frame = self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
         frame.createOrReplaceTempView(f"`{relation.name}`")

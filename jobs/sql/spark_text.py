@@ -151,11 +151,22 @@ class _Writer:
                 return variable
             case "LambdaFunction":
                 return self._lambda(node)
+        if name == "RaiseError":
+            return f"raise_error({self._message(node)})"
         if name == "MapSort":
             raise NoTextError("a map is no key of its own there; take array_sort(map_entries(…)) of it")
         if name in ("Invoke", "StaticInvoke", "AttributeReference", "BoundReference", "OuterReference"):
             raise NoTextError(f"{name} {node.toString()} has no text")
         return written(self._texts.sandbox, node, [self.text(child) for child in items(node.children())])
+
+    def _message(self, node: JavaObject) -> str:
+        """What raise_error(message) says. Raises NoTextError."""
+        kind, said = node.errorClass(), node.errorParms()
+        if kind.productPrefix() != "Literal" or kind.value().toString() != "USER_RAISED_EXCEPTION":
+            raise NoTextError("an error with a class and parameters has no text; give raise_error a message alone")
+        if said.productPrefix() == "CreateMap":
+            return self.text(said.children().apply(1))
+        return quoted(said.value().valueArray().getUTF8String(0).toString())
 
     def _lambda(self, node: JavaObject) -> str:
         for variable in items(node.arguments()):

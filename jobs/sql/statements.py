@@ -45,6 +45,11 @@ class CreateTable(msgspec.Struct, frozen=True, tag=True):
     defaults: tuple[Default, ...] = ()
     comment: str | None = None
     comments: tuple[tuple[int, str], ...] = ()  # (column, what it says)
+    lengths: tuple[tuple[int, str], ...] = ()  # (column, `char(5)` or `varchar(5)`) of string columns whose texts have a length
+
+    def declared(self, column: int) -> str:
+        """A column's type as CREATE TABLE says it."""
+        return dict(self.lengths).get(column, self.fields[column].type)
 
     @property
     def required(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from jobs.sql.logical import Field
 from jobs.sql.sandbox import Sandbox, items, table_of, text_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import AddColumns, AlterTable, BoundCreateTableAs, CreateTable, Default
+from jobs.sql.text_lengths import fitted_texts, has_length, lengths_of
 from jobs.sql.tokens import Token, tokens_of
 from jobs.sql.type_names import name_of_type
 from statestore.hummock.row_shape import value_bytes
@@ -40,7 +41,7 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
     if kind == "CreateTableAsSelect":
         return _table_as(sandbox, source, cursor, table, parsed)
     columns = list(items(parsed.columns()))
-    fields = declared_fields(source, begin, [(c.name(), c.dataType()) for c in columns])
+    fields = declared_fields(source, begin, [(c.name(), c.dataType()) for c in columns], lengths=True)
     places = [offset_of(source, begin, f.name) for f in fields]
     key = _primary_key(source, begin, fields, list(items(spec.constraints())))
     for field, column, place in zip(fields, columns, places, strict=True):
@@ -59,6 +60,7 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         ),
         table.comment,
         tuple((i, text) for i, column in enumerate(columns) if (text := text_of(column.comment())) is not None),
+        lengths_of([name_of_type(column.dataType()) for column in columns]),
     )
 
 
@@ -104,7 +106,7 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
     if any(c.position().isDefined() for c in columns):
         raise sql_error(source, begin, "columns are added behind those that are there; FIRST and AFTER do not apply")
     own = len(table.fields)
-    fields = declared_fields(source, begin, [(c.colName(), c.dataType()) for c in columns])
+    fields = declared_fields(source, begin, [(c.colName(), c.dataType()) for c in columns], lengths=True)
     places = [offset_of(source, begin, f.name) for f in fields]
     taken = {f.name.lower() for f in table.fields}
     defaults: list[Default] = []
@@ -117,12 +119,16 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
             sql = column.default().get().originalSQL()
             defaults.append(default_of(sandbox, source, place, own + i, field, sql))
         value = _value_now(sandbox, source, place, field, sql)
+        added = CreateTable(table.name, (field,), (), lengths=lengths_of([name_of_type(column.dataType())]))
+        value = one_array(fitted_texts(added, pa.table([value], names=["c"])).column(0))
         if not column.nullable() and value.null_count:
             reason = f"column {field.name!r} is NOT NULL, and the table's rows would hold NULL there: give it a DEFAULT that is not NULL"
             raise sql_error(source, place, reason)
         held.append(value_bytes(value))
+    lengths = (*table.lengths, *lengths_of([name_of_type(c.dataType()) for c in columns], own))
     to = msgspec.structs.replace(
         table,
+        lengths=lengths,
         fields=(*table.fields, *fields),
         not_null=(*table.not_null, *(own + i for i, column in enumerate(columns) if not column.nullable())),
         defaults=(*table.defaults, *defaults),
@@ -209,11 +215,12 @@ def _table_as(sandbox: Sandbox, source: SourceText, cursor: Cursor, table: Creat
     return BoundCreateTableAs(CreateTable(table.name, fields, (), table.if_not_exists, comment=table.comment), rows)
 
 
-def declared_fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]]) -> tuple[Field, ...]:
-    """Declared columns: names unique, types that can be stored."""
+def declared_fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]], lengths: bool = False) -> tuple[Field, ...]:
+    """Declared columns: names unique, types that can be stored. `lengths`: char(n) and varchar(n) too, as strings."""
     fields: list[Field] = []
     for name, kind in columns:
         type_name = name_of_type(kind)
+        type_name = "string" if lengths and has_length(type_name) else type_name
         at = offset_of(source, offset, name)
         try:
             arrow_type(type_name)

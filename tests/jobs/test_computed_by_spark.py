@@ -36,6 +36,8 @@ VIEWS = {
     "kept": "SELECT id, to_json(named_struct('n', n, 'at', at)) AS doc, date_format(at, 'EEEE') AS day FROM pages",
     "fields": "SELECT id, x, y, z FROM pages LATERAL VIEW OUTER json_tuple(doc, 'a', 'b', 'c`d') AS x, y, z WHERE n IS NULL OR n <> 7",
     "fields_of_columns": "SELECT json_tuple(upper(doc), 'A', parse_url(url, 'HOST')) AS (x, y) FROM pages",
+    "checked": "SELECT id, CASE WHEN n > 1000 THEN raise_error(concat('too many: ', n)) ELSE n END AS n FROM pages",
+    "checked_first": "SELECT id FROM pages WHERE if(id < 0, raise_error('no id'), true)",
     "ranked": "SELECT id, url FROM pages ORDER BY sentences(url)[0][0], id LIMIT 3",
 }
 COLUMNS = "id bigint, shop int, n int, url string, doc string, at timestamp"
@@ -126,6 +128,27 @@ def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
     assert "7x" in error.value.reason
     assert "id=102" in error.value.row
     assert "\tat org" not in str(error.value)
+
+
+def test_raise_error_says_what_the_user_says(spark: SparkSession, tmp_path: Path) -> None:
+    with Session(str(tmp_path / "store"), spark) as session:
+        session.execute("CREATE TABLE t (a int, PRIMARY KEY (a)); INSERT INTO t VALUES (1), (101)")
+        session.execute("CREATE MATERIALIZED VIEW small AS SELECT if(a > 100, raise_error(concat('large: ', a)), a) AS a FROM t")
+        with pytest.raises(ViewRowError, match="large: 101"):
+            session.flush()
+
+
+def test_update_and_delete_by_what_no_kernel_renders_are_computed_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    with Session(str(tmp_path / "store"), spark, runner="local") as session:
+        session.execute("CREATE TABLE t (a int, s string, PRIMARY KEY (a)); INSERT INTO t VALUES (1, 'x1y22'), (2, NULL), (3, 'abc')")
+        session.flush()
+        session.execute(
+            "UPDATE t SET s = array_join(transform(regexp_extract_all(s, '([0-9]+)', 1), x -> x || '!'), ',') WHERE s RLIKE concat(a, 'y')"
+        )
+        session.flush()
+        session.execute("DELETE FROM t WHERE initcap(reverse(s)) = 'Cba'")
+        session.flush()
+        assert sorted(map(repr, session.read("t").to_pylist())) == ["{'a': 1, 's': '1!,22!'}", "{'a': 2, 's': None}"]
 
 
 def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -> None:
