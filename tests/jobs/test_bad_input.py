@@ -18,7 +18,6 @@ from jobs.driver.detour import Detour
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.supersede import abandon
-from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.plan.definition import RelationExistsError, RelationInUseError, UnknownRelationError
 from jobs.session import Session
 from jobs.sources.errors import (
@@ -179,11 +178,6 @@ def test_a_bad_statement_is_refused_with_its_place_and_never_enters_the_log(bad:
 
 def test_after_all_of_them_the_store_takes_the_next_statement_and_epoch(quiet: Session) -> None:
     works(quiet)
-
-
-def test_an_expression_off_the_tested_list_is_refused_by_its_node_where_spark_computes_nothing(quiet: Session) -> None:
-    with pytest.raises(UnsupportedExpressionError, match=r"at line 2, column 12 cannot be maintained"):
-        quiet.execute("UPDATE orders\nSET item = soundex(item)")
 
 
 def test_statements_before_the_bad_one_of_a_script_stay_taken(session: Session) -> None:
