@@ -1,4 +1,4 @@
-"""The quality gate: Great Expectations suites over the views of one committed epoch, in Spark.
+"""The quality gate: Great Expectations suites over the views of one committed epoch; Spark is started where a suite needs it.
 
 Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py says what is in them.
 
@@ -6,22 +6,25 @@ The outcome is a record in the store (jobs/gate/record.py), which is what `publi
 store, for people. An epoch that these very suites have judged before is not judged again, and no Spark is started.
 
     spark-submit jobs/quality.py --pipeline FOLDER --epoch N        (or python -m jobs.quality …)
-
-Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs over it.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs.gate.gate import validate_epoch
-from jobs.gate.record import QualityGateError, QualityRecord, judged
+from jobs.gate.record import QualityGateError, QualityRecord, judged, record_lines
 from jobs.gate.suite import read_suite
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import Pipeline, load_pipeline
 from statestore.errors import TussockError
 from statestore.meta.store import MetaStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,11 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             with jvm_errors_as_ours():
                 record = _validate(meta, pipeline, chosen.epoch)
-        for view in record.views:
-            rows = "rows" if view.all_rows else "changed rows"
-            print(f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {len(view.failures)} failed", flush=True)
-        for name in record.paused:
-            print(f"{name}: paused, not looked at", flush=True)
+        for line in record_lines(record):
+            print(line, flush=True)
         if not record.passed:
             raise QualityGateError(record)
     except TussockError as err:
@@ -55,13 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _validate(meta: MetaStore, pipeline: Pipeline, epoch: int) -> QualityRecord:
-    from jobs.spark import build_spark
+    with ExitStack() as stack:
 
-    spark = build_spark(f"tussock quality {pipeline.name}", settings=pipeline.spark)
-    try:
-        return validate_epoch(spark, meta, pipeline, epoch)
-    finally:
-        spark.stop()
+        def start(reasons: Sequence[str]) -> "SparkSession":
+            from jobs.spark import build_spark
+
+            print("Spark judges", *reasons, sep="\n  ", flush=True)
+            spark = build_spark(f"tussock quality {pipeline.name}", settings=pipeline.spark)
+            stack.callback(spark.stop)
+            return spark
+
+        return validate_epoch(start, meta, pipeline, epoch)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
 from statestore.table.storage_table import StorageTable
+from statestore.types import arrow_type
 
 if TYPE_CHECKING:  # who reads in this process needs no Spark
     from pyspark.sql import DataFrame, SparkSession
@@ -93,6 +94,33 @@ def scan_changed(
         yield changed.rows.filter(pc.greater(changed.weights, 0)).rename_columns(names)
 
 
+def relation_rows(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, most: int, since: int | None = None
+) -> pa.Table | None:
+    """The rows of `relation_frame`, in its order, in this process; None where there are more than `most`, or `most` is 0."""
+    if most == 0:
+        return None
+    columns = relation.columns
+    parts = [pa.schema([(c.name, arrow_type(c.type)) for c in columns]).empty_table()]
+    found = 0
+    for vnodes in _vnodes_by_unit(version):
+        scan = (
+            scan_relation(objects, version, relation, epoch, vnodes)
+            if since is None
+            else scan_changed(objects, version, relation, since, epoch, vnodes)
+        )
+        for rows in scan:
+            parts.append(rows)
+            if (found := found + rows.num_rows) > most:
+                return None
+    return pa.concat_tables(parts)
+
+
+def _vnodes_by_unit(version: HummockVersion) -> list[list[int]]:
+    units = np.asarray(version.mapping.units)
+    return [np.flatnonzero(units == unit).tolist() for unit in np.unique(units)]
+
+
 def relation_frame(
     spark: "SparkSession",
     store_uri: str,
@@ -112,8 +140,7 @@ def relation_frame(
     stored = stored_table(relation)
     scan_rows = scan_stored if hidden else scan_relation
     pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
-    units = np.asarray(version.mapping.units)
-    groups = [np.flatnonzero(units == unit).tolist() for unit in np.unique(units)]
+    groups = _vnodes_by_unit(version)
 
     def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = open_object_store(store_uri)

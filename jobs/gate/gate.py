@@ -1,4 +1,6 @@
-"""The quality gate: Great Expectations suites over the views of one committed epoch, in Spark.
+"""The quality gate: Great Expectations suites over the views of one committed epoch.
+
+Small rows are looked at in this process where the answer is known to be Spark's (jobs/gate/without_spark.py), all others in Spark.
 
 Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite.py says what is in them.
 
@@ -7,31 +9,38 @@ for people.
 
     spark-submit jobs/quality.py --pipeline FOLDER --epoch N        (or python -m jobs.quality …)
 
-Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs over it.
+Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs, or passes in pandas, over it.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
+from jobs.gate.import_gx import import_gx
 from jobs.gate.index import Result, add_result
 from jobs.gate.record import SAMPLE_KEYS, Failure, QualityRecord, ViewQuality, passed_before, read_record, stays_published, write_record
+from jobs.gate.rows import PandasRows, Rows, SparkRows
 from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
+from jobs.gate.without_spark import MOST_ROWS, objection
 from jobs.plan.definition import output_of
 from jobs.settings.pipeline import Pipeline
+from statestore.errors import InputError
 from statestore.meta.version import HummockVersion
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from statestore.meta.catalog import Relation
     from statestore.meta.store import MetaStore
+    from statestore.objectstore.base import ObjectStore
 
 SMALL_VIEW_ROWS = 100_000
 """Up to so many rows a view is looked at whole: one scan is cheaper than finding what changed."""
@@ -49,13 +58,18 @@ class Found(NamedTuple):
 class QualityGate:
     """Runs suites and keeps their Data Docs in `docs` (a folder; created when missing, `docs/index.html` is the page to open)."""
 
-    def __init__(self, docs: Path) -> None:
+    def __init__(self, docs: Path, *, spark: bool = True) -> None:
+        """
+        Args:
+            spark: whether it may be given SparkRows; without them Great Expectations is imported in half of the time.
+        """
         with _quiet():
+            import_gx(spark=spark)
             import great_expectations as gx
             from great_expectations.data_context.types.base import ProgressBarsConfig
 
             docs.mkdir(parents=True, exist_ok=True)
-            self._context = gx.get_context(mode="file", project_root_dir=docs / ".great_expectations")
+            self._context = gx.get_context(mode="ephemeral")
             self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
             site: Any = {
                 "class_name": "SiteBuilder",
@@ -63,13 +77,12 @@ class QualityGate:
                 "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs)},
                 "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
             }
-            for name in [name for name in self._context.get_site_names() if name != "docs"]:
+            for name in self._context.get_site_names():
                 self._context.delete_data_docs_site(name)
-            put = self._context.update_data_docs_site if "docs" in self._context.get_site_names() else self._context.add_data_docs_site
-            put(site_name="docs", site_config=site)
+            self._context.add_data_docs_site(site_name="docs", site_config=site)
         self.docs = docs
 
-    def check(self, suite: Suite, part: Part, rows: "DataFrame", epoch: int, key: Sequence[str]) -> Found:
+    def check(self, suite: Suite, part: Part, rows: Rows, epoch: int, key: Sequence[str]) -> Found:
         """Hold `rows`, as they are at `epoch`, against a part of `suite`, and add the outcome to the Data Docs.
 
         Args:
@@ -79,18 +92,15 @@ class QualityGate:
             QualitySuiteError: an expectation that GX does not know, or a column the view does not have.
         """
         require_columns(suite, rows.columns)
-        rows = rows.persist()
-        try:
+        with rows.frame() as frame:
             with _quiet():
-                result, page = self._run(suite, part, rows, epoch, list(suite.key or key))
+                result, page = self._run(suite, part, rows.source(self._context), frame, epoch, list(suite.key or key))
             found = Found(rows.count(), tuple(_failures(result.results, suite.file)))
             add_result(self.docs, Result(epoch, part.name, suite.view, found.rows, len(part.items), len(found.failures), page))
             return found
-        finally:
-            rows.unpersist()
 
     def _run(
-        self, suite: Suite, part: Part, rows: "DataFrame", epoch: int, key: list[str]
+        self, suite: Suite, part: Part, source: Any, frame: Any, epoch: int, key: list[str]
     ) -> "tuple[ExpectationSuiteValidationResult, str]":
         """The result, and its page as the index names it."""
         import great_expectations as gx
@@ -105,7 +115,6 @@ class QualityGate:
         except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean that the file is wrong
             raise QualitySuiteError(str(suite.file), _first_lines(err), "expectations that GX knows, with their arguments") from err
         context = self._context
-        source = context.data_sources.add_or_update_spark("views")
         batches = source.add_dataframe_asset(part.name).add_batch_definition_whole_dataframe("epoch")
         definition = context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=part.name, data=batches, suite=context.suites.add_or_update(expectations))
@@ -117,9 +126,9 @@ class QualityGate:
             {"result_format": "BASIC", "partial_unexpected_count": SAMPLE_KEYS},
             {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE_KEYS, "unexpected_index_column_names": key},
         ]
-        result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[0])
+        result = definition.run(batch_parameters={"dataframe": frame}, run_id=run, result_format=formats[0])
         if not result.success:
-            result = definition.run(batch_parameters={"dataframe": rows}, run_id=run, result_format=formats[1])
+            result = definition.run(batch_parameters={"dataframe": frame}, run_id=run, result_format=formats[1])
         suite_id = ExpectationSuiteIdentifier(part.name)
         result_id = ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id)
         pages: Any = [result_id, suite_id]  # these, however long the history is; the index is our own
@@ -129,50 +138,131 @@ class QualityGate:
         return result, address.removeprefix(f"file://{self.docs.resolve()}/")
 
 
+class SparkNeededError(InputError):
+    """Suites that only Spark judges, in a process that was not to start it."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(list(reasons))
+        self.reasons = tuple(reasons)
+
+    def __str__(self) -> str:
+        return "\n".join(["only Spark judges these suites:", *(f"  {reason}" for reason in self.reasons)])
+
+
+SparkStarter = Callable[[Sequence[str]], "SparkSession"]
+"""A Spark session, when it is first needed; gets the reasons, and may raise SparkNeededError."""
+
+
+def without_spark(reasons: Sequence[str]) -> "SparkSession":
+    """The SparkStarter of a process that has none: raises SparkNeededError."""
+    raise SparkNeededError(reasons)
+
+
 def validate_epoch(
-    spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, epoch: int, small_view_rows: int = SMALL_VIEW_ROWS
+    spark: SparkStarter,
+    meta: "MetaStore",
+    pipeline: Pipeline,
+    epoch: int,
+    small_view_rows: int = SMALL_VIEW_ROWS,
+    most_rows_here: int = MOST_ROWS,
 ) -> QualityRecord:
     """Run all suites of a pipeline over its views at a committed epoch, and keep the record. What they read is pinned meanwhile.
 
     A paused view whose rows were published before is passed over: nothing of it has changed since.
 
-    Raises: QualitySuiteError; EpochNotCommittedError, EpochExpiredError.
+    Args:
+        spark: called once, before any suite runs, if one needs Spark.
+        small_view_rows: a view of up to so many stored rows is looked at whole.
+        most_rows_here: up to so many rows are looked at in this process, where pandas judges as Spark does; 0: all by Spark.
+
+    Raises: QualitySuiteError; SparkNeededError, by `spark`, and then nothing has happened; EpochNotCommittedError, EpochExpiredError.
     Cost: a view of up to `small_view_rows` stored rows is read whole. Of a larger one, expectations by row read what changed since the
     published epoch, if that passed this very suite; only the others read it whole.
     """
     with meta.reading(epoch) as version:
-        record = _validate(spark, meta, pipeline, version, epoch, small_view_rows)
+        record = _validate(spark, meta, pipeline, version, epoch, (small_view_rows, most_rows_here))
     write_record(meta.objects, record)
     return record
 
 
-def _validate(
-    spark: "SparkSession", meta: "MetaStore", pipeline: Pipeline, version: HummockVersion, epoch: int, small_view_rows: int
-) -> QualityRecord:
-    from jobs.catalog.reader import relation_frame, stored_table
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A part of a suite, and what it is to look at: rows that this process holds, or, where only Spark judges it, None and the reason."""
 
-    passed = read_record(meta.objects, version.published) if version.published else None
+    suite: Suite
+    part: Part
+    relation: "Relation"
+    since: int | None  # only rows changed after this epoch
+    key: tuple[str, ...]
+    rows: pa.Table | None
+    reason: str = ""
+
+
+def _validate(
+    spark: SparkStarter, meta: "MetaStore", pipeline: Pipeline, version: HummockVersion, epoch: int, sizes: tuple[int, int]
+) -> QualityRecord:
+    from jobs.catalog.reader import relation_frame
+
     relations = {relation.name: relation for relation in version.catalog.at(epoch) if output_of(relation) is not None}
     suites = [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
     for suite in suites:
         if suite.view not in relations:
             raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
-    gate = QualityGate(pipeline.quality.docs) if pipeline.quality is not None and suites else None
-    views = []
     still = tuple(name for name, relation in relations.items() if stays_published(version, relation, epoch))
-    for suite in suites:
-        if suite.view in still:
-            continue
+    judged = [suite for suite in suites if suite.view not in still]
+    passed = read_record(meta.objects, version.published) if version.published else None
+    looks = [
+        look
+        for suite in judged
+        for look in _looks(meta.objects, version, relations[suite.view], suite, epoch, sizes, passed_before(passed, suite))
+    ]
+    changed = {look.suite.view for look in looks if look.since is not None} - {look.suite.view for look in looks if look.since is None}
+    views = {
+        suite.view: ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=suite.view not in changed) for suite in judged
+    }
+    reasons = [f"{look.suite.file.name}: {look.reason}" for look in looks if look.rows is None]
+    session = spark(reasons) if reasons else None
+    gate = QualityGate(pipeline.quality.docs, spark=session is not None) if pipeline.quality is not None and looks else None
+    for look in looks:
         assert gate is not None
-        relation = relations[suite.view]
-        small = _stored_rows(version, stored_table(relation).table_id) <= small_view_rows
-        split = not small and passed_before(passed, suite)
-        views.append(ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=not split or bool(suite.by_view.items)))
-        for part, since in ((suite.by_view, None), (suite.by_row, version.published)) if split else ((suite.whole, None),):
-            if part.items:
-                frame = relation_frame(spark, meta.objects.uri, version, relation, epoch, since)
-                views[-1] = _with(views[-1], gate.check(suite, part, frame, epoch, _key_columns(relation)))
-    return QualityRecord(epoch, tuple(views), tuple(suite.view for suite in suites if suite.view in still))
+        if look.rows is None:
+            assert session is not None
+            rows: Rows = SparkRows(relation_frame(session, meta.objects.uri, version, look.relation, epoch, look.since))
+        else:
+            rows = PandasRows(look.rows, look.part, look.key)
+        found = gate.check(look.suite, look.part, rows, epoch, look.key)
+        views[look.suite.view] = _with(views[look.suite.view], found)
+    return QualityRecord(epoch, tuple(views.values()), tuple(suite.view for suite in suites if suite.view in still))
+
+
+def _looks(
+    objects: "ObjectStore",
+    version: HummockVersion,
+    relation: "Relation",
+    suite: Suite,
+    epoch: int,
+    sizes: tuple[int, int],
+    passed_before: bool,
+) -> Iterator[_Look]:
+    """What a suite is to look at: the view as a whole, or, of a large one, what has changed and all of it."""
+    from jobs.catalog.reader import relation_rows, stored_table
+
+    small_view_rows, most_rows = sizes
+    require_columns(suite, [column.name for column in relation.columns])
+    stored = _stored_rows(version, stored_table(relation).table_id)
+    split = stored > small_view_rows and passed_before
+    key = suite.key or tuple(_key_columns(relation))
+    for part, since in ((suite.by_view, None), (suite.by_row, version.published)) if split else ((suite.whole, None),):
+        if not part.items:
+            continue
+        rows, reason = None, f"{stored:,} stored rows"
+        if since is not None or stored <= most_rows:
+            rows = relation_rows(objects, version, relation, epoch, most_rows, since)
+            reason = "" if rows is None else objection(part, key, rows) or ""
+        if rows is None or reason:
+            yield _Look(suite, part, relation, since, key, None, reason or f"more than {most_rows:,} changed rows")
+        else:
+            yield _Look(suite, part, relation, since, key, rows)
 
 
 def _with(view: ViewQuality, found: Found) -> ViewQuality:

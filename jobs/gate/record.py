@@ -146,6 +146,14 @@ def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
     return any(view.view == suite.view and view.suite == suite.digest for view in record.views)
 
 
+def record_lines(record: QualityRecord) -> Iterator[str]:
+    """What was looked at, a line a view, for a log."""
+    for view in record.views:
+        rows = "rows" if view.all_rows else "changed rows"
+        yield f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {len(view.failures)} failed"
+    yield from (f"{name}: paused, not looked at" for name in record.paused)
+
+
 def _failure_lines(view: ViewQuality, failure: Failure) -> Iterator[str]:
     yield f"  view {view.view!r}: {failure.expectation}: found {failure.observed}"
     if failure.keys:

@@ -12,9 +12,10 @@ from jobs.driver.detour import Detour
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.supersede import abandon
-from jobs.gate.gate import Found, QualityGate, validate_epoch
+from jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
 from jobs.gate.index import Result, add_result
 from jobs.gate.record import SAMPLE_KEYS, Failure, QualityGateError, QualityRecord, ViewQuality, stays_published
+from jobs.gate.rows import SparkRows
 from jobs.gate.suite import QualitySuiteError, read_suite
 from jobs.session import Session
 from jobs.settings.pipeline import Pipeline, load_pipeline
@@ -40,7 +41,7 @@ def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = N
 
 def checked(gate: QualityGate, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> Found:
     read = read_suite(file)
-    return gate.check(read, read.whole, rows, epoch, key)
+    return gate.check(read, read.whole, SparkRows(rows), epoch, key)
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def test_a_validation_goes_on_while_what_it_reads_is_compacted_and_vacuumed(
             return check(gate, *given)
 
         monkeypatch.setattr(QualityGate, "check", check_later)
-        (view,) = validate_epoch(spark, meta, load_pipeline(folder), summary.epoch).views
+        (view,) = validate_epoch(lambda _: spark, meta, load_pipeline(folder), summary.epoch, most_rows_here=0).views
         assert (view.rows, view.failures) == (60, ())
         assert meta.pins() == ()
         clean(meta, Retention(keep_ms=0))
@@ -234,21 +235,23 @@ def test_a_large_view_is_held_against_its_row_expectations_where_it_changed(spar
         session.execute("CREATE MATERIALIZED VIEW dear AS SELECT id, price FROM items WHERE price < 100")
         session.execute("INSERT INTO items VALUES " + ", ".join(f"({i}, {i})" for i in range(50)))
         (first,) = advance(SparkRunner(spark), meta)
-        (view,) = validate_epoch(spark, meta, pipeline, first.epoch, small_view_rows=10).views
+        (view,) = validate_epoch(lambda _: spark, meta, pipeline, first.epoch, small_view_rows=10, most_rows_here=0).views
         assert (view.rows, view.all_rows, view.failures) == (50, True, ())  # nobody has looked at any of it before
         meta.publish(first.epoch)
 
         session.execute("INSERT INTO items VALUES (7, -1), (51, 51); DELETE FROM items WHERE id = 3")
         (second,) = advance(SparkRunner(spark), meta)
-        (view,) = validate_epoch(spark, meta, pipeline, second.epoch, small_view_rows=10).views
+        record = validate_epoch(lambda _: spark, meta, pipeline, second.epoch, small_view_rows=10, most_rows_here=0)
+        assert record == validate_epoch(without_spark, meta, pipeline, second.epoch, small_view_rows=10)
+        (view,) = record.views
         assert (view.rows, view.all_rows) == (2, False)
         assert [key["id"] for failure in view.failures for key in failure.keys] == ["7"]
 
         session.execute("UPDATE items SET price = 8 WHERE id = 7")
         (third,) = advance(SparkRunner(spark), meta)
-        (view,) = validate_epoch(spark, meta, pipeline, third.epoch, small_view_rows=10).views
+        (view,) = validate_epoch(without_spark, meta, pipeline, third.epoch, small_view_rows=10).views
         assert (view.rows, view.all_rows, view.failures) == (2, False, ())  # 7 and 51: the epoch between was never published
-        (view,) = validate_epoch(spark, meta, pipeline, third.epoch).views
+        (view,) = validate_epoch(without_spark, meta, pipeline, third.epoch).views
         assert (view.rows, view.all_rows) == (50, True)  # a small view is looked at whole
 
 
@@ -266,14 +269,14 @@ def test_a_paused_view_is_judged_only_where_its_rows_were_never_published(spark:
             advance(SparkRunner(spark), meta)
         abandon(meta, Detour(pause=("price",)))
         (third,) = advance(SparkRunner(spark), meta)
-        record = validate_epoch(spark, meta, pipeline, third.epoch)
+        record = validate_epoch(without_spark, meta, pipeline, third.epoch)
         assert [len(view.failures) for view in record.views] == [1], "the row of the epoch that was held is still there"
         assert record.paused == ()
         (view,) = (relation for relation in meta.latest().catalog.live() if relation.name == "price")
         assert not stays_published(meta.latest(), view, third.epoch)
 
         meta.publish(second.epoch)  # by hand, as `tussock epoch` does
-        record = validate_epoch(spark, meta, pipeline, third.epoch)
+        record = validate_epoch(without_spark, meta, pipeline, third.epoch)
         assert (record.views, record.paused, record.passed) == ((), ("price",), True)
         with meta.reading(first.epoch) as version:
             assert not stays_published(version, view, first.epoch), "then it was not paused"

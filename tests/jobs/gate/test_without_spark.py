@@ -1,0 +1,256 @@
+"""Suites that are judged over pandas: what they find, and the pages about it, are what Spark gives; anything else is left to Spark."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.gate.gate import Found, QualityGate, SparkNeededError, validate_epoch, without_spark
+from jobs.gate.rows import PandasRows, Rows, SparkRows
+from jobs.gate.suite import Suite, read_suite
+from jobs.gate.without_spark import EXPECTATIONS, MOST_ROWS, objection
+from jobs.session import Session
+from jobs.settings.pipeline import load_pipeline
+from pipelines.flights import load
+
+ROOT = Path(__file__).resolve().parents[3]
+EPOCH = 1_357_084_800_000 << 16
+KEY = ["id", "day"]
+
+#: Rows for which `PASS` holds. Of each type on the list, with NULL where the list allows it.
+GOOD = pa.table(
+    {
+        "id": pa.array(range(6), pa.int32()),
+        "day": pa.array([date(2013, 1, d) for d in (1, 2, 3, 4, 5, 6)]),
+        "small": pa.array([1, 2, None, 4, 5, 6], pa.int16()),
+        "big": pa.array([10, 20, 30, 40, 50, 2**40], pa.int64()),
+        "amount": pa.array([0.1, -0.0, 1e300, None, 5e-324, 2.5], pa.float64()),
+        "text": pa.array(["a", "bé", "🂡x", None, "", "zz"]),
+        "name": pa.array(["a", "b", "c", "d", "e", "f"]),
+        "flag": pa.array([True, None, False, True, False, None]),
+        "none": pa.array([None] * 6, pa.string()),
+        "at": pa.array([datetime(2013, 1, 1)] * 6, pa.timestamp("us", tz="UTC")),
+    }
+)
+
+#: The same, but each expectation of PASS finds something in it.
+BAD = pa.table(
+    {
+        "id": pa.array([0, 1, 2, 3, 4, 4, 6], pa.int32()),
+        "day": pa.array([None, *(date(2013, 1, d) for d in (2, 3, 4, 5, 5, 6))]),
+        "small": pa.array([1, -2, None, 400, 5, 6, None], pa.int16()),
+        "big": pa.array([-1, 20, 30, 40, 3, 3, 7], pa.int64()),
+        "amount": pa.array([0.1, -1e-9, 1e301, None, 5.5, 2.5, None], pa.float64()),
+        "text": pa.array(["a", "long text", "🂡x", None, "q'uote", "zz", "<b>"]),
+        "name": pa.array(["a", "b", "c", "d", "e", "e", ""]),
+        "flag": pa.array([True, None, False, True, False, None, None]),
+        "none": pa.array([None, "x", None, None, None, None, "y"]),
+        "at": pa.array([datetime(2013, 1, 1)] * 7, pa.timestamp("us", tz="UTC")),
+    }
+)
+
+
+def expectation(kind: str, **kwargs: Any) -> dict[str, Any]:
+    return {"type": kind, "kwargs": kwargs, "meta": {}}
+
+
+#: Every expectation of the list, with each of its arguments; each holds for GOOD and not for BAD.
+BOTH = [
+    expectation("expect_column_values_to_be_null", column="none"),
+    expectation("expect_column_values_to_not_be_null", column="day"),
+    expectation("expect_column_values_to_be_between", column="small", min_value=1, max_value=6),
+    expectation("expect_column_values_to_be_between", column="amount", min_value=0, max_value=1e300),
+    expectation("expect_column_values_to_be_between", column="big", min_value=9.5, strict_min=True, mostly=0.9),
+    expectation("expect_column_values_to_be_in_set", column="small", value_set=[1, 2, 4, 5, 6]),
+    expectation("expect_column_values_to_be_in_set", column="text", value_set=["a", "bé", "🂡x", "", "zz"]),
+    expectation("expect_column_values_to_not_be_in_set", column="text", value_set=["q'uote", "<b>"]),
+    expectation("expect_column_values_to_be_unique", column="id"),
+    expectation("expect_column_values_to_be_unique", column="name"),
+    expectation("expect_column_value_lengths_to_be_between", column="text", max_value=2),
+    expectation("expect_column_value_lengths_to_equal", column="name", value=1),
+    expectation("expect_column_min_to_be_between", column="small", min_value=0, max_value=1),
+    expectation("expect_column_max_to_be_between", column="amount", max_value=1e300),
+    expectation("expect_column_pair_values_a_to_be_greater_than_b", column_A="big", column_B="id", or_equal=True),
+    expectation("expect_compound_columns_to_be_unique", column_list=["id", "name"]),
+    expectation("expect_table_row_count_to_be_between", max_value=6),
+    expectation("expect_table_row_count_to_equal", value=6),
+]
+EQUAL = [expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="other")]
+COLUMNS = [
+    expectation("expect_table_columns_to_match_ordered_list", column_list=GOOD.column_names),
+    expectation("expect_column_to_exist", column="at"),
+]
+
+
+def suite(folder: Path, *items: dict[str, Any]) -> Suite:
+    file = folder / "v.json"
+    file.write_text(json.dumps({"expectations": items, "meta": {"key": KEY}}))
+    return read_suite(file)
+
+
+def judged(docs: Path, read: Suite, rows: Rows) -> tuple[Found, dict[str, str]]:
+    """What a gate finds, and its pages by name."""
+    found = QualityGate(docs).check(read, read.whole, rows, EPOCH, KEY)
+    return found, {str(page.relative_to(docs)): page_text(page) for page in docs.rglob("*.html")}
+
+
+def page_text(page: Path) -> str:
+    """Without what differs from one run to the next (ids of elements, when the rows were looked at), and which engine did."""
+    text = re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "<id>", page.read_text())
+    text = re.sub(r"<tr>(?:(?!<tr>).)*pandas_data_fingerprint.*?</tr>", "", text, flags=re.DOTALL)
+    return re.sub(r"\d{8}T\d{6}\.\d{6}Z", "<moment>", re.sub(r"\b(Pandas|Spark)DataFrame\b", "<engine>", text))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("rows", [GOOD, BAD, GOOD.slice(0, 0)], ids=["rows that pass", "rows that fail", "no rows"])
+def test_every_expectation_of_the_list_finds_the_same_over_pandas_as_over_spark(
+    spark: SparkSession, tmp_path: Path, rows: pa.Table
+) -> None:
+    empty = rows.num_rows == 0
+    items = [item for item in (*BOTH, *COLUMNS) if not (empty and re.search("column_m", item["type"]))]
+    read = suite(tmp_path, *items)
+    assert objection(read.whole, KEY, rows) is None
+    here = judged(tmp_path / "here", read, PandasRows(rows, read.whole, KEY))
+    there = judged(tmp_path / "there", read, SparkRows(spark.createDataFrame(rows).coalesce(1)))
+    assert here == there
+    if rows is GOOD:
+        assert here[0].failures == ()
+        assert {item["type"] for item in (*BOTH, *COLUMNS, *EQUAL)} == EXPECTATIONS
+    if rows is BAD:
+        assert len(here[0].failures) == len(BOTH)
+
+
+@pytest.mark.spark
+def test_pairs_of_integers_and_of_texts_are_equal_over_pandas_where_spark_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "day": ["a", "b", "c"], "other": pa.array([1, 2, 4]), "copy": ["a", "B", "c"]})
+    read = suite(tmp_path, *EQUAL, expectation("expect_column_pair_values_to_be_equal", column_A="day", column_B="copy"))
+    assert objection(read.whole, KEY, rows) is None
+    here = judged(tmp_path / "here", read, PandasRows(rows, read.whole, KEY))
+    assert here == judged(tmp_path / "there", read, SparkRows(spark.createDataFrame(rows).coalesce(1)))
+    assert len(here[0].failures) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+@pytest.mark.parametrize("fails", [False, True], ids=["as they are", "made to fail"])
+def test_the_suites_of_the_flights_make_the_same_record_and_pages_with_and_without_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setenv("FLIGHTS_STORE", f"{tmp_path}/store")
+    monkeypatch.setenv("FLIGHTS_DATA", f"{tmp_path}/data")
+    load.load(tmp_path / "data", days=2)
+    folder = shutil.copytree(ROOT / "pipelines/flights", tmp_path / "pipelines/flights")
+    for file in (folder / "quality").iterdir() if fails else ():
+        text = (
+            file.read_text()
+            .replace('"min_value": 1}', '"min_value": 40}')
+            .replace('"EWR", ', "")
+            .replace('"max_value": 10}', '"max_value": 9}')
+        )
+        file.write_text(text)
+    found = {}
+    with Session(f"{tmp_path}/store", spark) as session:
+        for path, script in load_pipeline(folder).scripts():
+            session.run(script, base=path.parent)
+        epoch = session.flush().epoch
+        for side, most_rows in (("here", MOST_ROWS), ("by Spark", 0)):
+            toml = (ROOT / "pipelines/flights/pipeline.toml").read_text()
+            (folder / "pipeline.toml").write_text(toml.replace('docs = ".airflow', f'docs = "{tmp_path}/{side}'))
+            pipeline = load_pipeline(folder)
+            assert pipeline.quality is not None
+            record = validate_epoch(lambda _: spark, session.meta, pipeline, epoch, most_rows_here=most_rows)
+            docs = pipeline.quality.docs
+            found[side] = record, {str(page.relative_to(docs)): page_text(page) for page in docs.rglob("*.html")}
+    assert found["here"] == found["by Spark"]
+    assert found["here"][0].passed is not fails
+    assert len(found["here"][0].views) == 5
+
+
+ODD = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int64()),
+        "day": pa.array([1, 2], pa.int64()),
+        "nan": pa.array([1.0, float("nan")]),
+        "gap": pa.array([1, None], pa.int64()),
+        "real": pa.array([1.0, 2.0], pa.float32()),
+        "money": pa.array([Decimal("1.10"), None], pa.decimal128(10, 2)),
+        "at": pa.array([datetime(2013, 1, 1)] * 2, pa.timestamp("us", tz="UTC")),
+        "list": pa.array([[1], None], pa.list_(pa.field("item", pa.int32()))),
+        "text": ["a", "b"],
+        "empty": pa.array([None, None], pa.int64()),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (expectation("expect_column_values_to_match_regex", column="text", regex="a"), "not known to be the same in pandas"),
+        (expectation("expect_column_mean_to_be_between", column="id", min_value=1), "not known to be the same in pandas"),
+        (expectation("expect_column_values_to_not_be_null", column="nan"), "column 'nan' holds NaN"),
+        (expectation("expect_column_values_to_be_between", column="nan", min_value=0), "column 'nan' holds NaN"),
+        (expectation("expect_column_values_to_be_between", column="real", min_value=0.1), "column 'real' is float"),
+        (expectation("expect_column_values_to_be_between", column="money", min_value=1), "column 'money' is decimal(10,2)"),
+        (expectation("expect_column_values_to_not_be_null", column="at"), "column 'at' is timestamp"),
+        (expectation("expect_column_values_to_not_be_null", column="list"), "column 'list' is array<int>"),
+        (expectation("expect_column_values_to_be_between", column="text", min_value="a"), "column 'text' is string"),
+        (expectation("expect_column_values_to_be_between", column="id", min_value="1"), "bound '1'"),
+        (expectation("expect_column_values_to_be_between", column="id", min_value=2**60), f"bound {2**60}"),
+        (expectation("expect_column_values_to_be_between", column="id", min_value=5, max_value=1), "no value is between its bounds"),
+        (expectation("expect_column_values_to_be_between", column="id"), "no bound"),
+        (expectation("expect_column_values_to_be_in_set", column="id", value_set=["1"]), "values of another type than column 'id'"),
+        (expectation("expect_column_values_to_be_in_set", column="id", value_set=[True]), "values of another type than column 'id'"),
+        (
+            expectation("expect_column_values_to_be_in_set", column="text", value_set=["a", None]),
+            "values of another type than column 'text'",
+        ),
+        (expectation("expect_column_values_to_not_be_null", column="id", row_condition="id > 1"), "argument 'row_condition'"),
+        (expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="gap"), "column 'gap' holds NULL"),
+        (expectation("expect_column_pair_values_to_be_equal", column_A="id", column_B="text"), "column 'text' is string"),
+        (expectation("expect_compound_columns_to_be_unique", column_list=["id", "gap"]), "column 'gap' holds NULL"),
+        (expectation("expect_column_max_to_be_between", column="empty", max_value=1), "column 'empty' holds no value"),
+    ],
+)
+def test_what_may_differ_is_left_to_spark(tmp_path: Path, item: dict[str, Any], why: str) -> None:
+    assert objection(suite(tmp_path, item).whole, KEY, ODD) == f"{item['type']}: {why}"
+
+
+def test_a_key_whose_text_may_differ_is_left_to_spark(tmp_path: Path) -> None:
+    fine = expectation("expect_column_values_to_not_be_null", column="id")
+    assert objection(suite(tmp_path, fine).whole, ["at"], ODD) == "key 'at': column 'at' is timestamp"
+
+
+def test_a_gate_without_spark_imports_none_says_what_needs_it_and_does_nothing_then(tmp_path: Path) -> None:
+    folder = tmp_path / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
+    )
+    fine = expectation("expect_column_values_to_not_be_null", column="id")
+    (folder / "quality/t.json").write_text(json.dumps({"expectations": [fine]}))
+    with Session(f"{tmp_path}/store", runner="local") as session:
+        session.execute("CREATE TABLE t (id int, price decimal(4,2), PRIMARY KEY (id))")
+        session.insert("t", pa.table({"id": pa.array([1], pa.int32()), "price": pa.array([Decimal("1.50")], pa.decimal128(4, 2))}))
+        session.flush()
+        meta = session.meta
+    code = (
+        "import sys; from pathlib import Path; from jobs.gate.gate import *; from jobs.settings.pipeline import load_pipeline;"
+        "from jobs.settings.process import open_meta; p = load_pipeline(Path(sys.argv[1])); meta = open_meta(p.store);"
+        "print(validate_epoch(without_spark, meta, p, meta.latest().epoch).views[0].rows,"
+        " sorted({'pyspark', 'sqlalchemy', 'boto3', 'scipy.stats._stats_py', 'altair.vegalite'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, cwd=Path.cwd())
+    assert done.stdout.strip().splitlines()[-1:] == ["1 []"], done.stderr
+    money = expectation("expect_column_values_to_be_between", column="price", min_value=1)
+    (folder / "quality/t.json").write_text(json.dumps({"expectations": [fine, money]}))
+    with pytest.raises(SparkNeededError, match=r"t\.json: expect_column_values_to_be_between: column 'price' is decimal\(4,2\)"):
+        validate_epoch(without_spark, meta, load_pipeline(folder), meta.latest().epoch)
