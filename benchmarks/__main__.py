@@ -9,6 +9,7 @@ Apart from those, and each with options of its own:
 
     python -m benchmarks store --rows 100000     the state store against RocksDB and SlateDB
     python -m benchmarks cold-start              from process start to a view's rows, with and without a JVM; starts Spark itself
+    python -m benchmarks airflow                 CPU seconds of an Airflow run over 1,000 rows, by task; starts Airflow itself; minutes
     python -m benchmarks amplification           reads, space and writes under 50 epochs of uniform updates; a few minutes
     python -m benchmarks joins                   every kind of join against the inner join on the same changes; half a minute
     python -m benchmarks operators               every kind of operator: first load and small epochs on 1 M and 10 M rows; an hour
@@ -27,6 +28,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 ALONE = {
+    "airflow": "benchmarks.airflow_run",
     "cold-start": "benchmarks.cold_start",
     "store": "benchmarks.store.__main__",
     "amplification": "benchmarks.amplification",

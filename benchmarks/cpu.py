@@ -2,9 +2,41 @@
 seconds on the clock."""
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as it is: `own_s` user and system seconds of its own so far, `all_s` with those of children that it waited for."""
+
+    pid: int
+    parent: int
+    started: int  # ticks after the machine's start: with the pid, what no other process has
+    title: str  # its command line
+    own_s: float
+    all_s: float
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.pid, self.started
+
+
+def processes() -> Iterator[Process]:
+    """All processes of the machine. Linux only. Cost: two small files each."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            title = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        own, waited_for = (sum(map(int, fields[at : at + 2])) / _TICKS for at in (11, 13))
+        yield Process(int(entry.name), int(fields[1]), int(fields[19]), title, own, own + waited_for)
 
 
 def tree_cpu_seconds(root: int | None = None) -> float:

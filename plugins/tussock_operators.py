@@ -194,19 +194,40 @@ class SubmitJob(SparkSubmitOperator):
 
 
 class RunActors(SubmitJob):
-    """`jobs/epoch.py` over the run's interval; no job where nothing waits, as in a finished run that is cleared."""
+    """`jobs/epoch.py` over the run's interval; no job where nothing waits, as in a finished run that is cleared.
+
+    With `[epoch] runner = "auto"` this process runs small epochs, and the job what is left.
+    """
 
     def execute(self, context: Any) -> None:
         if _inject(self.pipeline_name, context) is None:  # asked again: files may have come, or another run finished, since inject_barrier
             self.log.info("nothing waits")
             return
         interval = run_interval(context)
+        if steps.runs_small_epochs_here(self.pipeline_name) and self._ran_here(context, interval):
+            return
         arguments = ["--run", *(f"{name}={value}" for name, value in _run_of(context).items())]
         self.submit(context, arguments + ([] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)]))
 
+    def _ran_here(self, context: Any, interval: tuple[datetime, datetime] | None) -> bool:
+        """Whether this process took in all that waits; False: an epoch came up that is to run on Spark."""
+        from jobs.driver.runner import SparkWantedError
+
+        start, end = interval or (None, None)
+        with no_retry():
+            try:
+                steps.advance(self.pipeline_name, start, end, _run_of(context), self.log.info)
+            except SparkWantedError as err:
+                self.log.info("%s", err)
+                return False
+        return True
+
 
 class ValidateViews(SubmitJob):
-    """`jobs/quality.py` at the committed epoch. Fails without a retry when a suite does: the same rows would fail again."""
+    """The suites at the committed epoch: in this process, or, where one of them needs Spark, by `jobs/quality.py`.
+
+    Fails without a retry when a suite does: the same rows would fail again.
+    """
 
     def execute(self, context: Any) -> None:
         from jobs.gate.record import Verdict
@@ -222,12 +243,31 @@ class ValidateViews(SubmitJob):
             if known is Verdict.FAILED:
                 raise AirflowFailException(steps.gate_failure(self.pipeline_name, epoch))
             return
+        if self._judged_here(epoch):
+            return
         try:
             self.submit(context, ["--epoch", str(epoch)])
         except AirflowException:
             if (failure := steps.gate_failure(self.pipeline_name, epoch)) is not None:
                 raise AirflowFailException(failure) from None
             raise
+
+    def _judged_here(self, epoch: int) -> bool:
+        """Whether this process could judge the epoch, and it passed. Raises AirflowFailException where it did not."""
+        from jobs.gate.gate import SparkNeededError
+        from jobs.gate.record import QualityGateError, record_lines
+
+        with no_retry():
+            try:
+                record = steps.judge(self.pipeline_name, epoch)
+            except SparkNeededError as err:
+                self.log.info("%s", err)
+                return False
+            for line in record_lines(record):
+                self.log.info("%s", line)
+            if not record.passed:
+                raise QualityGateError(record)
+        return True
 
 
 @contextmanager
@@ -236,7 +276,7 @@ def no_retry() -> Iterator[None]:
     try:
         yield
     except (InputError, DamagedError) as err:
-        raise AirflowFailException(f"{type(err).__name__}: {err}") from err
+        raise AirflowFailException("\n  ".join([f"{type(err).__name__}: {err}", *getattr(err, "__notes__", ())])) from err
 
 
 def _inject(name: str, context: Any) -> dict[str, str] | None:

@@ -7,7 +7,7 @@ between tasks, never data; an epoch travels as text, for it does not fit into th
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import jobs
-from jobs.settings.pipeline import Pipeline, PipelineError, find_pipeline, load_pipeline, pipeline_names
+from jobs.settings.pipeline import Pipeline, PipelineError, Runner, find_pipeline, load_pipeline, pipeline_names
 from statestore.errors import InputError
 from statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
-    from jobs.gate.record import Verdict
+    from jobs.gate.record import QualityRecord, Verdict
     from jobs.sources.listing import Interval
     from statestore.meta.store import MetaStore
     from statestore.meta.version import HummockVersion
@@ -116,7 +116,9 @@ def definitions() -> Definitions:
 def open_meta(pipeline: Pipeline) -> "MetaStore":
     """The pipeline's store, for this process. Raises NotInitialisedError when `tussock apply` has not been run yet."""
     from jobs.settings import process
+    from jobs.settings.arrow import leave_pandas
 
+    leave_pandas()
     meta = process.open_meta(pipeline.store)
     _ = meta.settings  # a missing store is an error here, by its own name
     return meta
@@ -145,6 +147,28 @@ def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping
     return None if barrier is None else {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
 
 
+def runs_small_epochs_here(name: str) -> bool:
+    """Whether the pipeline wants its small epochs run without Spark."""
+    return find_pipeline(name, pipelines_folder()).epoch.runner is Runner.AUTO
+
+
+def advance(name: str, start: datetime | None, end: datetime | None, run: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Finish the open barrier and take in the run's interval in this process, without Spark, as the epoch job does on it.
+
+    Raises SparkWantedError when an epoch comes up that is to run on Spark; the epochs before it are committed then.
+    """
+    from jobs.driver import epoch
+    from jobs.driver.runner import AutoRunner, no_spark
+    from jobs.driver.summary import show_summary
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    settings, interval = pipeline.epoch, interval_of(pipeline, start, end)
+    runner, depth, units = AutoRunner(no_spark), settings.in_flight, settings.units
+    done = epoch.advance(runner, open_meta(pipeline), interval, settings.max_bytes, run, progress=say, in_flight=depth, units=units)
+    for summary in done:
+        say(show_summary(summary))
+
+
 def commit(name: str) -> dict[str, str]:
     """Commit what is sealed and not committed; without effect when the epoch job has done so itself, as it does unless it was killed."""
     pipeline = find_pipeline(name, pipelines_folder())
@@ -169,6 +193,17 @@ def verdict(name: str, epoch: int) -> "Verdict":
     meta = open_meta(find_pipeline(name, pipelines_folder()))
     record = judged(meta.objects, epoch, [read_suite(file) for file in suites_of(name)])
     return Verdict.NONE if record is None else record.verdict
+
+
+def judge(name: str, epoch: int) -> "QualityRecord":
+    """Run the suites on `epoch` in this process, and keep the record.
+
+    Raises: SparkNeededError, before anything is done; QualitySuiteError.
+    """
+    from jobs.gate.gate import validate_epoch, without_spark
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    return validate_epoch(without_spark, open_meta(pipeline), pipeline, epoch)
 
 
 def gate_failure(name: str, epoch: int) -> str | None:

@@ -20,7 +20,7 @@ from jobs.task.level import CellFunction, level_function
 from jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
 from jobs.wire.epoch_task import EpochTask
 from jobs.wire.flush_policy import Expected, FlushPolicy
-from statestore.errors import InputError
+from statestore.errors import InputError, TussockError
 from statestore.objectstore.base import ObjectStore
 
 P = ParamSpec("P")
@@ -117,17 +117,26 @@ class LocalRunner:
         return work
 
 
+class SparkWantedError(TussockError):
+    """An epoch that is to run on Spark, in a process that starts none. Nothing of it was committed; its barrier may be in force."""
+
+    def __str__(self) -> str:
+        return "the epoch is not small, or Spark reads or computes something of it: it runs on Spark"
+
+
 class AutoRunner:
     """Runs on Spark where it is at work already, or is needed; else here.
 
     Needed: by an epoch that takes in much, or files that only Spark reads, or changes views of which Spark computes something.
     """
 
-    def __init__(self, spark: Callable[[], LevelRunner], at_work: Callable[[], bool], policy: FlushPolicy | None = None) -> None:
+    def __init__(
+        self, spark: Callable[[], LevelRunner], at_work: Callable[[], bool] = lambda: False, policy: FlushPolicy | None = None
+    ) -> None:
         """
         Args:
             spark: the runner on Spark; called when it is wanted, and may start it.
-            at_work: whether Spark has been started.
+            at_work: whether Spark has been started; left out where it never is.
         """
         self.policy = policy or FlushPolicy()
         self._spark, self._at_work, self._local = spark, at_work, LocalRunner(policy)
@@ -140,6 +149,11 @@ class AutoRunner:
     def for_a_thread(self, work: Callable[P, R]) -> Callable[P, R]:
         """See LevelRunner."""
         return self._spark().for_a_thread(work) if self._at_work() else work
+
+
+def no_spark() -> LevelRunner:
+    """The runner on Spark of a process that starts none: raises SparkWantedError."""
+    raise SparkWantedError
 
 
 def tables_of_all_levels(task: EpochTask) -> frozenset[int]:

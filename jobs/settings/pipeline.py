@@ -20,6 +20,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     vnodes = 256                                       # power of two, fixed when the store is made
     max_bytes = 268_435_456                            # most source bytes an epoch takes in
     in_flight = 3                                      # epochs of a backlog under way at once; 1: each is committed before the next begins
+    runner = "spark"                                   # "auto": small epochs run in Airflow's own task, without a JVM; large ones on Spark
 
     [spark]                                            # optional: settings of the jobs, as text
     "spark.driver.memory" = "1g"                       # any setting of Spark's
@@ -43,6 +44,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -105,13 +107,22 @@ def _whole(least: int, most: int) -> Meta:
     return Meta(ge=least, le=most, description=f"a whole number from {least} to {most}")
 
 
+class Runner(StrEnum):
+    """Where a pipeline's epochs run."""
+
+    SPARK = "spark"  # on Spark, all of them
+    AUTO = "auto"  # small ones in the process that was asked for them, without a JVM; large ones on Spark
+
+
 class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, and how many are under way at once."""
+    """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, how many are under way at once; where
+    they run."""
 
     units: Annotated[int, _whole(1, 32768)] | None = None  # None: as many as the store has, NEW_STORE_UNITS where it is made
     vnodes: Annotated[int, _whole(1, 32768)] = 256
     max_bytes: Annotated[int, _whole(1, 2**63 - 1)] = 256 << 20
     in_flight: Annotated[int, _whole(1, 64)] = 3
+    runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
 
 
 @dataclass(frozen=True, slots=True)

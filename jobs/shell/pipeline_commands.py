@@ -3,9 +3,11 @@
 import argparse
 import os
 import shlex
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
-from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, find_pipeline
+from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, Runner, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
 from statestore.errors import InputError
 
@@ -109,6 +111,7 @@ def _epoch(chosen: argparse.Namespace) -> None:
     from jobs.driver.barrier import inject
     from jobs.driver.epoch import advance, interval_of
     from jobs.driver.publish import publish
+    from jobs.driver.runner import AutoRunner, LevelRunner
     from jobs.driver.summary import EpochSummary, show_summary
 
     pipeline = chosen_pipeline(chosen)
@@ -118,12 +121,18 @@ def _epoch(chosen: argparse.Namespace) -> None:
     max_bytes, in_flight, units = settings.max_bytes, settings.in_flight, settings.units
     done: list[EpochSummary] = []
     if (barrier := inject(meta, interval, max_bytes, units=units)) is not None:  # nothing to do should not cost a JVM
-        from jobs.driver.spark_runner import SparkRunner
-        from jobs.spark import spark_session
+        with ExitStack() as stack:
 
-        say("starting Spark")
-        with spark_session("tussock epoch", pipeline.spark if pipeline is not None else {}) as spark:
-            runner, moment = SparkRunner(spark), barrier.moment
+            @cache
+            def on_spark() -> LevelRunner:
+                from jobs.driver.spark_runner import SparkRunner
+                from jobs.spark import spark_session
+
+                say("starting Spark")
+                return SparkRunner(stack.enter_context(spark_session("tussock epoch", pipeline.spark if pipeline is not None else {})))
+
+            is_auto, moment = settings.runner is Runner.AUTO, barrier.moment
+            runner = AutoRunner(on_spark, lambda: on_spark.cache_info().currsize > 0) if is_auto else on_spark()
             done = advance(runner, meta, interval, max_bytes, progress=say, in_flight=in_flight, units=units, moment=moment)
     for summary in done:
         print(show_summary(summary))

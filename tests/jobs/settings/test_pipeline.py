@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.settings.pipeline import PipelineError, UnknownPipelineError, UpkeepSettings, find_pipeline, load_pipeline, pipeline_names
+from jobs.settings.pipeline import PipelineError, Runner, UnknownPipelineError, UpkeepSettings, find_pipeline, load_pipeline, pipeline_names
 from jobs.settings.retention import Retention
 
 MINIMAL = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'
@@ -46,6 +46,7 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
         vnodes = 512
         max_bytes = 1_000
         in_flight = 1
+        runner = "auto"
         [spark]
         "spark.driver.memory" = "1g"
         [upkeep]
@@ -63,6 +64,7 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert pipeline.schedule.end == datetime(2013, 1, 3, 12, tzinfo=UTC)
     assert (pipeline.schedule.cron, pipeline.schedule.catchup) == ("15 2 * * *", True)
     assert (pipeline.epoch.units, pipeline.epoch.vnodes, pipeline.epoch.max_bytes, pipeline.epoch.in_flight) == (4, 512, 1000, 1)
+    assert pipeline.epoch.runner is Runner.AUTO
     assert pipeline.spark == {"spark.driver.memory": "1g"}
     assert pipeline.upkeep == UpkeepSettings("30 4 * * *", Retention(keep_epochs=10, keep_ms=36 * 3_600_000))
     assert pipeline.quality is not None
@@ -131,6 +133,7 @@ MISTAKES = {
         MINIMAL + f"[epoch]\nmax_bytes = {2**64}",
         f"epoch.max_bytes: found integer {2**64}, expected a whole number from 1 to {2**63 - 1}",
     ),
+    "a runner there is not": (MINIMAL + '[epoch]\nrunner = "local"', 'epoch.runner: found text \'local\', expected "spark" or "auto"'),
     "a fraction of a byte": (MINIMAL + "[epoch]\nmax_bytes = 1.0", "epoch.max_bytes: found float 1.0, expected a whole number from 1 to"),
     "catching up as a number": (
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-01\ncatchup = 1',

@@ -1,0 +1,297 @@
+"""Benchmark: CPU seconds of one Airflow run of the flights pipeline over a day's files (about 1,000 rows), by task.
+
+    python -m benchmarks airflow --runs 5
+    python -m benchmarks airflow --runs 5 --beside ../tussock-of-before
+
+Starts a whole Airflow of its own (scheduler, API server, DAG processor, triggerer) on a home, a store and files in a temporary folder,
+loads the first day, and then triggers a run for each of the following days: in turns with `[epoch] runner = "spark"` and "auto", and, with
+--beside, in an Airflow of another checkout, whose pipeline is left as it is. Each checkout has a store of its own; days are much alike.
+
+What is counted, by process from /proc, some twenty times a second, so that a busy machine changes it little:
+
+    a task              its process and all that it starts, the JVM and its Python workers included
+    Airflow itself      scheduler, API server, DAG processor, triggerer and the tasks' supervisors, from the trigger to the end of the run
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cpu import Process, processes
+
+ROOT = Path(__file__).resolve().parent.parent
+DAG = "epoch_flights"
+TASKS = ("inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views")
+AIRFLOW = "Airflow itself"
+SECONDS = ("CPU s of tasks", "seconds on the clock")
+FIRST_DAY = date(2013, 1, 1)
+PATIENCE_S = 900.0
+BUDGETS = {"spark": 15.0, "auto": 5.0}
+_LOOK_S = 0.05
+_OF_A_TASK = "airflow worker -- "  # a task's own process; its supervisor's name goes on with LocalExecutor
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The benchmark's entry. Exit code 0, also where a budget is missed: what else this machine does is not known here."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks airflow", description="CPU seconds of an Airflow run, by task.")
+    parser.add_argument("--runs", type=int, default=5, help="of each side, in turns (default 5)")
+    parser.add_argument("--beside", type=Path, help="another checkout to measure as well")
+    parser.add_argument("--sides", nargs="*", choices=sorted(BUDGETS), default=sorted(BUDGETS), help="runners of this checkout")
+    parser.add_argument("--scratch", type=Path, help="where homes and stores go; kept if named, else a temporary folder")
+    chosen = parser.parse_args(arguments)
+    sides = {runner: (ROOT, runner) for runner in chosen.sides}
+    if chosen.beside is not None:
+        sides = {str(chosen.beside): (chosen.beside.resolve(), None), **sides}
+    with tempfile.TemporaryDirectory(prefix="tussock-airflow-run-") as folder:
+        found = measure(chosen.scratch or Path(folder), sides, chosen.runs)
+    print(table_of(found))
+    for side, runs in found.items():
+        if (budget := BUDGETS.get(side)) is not None:
+            total = statistics.median(sum(run[task] for task in TASKS) for run in runs)
+            print(f"{side}: {total:.1f} CPU s of tasks, budget {budget:g}: {'ok' if total <= budget else 'MISSED'}")
+    return 0
+
+
+Run = Mapping[str, float]
+"""CPU seconds by task, those of Airflow itself, and seconds on the clock."""
+
+
+def measure(folder: Path, sides: Mapping[str, tuple[Path, str | None]], runs: int) -> dict[str, list[Run]]:
+    """CPU seconds of `runs` runs of each side: (checkout, runner) by name. Prints each as it ends."""
+    found: dict[str, list[Run]] = {side: [] for side in sides}
+    checkouts = list(dict.fromkeys(checkout for checkout, _ in sides.values()))
+    days = iter(FIRST_DAY + timedelta(days=n) for n in range(1, 1 + runs * len(sides)))
+    with ExitStack() as stack:
+        airflows: dict[Path, Airflow] = {}
+        for number, checkout in enumerate(checkouts):
+            say(f"starting Airflow of {checkout}")
+            airflows[checkout] = stack.enter_context(running(folder / str(number), checkout, days=1 + runs * len(sides)))
+            say("the first day, which makes the views")
+            airflows[checkout].run(FIRST_DAY)
+        for _ in range(runs):
+            for side, (checkout, runner) in sides.items():
+                airflows[checkout].set_runner(runner)
+                found[side].append(ran := airflows[checkout].run(next(days)))
+                say(f"{side}: " + ", ".join(f"{what} {seconds:.1f}" for what, seconds in ran.items()))
+    return found
+
+
+def table_of(found: Mapping[str, Sequence[Run]]) -> str:
+    """Medians, a row for each task and a column for each side; (least-most) behind each."""
+    lines = [f"{'CPU seconds: median (least-most)':36}" + "".join(f"{side[-24:]:>26}" for side in found)]
+    for row in (*TASKS, SECONDS[0], AIRFLOW, SECONDS[1]):
+        cells = []
+        for runs in found.values():
+            of_row = [sum(run[task] for task in TASKS) if row == SECONDS[0] else run[row] for run in runs]
+            cells.append(f"{statistics.median(of_row):.1f} ({min(of_row):.1f}-{max(of_row):.1f})")
+        lines.append(f"{row:36}" + "".join(f"{cell:>26}" for cell in cells))
+    return "\n".join(lines)
+
+
+@dataclass
+class Airflow:
+    """A running Airflow. `root`: the process that started it."""
+
+    home: Path
+    env: Mapping[str, str]
+    root: int
+
+    def run(self, day: date) -> Run:
+        """Trigger a run over one day, wait until it has published, and say what it cost. Raises RuntimeError where it fails."""
+        with Watch(self.root) as watch:
+            began = time.perf_counter()
+            run_id = self.trigger(day)
+            while (state := self.state(run_id)) not in ("success", "failed"):
+                if time.perf_counter() - began > PATIENCE_S:
+                    raise RuntimeError(f"the run over {day} is {state} after {PATIENCE_S:.0f} s")
+                time.sleep(_LOOK_S)
+            seconds = time.perf_counter() - began
+        if state == "failed":
+            raise RuntimeError(f"the run over {day} failed: see {self.home / 'logs'}")
+        by_id = self.query(f"SELECT id, task_id FROM task_instance WHERE run_id = '{run_id}'")
+        by_task = {task: watch.task(str(task_id).replace("-", "")) for task_id, task in by_id}
+        return {**{task: by_task[task] for task in TASKS}, AIRFLOW: watch.others(), SECONDS[1]: seconds}
+
+    def trigger(self, day: date) -> str:
+        """Start a run over a day; its id."""
+        (password,) = json.loads((self.home / ".airflow/passwords.json").read_text()).values()
+        token = self._post("auth/token", {"username": "admin", "password": password})["access_token"]
+        start, end = (f"{moment}T00:00:00Z" for moment in (day, day + timedelta(days=1)))
+        asked = {"logical_date": None, "conf": {"start": start, "end": end}}
+        run_id: str = self._post(f"api/v2/dags/{DAG}/dagRuns", asked, {"Authorization": f"Bearer {token}"})["dag_run_id"]
+        return run_id
+
+    def set_runner(self, runner: str | None) -> None:
+        """Have the next epochs run there; None: as the checkout's pipeline says."""
+        toml = self.home / "pipelines/flights/pipeline.toml"
+        lines = [line for line in toml.read_text().splitlines() if not line.startswith("runner = ")]
+        if runner is not None:
+            lines.insert(lines.index("[epoch]") + 1, f'runner = "{runner}"')
+        toml.write_text("\n".join(lines) + "\n")
+
+    def state(self, run_id: str) -> str:
+        """Of a run, as Airflow names it."""
+        ((state,),) = self.query(f"SELECT state FROM dag_run WHERE run_id = '{run_id}'")
+        return state
+
+    def query(self, sql: str) -> list[tuple[str, ...]]:
+        """From Airflow's own database."""
+        with sqlite3.connect(f"file:{self.home}/.airflow/airflow.db?mode=ro", uri=True, timeout=60) as database:
+            return database.execute(sql).fetchall()
+
+    def _post(self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        request = urllib.request.Request(f"{self.env['AIRFLOW__API__BASE_URL']}/{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            parsed: dict[str, Any] = json.load(answer)
+        return parsed
+
+
+@contextmanager
+def running(folder: Path, checkout: Path, days: int) -> Iterator[Airflow]:
+    """Airflow of a checkout on a home in `folder`, with the flights of so many days loaded and applied, and its DAG switched on."""
+    shutil.copytree(checkout / "pipelines", folder / "pipelines")
+    toml = folder / "pipelines/flights/pipeline.toml"
+    toml.write_text(toml.read_text().replace("catchup = true", "catchup = false"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = int(taken.getsockname()[1])
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")} | {
+        "AIRFLOW_HOME": str(folder),
+        "AIRFLOW_CONFIG": str(checkout / "airflow.cfg"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(checkout / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(checkout / "plugins"),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
+        "TUSSOCK_PIPELINES": str(folder / "pipelines"),
+        "FLIGHTS_STORE": str(folder / "store"),
+        "FLIGHTS_DATA": str(folder / "data"),
+        "PYTHONPATH": f"{checkout}{os.pathsep}{checkout}/plugins",  # before those of an editable install
+    }
+    python = str(checkout / ".venv/bin/python")
+    script = str(checkout / "scripts/airflow.sh")
+    with (folder / "log").open("w") as log:
+
+        def command(*arguments: str) -> None:
+            subprocess.run(arguments, cwd=checkout, env=env, stdout=log, stderr=log, check=True)
+
+        command(python, "-m", "pipelines.flights.load", "--out", str(folder / "data"), "--days", str(days))
+        command(python, "-m", "jobs.cli", "apply", "flights")
+        server = subprocess.Popen([script, "up"], cwd=checkout, env=env, stdout=log, stderr=log, start_new_session=True)
+        try:
+            airflow = Airflow(folder, env, server.pid)
+            _wait_for_the_dag(airflow)
+            command(script, "dags", "unpause", DAG)
+            yield airflow
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(60)
+
+
+def _wait_for_the_dag(airflow: Airflow) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            if airflow.query(f"SELECT 1 FROM dag WHERE dag_id = '{DAG}'") and (airflow.home / ".airflow/passwords.json").stat().st_size:
+                return
+        except sqlite3.OperationalError:  # the tables are being made
+            pass
+        time.sleep(1)
+    raise RuntimeError(f"no DAG {DAG} after {PATIENCE_S:.0f} s: see {airflow.home / 'log'}")
+
+
+@dataclass
+class Watch:
+    """What the processes below `root` spend while the context is open. One that ends between two looks counts up to the last of them,
+    unless its parent waited for it, which counts it in full."""
+
+    root: int
+    first: dict[tuple[int, int], Process] = field(default_factory=dict)
+    last: dict[tuple[int, int], Process] = field(default_factory=dict)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "Watch":
+        self._look()
+        self.first = dict(self.last)
+        self._thread = threading.Thread(target=self._look_on, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self._thread.join()
+        self._look()
+
+    def task(self, instance: str) -> float:
+        """Of a task instance's process and what it started; it may have run several times."""
+        roots = [p for p in self.last.values() if p.title.replace("-", "").endswith(instance) and p.title.startswith(_OF_A_TASK)]
+        return sum(max(one.all_s, sum(p.own_s for p in self._below(one))) for one in roots)
+
+    def others(self) -> float:
+        """Of all processes that are no task's."""
+        of_tasks = {p.key for one in self.last.values() if _is_task(one) for p in self._below(one)}
+        return sum(self._spent(p) for p in self.last.values() if p.key not in of_tasks)
+
+    def _spent(self, process: Process) -> float:
+        before = self.first.get(process.key)
+        return process.own_s - (0.0 if before is None else before.own_s)
+
+    def _below(self, root: Process) -> list[Process]:
+        """A process and its descendants, those that have ended included."""
+        found, waiting = [], [root]
+        while waiting:
+            parent = waiting.pop()
+            found.append(parent)
+            waiting += [p for p in self.last.values() if p.parent == parent.pid and p.started >= parent.started]
+        return found
+
+    def _look_on(self) -> None:
+        while not self.ended.wait(_LOOK_S):
+            self._look()
+
+    def _look(self) -> None:
+        now = {p.pid: p for p in processes()}
+        known = {key[0] for key in self.last}
+        for process in now.values():
+            above: Process | None = process
+            while above is not None and above.pid != self.root and above.pid not in known:
+                above = now.get(above.parent)
+            if above is not None and (process.key in self.last or above is not process or process.pid == self.root):
+                if (
+                    before := self.last.get(process.key)
+                ) is not None:  # one whose parent ended stays the parent's; one that ends has no title
+                    process = replace(process, parent=before.parent, title=process.title or before.title)
+                self.last[process.key] = process
+
+
+def _is_task(process: Process) -> bool:
+    return process.title.startswith(_OF_A_TASK) and "LocalExecutor" not in process.title
+
+
+def say(line: str) -> None:
+    """Print a step at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
