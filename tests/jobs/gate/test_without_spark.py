@@ -160,7 +160,7 @@ def test_the_suites_of_the_flights_make_the_same_record_and_pages_with_and_witho
     found = {}
     with Session(f"{tmp_path}/store", spark) as session:
         for path, script in load_pipeline(folder).scripts():
-            session.run(script, base=path.parent)
+            list(session.run(script, base=path.parent))
         epoch = session.flush().epoch
         for side, most_rows in (("here", MOST_ROWS), ("by Spark", 0)):
             toml = (ROOT / "pipelines/flights/pipeline.toml").read_text()
