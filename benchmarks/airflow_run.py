@@ -244,7 +244,7 @@ class Watch:
 
     def task(self, instance: str) -> float:
         """Of a task instance's process and what it started; it may have run several times."""
-        roots = [p for p in self.last.values() if p.title.replace("-", "").endswith(instance) and p.title.startswith(_OF_A_TASK)]
+        roots = [p for p in self.last.values() if p.title.replace("-", "").endswith(instance) and _is_task(p)]
         return sum(max(one.all_s, sum(p.own_s for p in self._below(one))) for one in roots)
 
     def others(self) -> float:
