@@ -15,21 +15,22 @@ little in this process: a session that does no more than these starts no JVM, an
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
 import pyarrow as pa
 
+from jobs.catalog.epochs import EpochsOf
 from jobs.catalog.insert import rows_for_table
 from jobs.catalog.moment import BadMomentError
 from jobs.catalog.show import explain, show
 from jobs.catalog.statement_log import PendingCatalog, require_taken, statement_text
+from jobs.catalog.statement_writer import Answer, StatementWriter
 from jobs.catalog.stored_rows import StoredRows
 from jobs.driver.barrier import micros_of
 from jobs.driver.epoch import next_epoch
@@ -43,7 +44,6 @@ from jobs.settings.process import open_meta, store_address
 from jobs.sources.describe import described, placed
 from jobs.sources.listing import Interval
 from jobs.sources.registry import READERS
-from jobs.sources.text import require_insert_text
 from jobs.sql.logical import Place
 from jobs.sql.script import split_script
 from jobs.sql.source_text import SourceText
@@ -52,23 +52,19 @@ from jobs.sql.statements import (
     BoundCreateTableAs,
     BoundInsert,
     BoundInsertSelect,
-    Change,
     CreateFunction,
     CreateSource,
     CreateTableAs,
     CreateView,
-    Delete,
     Explain,
     Insert,
     Query,
     Show,
     Statement,
-    Update,
 )
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.errors import NotInitialisedError
-from statestore.meta.statement_log import LogMovedError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.open import open_object_store
@@ -77,8 +73,12 @@ from statestore.progress import Progress, no_progress
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
+    from jobs.catalog.frames import Frames
     from jobs.catalog.once import Once
     from jobs.sql.binder import Binder
+
+
+__all__ = ["Answer", "Session", "TwoThreadsError"]
 
 
 class TwoThreadsError(InputError):
@@ -89,15 +89,6 @@ class TwoThreadsError(InputError):
             "this session is at work in another thread, and serves one at a time. Nothing was done. Open a session for each thread "
             "(Session(store, spark=session.spark) shares its Spark), or call it again when the other call has ended."
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What one statement answered: a table for SELECT, SHOW and EXPLAIN; else one line that says what was taken."""
-
-    statement: str
-    message: str
-    table: pa.Table | None = None
 
 
 class Session:
@@ -133,7 +124,8 @@ class Session:
         self._owned = spark is None and _active_spark() is None
         self._runner = self._runner_of(runner)
         self._binder: Binder | None = None
-        self._statements = 0
+        self._frames: Frames | None = None
+        self._writer = StatementWriter(self.meta)
         self._pending = PendingCatalog(self.meta)
         self._stored = StoredRows(self.meta, self._pending)
         self._working = RLock()  # held while a call is at work
@@ -225,8 +217,8 @@ class Session:
         with self._at_work():
             catalog = self._pending.at(self.meta.latest())
             relation = find(catalog, table, RelationKind.TABLE)
-            statement = self._insert(relation.name, rows_for_table(relation, rows))
-            return self._log(f"insert into {relation.name}", statement)
+            statement = self._writer.insert(relation.name, rows_for_table(relation, rows))
+            return self._writer.log(f"insert into {relation.name}", statement)
 
     def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> pa.Table:
         """The rows of a view or table, without SQL: see `StoredRows.read`."""
@@ -243,6 +235,48 @@ class Session:
         """What changed in a view or table between two epochs, at the cost of the change: see `StoredRows.changes`."""
         with self._at_work():
             return self._stored.changes(relation, since, until, columns)
+
+    def table(self, name: str, epoch: int | None = None) -> "DataFrame":
+        """A view's or table's rows as a Spark DataFrame, to build on as on any other; each action reads the store.
+
+        Args:
+            epoch: the published one, as of now, when None. The rows stay those of that epoch, whatever is published later.
+
+        It runs in a Spark session of this store's time zone, in ANSI mode. Its epoch stays pinned until `close`: compaction and vacuum keep
+        what it reads meanwhile, so a session that asks for ever new epochs and is never closed has ever more kept. After `close`, and where
+        the store may only be read, a vacuum may take what an action would read: MissingSstError, never a wrong row.
+
+        That of a source is to build views on; no rows of it are stored, and an action on it says so.
+
+        Raises: as `read`.
+        """
+        with self._at_work():
+            return self._opened_frames().table(name, epoch)
+
+    def create_view(self, name: str, dataframe: "DataFrame", *, if_not_exists: bool = False) -> Answer:
+        """Keep a DataFrame's query as a materialized view, as CREATE MATERIALIZED VIEW keeps a SELECT's. Durable when it returns; takes
+        effect with the next epoch.
+
+        Args:
+            dataframe: built on DataFrames of `table`, without an epoch, by whatever Spark itself computes; its columns are the view's.
+
+        SHOW CREATE shows it as the SELECT that makes the same plan, or as that plan where none is found.
+
+        Raises: UnsupportedQueryError for what cannot be kept: other data, Python functions, chance, now(); FrameOfAnEpochError;
+            OutdatedFrameError; SqlError for a name or column that cannot be one.
+        """
+        with self._at_work():
+            catalog = self._pending.at(self.meta.latest())
+            binder = self._bind_to(catalog.live())
+            view = self._opened_frames().view(binder, catalog, name, dataframe, if_not_exists)
+            return self._noted(self._writer.append(catalog, view.sql, view), binder)
+
+    def _opened_frames(self) -> "Frames":
+        if self._frames is None:
+            from jobs.catalog.frames import Frames
+
+            self._frames = Frames(self.meta, self._stored, self.spark, self.time_zone)
+        return self._frames
 
     def _runner_of(self, runner: Literal["auto", "spark", "local"] | LevelRunner) -> LevelRunner:
         def on_spark() -> LevelRunner:
@@ -261,10 +295,15 @@ class Session:
                 return runner
 
     def close(self) -> None:
-        """Stop Spark, if this session started it."""
-        if self._owned and self._spark is not None:
-            self._spark.stop()
-            self._spark = None
+        """Let go of the epochs of `table`; stop Spark, if this session started it."""
+        frames, self._frames = self._frames, None
+        try:
+            if frames is not None:
+                frames.close()
+        finally:
+            if self._owned and self._spark is not None:
+                self._spark.stop()
+                self._spark = None
 
     def __enter__(self) -> "Session":
         return self
@@ -291,7 +330,7 @@ class Session:
         client_id = None if once is None else once.client_id(catalog, text)
         if client_id is not None and (position := self.meta.logged_position(client_id)) is not None:
             return Answer(text, f"nothing to do: log entry {position} is this statement, and it runs once")
-        bound = self._bind_to(catalog.live()).bind(text, place)
+        bound = self._bind_to(catalog.live()).bind(text, place, EpochsOf(self._stored, version, version.epoch))
         match bound:
             case Query():
                 table = self._select(text, place, version.published)
@@ -309,17 +348,21 @@ class Session:
             case BoundChange():
                 return self._change(version, catalog, text, bound, client_id)
             case CreateSource():
-                return self._append(catalog, text, _with_columns(catalog, placed(bound, base), lambda: self.spark))
+                return self._writer.append(catalog, text, _with_columns(catalog, placed(bound, base), lambda: self.spark))
             case CreateFunction():
                 from jobs.catalog.function_code import with_code
 
-                return self._append(catalog, text, with_code(bound, base))
+                return self._writer.append(catalog, text, with_code(bound, base))
             case CreateView():
-                notes = "".join(f"\n  note: {note}" for note in self._bind_to(catalog.live()).notes)
-                answer = self._append(catalog, text, bound)
-                return replace(answer, message=answer.message + notes)
+                binder = self._bind_to(catalog.live())
+                return self._noted(self._writer.append(catalog, text, bound), binder)
             case _:
-                return self._append(catalog, text, bound, client_id)
+                return self._writer.append(catalog, text, bound, client_id)
+
+    @staticmethod
+    def _noted(answer: Answer, binder: "Binder") -> Answer:
+        """The answer with what the user should know of the view that was bound last."""
+        return replace(answer, message=answer.message + "".join(f"\n  note: {note}" for note in binder.notes))
 
     def _create_as(self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundCreateTableAs) -> Answer:
         from jobs.plan.checks import admitted
@@ -339,15 +382,15 @@ class Session:
     ) -> Answer:
         """Log the statement that rows make, those of constants or of a SELECT over what is committed."""
         if isinstance(bound, BoundInsert):
-            return self._append(catalog, text, statement(self._insert(bound.table, bound.rows)), client_id)
+            return self._writer.append(catalog, text, statement(self._writer.insert(bound.table, bound.rows)), client_id)
         from jobs.sql.dml import rows_to_insert
         from jobs.sql.spark_errors import spark_errors_as_ours
 
         require_taken(self.meta, version, catalog, bound.reads)
         with spark_errors_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
-            selected = self._frame(bound.select, bound.relations, pinned, version.epoch)
-            insert = self._insert(bound.table.name, rows_to_insert(selected, bound))
-        return self._append_next(version, catalog, text, statement(insert), client_id, bound.reads)
+            selected = self._frame(bound.select, bound, pinned, version.epoch)
+            insert = self._writer.insert(bound.table.name, rows_to_insert(selected, bound))
+        return self._writer.append_next(version, catalog, text, statement(insert), client_id, bound.reads)
 
     def _change(self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundChange, client_id: str | None) -> Answer:
         """Log what a statement changes in rows that are committed, as rows."""
@@ -360,46 +403,8 @@ class Session:
             rows = computed_change(self.spark, self.meta.objects, pinned, version.epoch, sandbox, bound, self.time_zone)
         if rows.num_rows == 0 and client_id is None:
             return Answer(text, f"nothing to do: no row of {bound.table.name} changes")
-        require_insert_text(bound.table.name, rows)
-        statement = Change(bound.table.name, rows.num_rows, self._payload(rows))
-        return self._append_next(version, catalog, text, statement, client_id, bound.reads)
-
-    def _append_next(
-        self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, client_id: str | None, reads: Sequence[str]
-    ) -> Answer:
-        """Append what was made of committed rows. Others may have logged statements meanwhile: they count as well."""
-        while True:
-            end = require_taken(self.meta, version, catalog, reads)
-            with suppress(LogMovedError):
-                return self._append(catalog, text, statement, client_id, end)
-
-    def _insert(self, table: str, rows: pa.Table) -> Insert:
-        require_insert_text(table, rows)
-        return Insert(table, rows.num_rows, self._payload(rows))
-
-    def _payload(self, rows: pa.Table) -> str:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        return self.meta.put_payload(sink.getvalue().to_pybytes())
-
-    def _append(
-        self, catalog: Catalog, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None
-    ) -> Answer:
-        from jobs.plan.checks import admitted
-
-        after = admitted(catalog, statement, self.meta.latest().epoch + 1)  # what could not be maintained or applied never enters the log
-        if after == catalog and not isinstance(statement, Insert | Change | Update | Delete):  # IF [NOT] EXISTS
-            return Answer(text, f"nothing to do: {statement_text(statement)}")
-        return self._log(text, statement, client_id, expected)
-
-    def _log(self, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None) -> Answer:
-        """Append a statement, under `client_id` where it runs once; `expected` is the position that it must get, if any."""
-        self._statements += 1
-        name = client_id or f"{self.meta.writer}/{self._statements}"
-        position = self.meta.append_log(name, msgspec.json.encode(statement), expected)
-        again = "" if client_id is None else "; runs once"
-        return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch{again}")
+        statement = self._writer.change(bound.table.name, rows)
+        return self._writer.append_next(version, catalog, text, statement, client_id, bound.reads)
 
     def _bind_to(self, relations: tuple[Relation, ...]) -> "Binder":
         if self._binder is None:
@@ -419,19 +424,19 @@ class Session:
         from jobs.sql.spark_errors import spark_errors_as_ours
 
         try:
-            bound = self._bind_to(version.catalog.at(epoch)).bind(text, place)
+            bound = self._bind_to(version.catalog.at(epoch)).bind(text, place, EpochsOf(self._stored, version, epoch))
         except NoRelationError as err:
             self._stored.refuse_if_late(err.name.strip("`"), epoch, version, err)
             raise
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
-        with spark_errors_as_ours(SourceText(text, place)):
-            return self._frame(bound.sql, bound.relations, version, epoch).toArrow()
+        with spark_errors_as_ours(bound.source):
+            return self._frame(bound.source.text, bound, version, epoch).toArrow()
 
-    def _frame(self, sql: str, relations: tuple[str, ...], version: HummockVersion, epoch: int) -> "DataFrame":
+    def _frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, epoch: int) -> "DataFrame":
         from jobs.catalog.query import query_frame
 
-        return query_frame(self.spark, self.meta.objects.uri, version, epoch, sql, relations, self.time_zone)
+        return query_frame(self.spark, self.meta.objects.uri, version, epoch, sql, bound.relations, self.time_zone, bound.at)
 
 
 def _with_columns(catalog: Catalog, source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:

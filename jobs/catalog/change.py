@@ -33,7 +33,7 @@ def computed_change(
     relation = next((r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None)
     if relation is None:
         raise NotThereYetError(bound.table.name, epoch)
-    session = query_session(spark, objects.uri, version, epoch, bound.relations, time_zone)
+    session = query_session(spark, objects.uri, version, epoch, bound.relations, time_zone, bound.at)
     target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True)
     visible = [c.name for c in relation.columns]
     rows = changed_rows(sandbox, session, with_lengths(target.toDF(*visible, *target.columns[len(visible) :]), relation), bound)

@@ -41,13 +41,14 @@ def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: 
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(time_zone))
     at_ms = int(aware.timestamp() * 1000)
     if at_ms > now_ms:
-        raise BadMomentError(str(moment), f"is in the future, it is {_utc(now_ms)} now", "a moment that has passed")
+        raise BadMomentError(str(moment), f"is in the future, it is {utc(now_ms)} now", "a moment that has passed")
     try:
         return min(epoch_as_of(version, at_ms), version.published)
     except EpochExpiredError as err:
-        oldest = _utc(epoch_ms(version.epochs[0]))
+        oldest = utc(epoch_ms(version.epochs[0]))
         raise BadMomentError(str(moment), "no epoch as old as that is kept", f"{oldest} or later (pipeline.toml: [upkeep] keep)") from err
 
 
-def _utc(unix_ms: int) -> str:
+def utc(unix_ms: int) -> str:
+    """A moment, Unix ms, as messages say it: in UTC, with its offset."""
     return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -2,12 +2,12 @@
 
 import warnings
 
+from jobs.catalog.moment import utc
 from jobs.plan.definition import UnknownRelationError
 from statestore.errors import InputError, did_you_mean
 from statestore.meta.catalog import Relation
+from statestore.meta.epoch import epoch_ms
 from statestore.meta.version import HummockVersion
-
-CHANGE = "_change_type"  # the column of `read_changes` that says "insert" or "delete"; Delta's name for it
 
 
 class NotThereYetError(InputError):
@@ -18,9 +18,11 @@ class NotThereYetError(InputError):
         self.name, self.epoch, self.since = name, epoch, since
 
     def __str__(self) -> str:
-        where = f"epoch {self.epoch}" if self.epoch else "any epoch"
         if self.since is not None:
-            return f"{self.name!r} is not in {where} yet: it came with epoch {self.since}; read that one or a later one"
+            where = f"epoch {self.epoch}" if self.epoch else "the store before its first epoch"
+            at = utc(epoch_ms(self.since))
+            return f"{self.name!r} is not in {where} yet: it came with epoch {self.since} ({at}); read that one or a later one"
+        where = f"epoch {self.epoch}" if self.epoch else "any epoch"
         return f"{self.name!r} is in the log, not yet in {where}; run an epoch (`tussock epoch`, Session.flush) and ask again"
 
 

@@ -1,6 +1,7 @@
 """Readers: a relation's rows at a committed epoch as a Spark DataFrame, partitioned by vnode, or as Arrow batches in this process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from statestore.errors import InputError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Relation, RelationKind, TableSchema
+from statestore.meta.catalog import ColumnSpec, Relation, RelationKind, TableSchema
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
@@ -24,6 +25,8 @@ from statestore.types import arrow_type
 
 if TYPE_CHECKING:  # who reads in this process needs no Spark
     from pyspark.sql import DataFrame, SparkSession
+
+CHANGE = "_change_type"  # the column of changes that says "insert" or "delete"; Delta's name for it
 
 
 class NoStoredRowsError(InputError):
@@ -121,6 +124,27 @@ def _vnodes_by_unit(version: HummockVersion) -> list[list[int]]:
     return [np.flatnonzero(units == unit).tolist() for unit in np.unique(units)]
 
 
+def scan_changes(
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    since: int,
+    until: int,
+    columns: Sequence[int] | None = None,
+    vnodes: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:
+    """What changed in the relation between two epochs, net: its visible columns, or those at these places, and CHANGE behind them.
+
+    Requires, cost: as `scan_changed`.
+    """
+    table = open_table(objects, version, stored_table(relation), until)
+    places = tuple(range(len(relation.columns))) if columns is None else tuple(columns)
+    names = [relation.columns[i].name for i in places]
+    for changed in table.changes(since, columns=places, vnodes=vnodes):
+        change = pc.if_else(pc.greater(changed.weights, 0), "insert", "delete")
+        yield changed.rows.rename_columns(names).append_column(CHANGE, change)
+
+
 def relation_frame(
     spark: "SparkSession",
     store_uri: str,
@@ -137,26 +161,60 @@ def relation_frame(
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
     """
-    stored = stored_table(relation)
-    scan_rows = scan_stored if hidden else scan_relation
+    columns = numbered_columns([c.type for c in stored_table(relation).columns]) if hidden else relation.columns
+    if since is not None:
+        return _frame(spark, store_uri, version, relation.name, columns, partial(_changed, relation, since, epoch))
+    return _frame(spark, store_uri, version, relation.name, columns, partial(_rows, relation, epoch, hidden))
+
+
+def changes_frame(
+    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, since: int, until: int
+) -> "DataFrame":
+    """What changed in the relation between two readable epochs, as `scan_changes`; else as `relation_frame`."""
+    columns = (*relation.columns, ColumnSpec(CHANGE, "string"))
+    return _frame(spark, store_uri, version, relation.name, columns, partial(_changes, relation, since, until))
+
+
+#: The rows of some vnodes, on a worker.
+_Scan = Callable[[ObjectStore, HummockVersion, Sequence[int]], Iterator[pa.Table]]
+
+
+def _rows(
+    relation: Relation, epoch: int, hidden: bool, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+) -> Iterator[pa.Table]:
+    return (scan_stored if hidden else scan_relation)(objects, version, relation, epoch, vnodes)
+
+
+def _changed(
+    relation: Relation, since: int, epoch: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+) -> Iterator[pa.Table]:
+    return scan_changed(objects, version, relation, since, epoch, vnodes)
+
+
+def _changes(
+    relation: Relation, since: int, until: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+) -> Iterator[pa.Table]:
+    return scan_changes(objects, version, relation, since, until, None, vnodes)
+
+
+def _frame(
+    spark: "SparkSession", store_uri: str, version: HummockVersion, name: str, columns: Sequence[ColumnSpec], scan: _Scan
+) -> "DataFrame":
     pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
     groups = _vnodes_by_unit(version)
 
-    def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = open_object_store(store_uri)
         at = msgspec.json.decode(pinned.value, type=HummockVersion)
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                with carried_by_spark(relation.name):
-                    vnodes = groups[group]
-                    found = (
-                        scan_rows(objects, at, relation, epoch, vnodes)
-                        if since is None
-                        else scan_changed(objects, at, relation, since, epoch, vnodes)
-                    )
-                    for rows in found:
+                with carried_by_spark(name):
+                    for rows in scan(objects, at, groups[group]):
                         yield from rows.to_batches()
 
-    columns = numbered_columns([c.type for c in stored.columns]) if hidden else relation.columns
-    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in columns)
-    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(scan, ddl)
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows_of, columns_ddl(columns))
+
+
+def columns_ddl(columns: Sequence[ColumnSpec]) -> str:
+    """The schema of a frame with these columns, as Spark reads it."""
+    return ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in columns)

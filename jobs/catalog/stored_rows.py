@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from datetime import datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.catalog.moment import epoch_at
-from jobs.catalog.read import CHANGE, BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_pause
-from jobs.catalog.reader import open_table, stored_table
+from jobs.catalog.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_pause
+from jobs.catalog.reader import CHANGE, open_table, scan_changes, stored_table
 from jobs.catalog.statement_log import PendingCatalog
 from jobs.plan.definition import UnknownRelationError
 from jobs.settings.process import clock_ms
@@ -49,7 +48,7 @@ class StoredRows:
         """As `read`, batch by batch, for what is larger than memory. Batches can be taken while the block runs."""
         at = self._meta.latest().published if epoch is None else epoch
         with self._meta.reading(at) as version:
-            found = self._found(version, at, relation)
+            found = self.found(version, at, relation)
             places, schema = _selected(found, columns)
             table = open_table(self._meta.objects, version, stored_table(found), at)
 
@@ -73,20 +72,23 @@ class StoredRows:
         """
         with self._meta.reading(since) as version:
             until = version.published if until is None else until
-            check_readable(version, until)
-            if until < since:
-                raise BackwardsError(since, until)
-            self._found(version, since, relation)
-            found = self._found(version, until, relation)
-            if found.created > since:
-                raise NotThereYetError(found.name, since, found.created)
+            found = self.changed(version, relation, since, until)
             places, schema = _selected(found, columns)
-            table = open_table(self._meta.objects, version, stored_table(found), until)
-            parts = [schema.append(pa.field(CHANGE, pa.string())).empty_table()]
-            for changed in table.changes(since, columns=places):
-                change = pc.if_else(pc.greater(changed.weights, 0), "insert", "delete")
-                parts.append(changed.rows.rename_columns(schema.names).append_column(CHANGE, change))
-            return pa.concat_tables(parts)
+            empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
+            return pa.concat_tables([empty, *scan_changes(self._meta.objects, version, found, since, until, places)])
+
+    def changed(self, version: HummockVersion, relation: str, since: int, until: int) -> Relation:
+        """The relation whose changes between two epochs of a version are asked for. Raises as `changes`."""
+        check_readable(version, since)
+        check_readable(version, until)
+        if until < since:
+            raise BackwardsError(since, until)
+        self.found(version, since, relation)
+        found = self.found(version, until, relation)
+        if found.created > since:
+            raise NotThereYetError(found.name, since, found.created)
+        stored_table(found)
+        return found
 
     def epoch_at(self, moment: datetime) -> int:
         """The epoch that was the newest published one then; without an offset, local time of the store. Raises BadMomentError."""
@@ -98,7 +100,9 @@ class StoredRows:
         if (later := known.get(name.lower())) is not None:
             raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from unknown
 
-    def _found(self, version: HummockVersion, epoch: int, name: str) -> Relation:
+    def found(self, version: HummockVersion, epoch: int, name: str) -> Relation:
+        """The relation of this name as it was at an epoch of a version. Warns PausedViewWarning; raises UnknownRelationError,
+        NotThereYetError."""
         try:
             found = relation_at(version, epoch, name)
         except UnknownRelationError as err:

@@ -51,7 +51,7 @@ def carried_by_spark(relation: str) -> Iterator[None]:
     try:
         yield
     except TussockError as err:
-        raise TaskError(f"tussock-failure:{base64.b64encode(encode_failure(err, relation, 0)).decode()}") from None
+        raise TaskError(f"{err} tussock-failure:{base64.b64encode(encode_failure(err, relation, 0)).decode()}") from None
 
 
 def carried_failure(error: Exception) -> TussockError | None:

@@ -156,12 +156,14 @@ COMMANDS = (
     Command(
         "query",
         "run SQL statements",
-        "SELECT prints rows of tables and views as of the published epoch, or of another one. CREATE, DROP, INSERT, UPDATE, "
+        "SELECT prints rows of tables and views as of the published epoch, or of another one. FROM v VERSION AS OF e, or TIMESTAMP AS OF "
+        "'…', reads one relation at an epoch of its own; table_changes('v', from, to) is what changed in it. CREATE, DROP, INSERT, UPDATE, "
         "DELETE, MERGE and TRUNCATE enter the log and take effect with the next epoch. SHOW and DESCRIBE list relations and columns; "
         "EXPLAIN shows how a view is kept and what an epoch costs.",
         (
             'tussock query --store ./demo "SELECT * FROM total"',
             'tussock query --store ./demo --at "2026-01-01 12:00" "SELECT * FROM total"',
+            "tussock query --store ./demo \"SELECT * FROM table_changes('total', '2026-01-01')\"",
             'tussock query --store ./demo "SHOW CREATE MATERIALIZED VIEW total"',
             "tussock query --pipeline flights - < changes.sql",
         ),

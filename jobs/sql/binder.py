@@ -1,26 +1,43 @@
 """The binder: one statement's text in, a bound statement out."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
+from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from jobs.sql.catalyst import bind_view
+from jobs.sql.catalyst import bind_dataframe, bind_view, text_of_dataframe
 from jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
 from jobs.sql.errors import SqlError, sql_error, translated
 from jobs.sql.function_ddl import bind_function
 from jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
 from jobs.sql.logical import Expr, Field, Place
 from jobs.sql.sandbox import Sandbox, items
+from jobs.sql.show import show_plan
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import Bound, CreatePlainView, CreateSource, CreateView, Drop, Explain, Query
+from jobs.sql.statements import (
+    Bound,
+    BoundChange,
+    BoundCreateTableAs,
+    BoundInsertSelect,
+    CreatePlainView,
+    CreateSource,
+    CreateView,
+    Drop,
+    Explain,
+    Query,
+    RelationAt,
+)
 from jobs.sql.table_ddl import bind_alter, bind_comment, bind_table, declared_fields
+from jobs.sql.time_travel import Epochs, at_their_epochs, refuse_epochs
 from jobs.sql.type_names import name_of_type
 from statestore.meta.catalog import Relation, RelationKind
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
+_READS = _QUERY_WORDS | {"INSERT", "UPDATE", "DELETE", "MERGE"}  # first words of statements that read rows, once
 
-
+#: How the text of a view begins that has no SELECT: a comment, which holds its plan.
+OF_A_DATAFRAME = "/* made of a DataFrame (Session.create_view); it keeps"
 _OPEN_ENDED = frozenset({"WHERE", "HAVING"})
 
 
@@ -61,12 +78,13 @@ class Binder:
         """What names may mean from now on."""
         self._sandbox.set_relations(relations)
 
-    def bind(self, text: str, start: Place = Place(1, 1)) -> Bound:  # noqa: B008  a frozen value
+    def bind(self, text: str, start: Place = Place(1, 1), epochs: Epochs | None = None) -> Bound:  # noqa: B008  a frozen value
         """Bind one statement, without its semicolon.
 
         Args:
             text: the statement.
             start: the place of its first character in the user's script, which errors then name.
+            epochs: what it can name of other epochs; None: nothing.
 
         Raises:
             SqlError: what is wrong, where, and the line with a caret.
@@ -75,15 +93,39 @@ class Binder:
         """
         self.notes = []
         with self._sandbox.active():
-            return self._bind(SourceText(text, start))
+            return self._bind(SourceText(text, start), epochs)
 
-    def _bind(self, source: SourceText) -> Bound:
+    def bind_frame(self, name: str, analyzed: JavaObject, leaves: Mapping[int, str], if_not_exists: bool) -> CreateView:
+        """A view that keeps a DataFrame's query.
+
+        Args:
+            analyzed: the DataFrame's plan (JVM).
+            leaves: the numbers of the RDDs that stand for relations, and the names of those.
+
+        Raises: SqlError for a bad name, two columns of one name, a column that cannot be stored; UnsupportedQueryError.
+        """
+        self.notes = []
+        header = Cursor(SourceText(name))
+        name = header.name("the view")
+        header.end()
+        with self._sandbox.active(), self._sandbox.standing_for(leaves):
+            plan = bind_dataframe(self._sandbox, analyzed, self.notes)
+            select = text_of_dataframe(self._sandbox, analyzed, plan)
+        return CreateView(name, select or f"{OF_A_DATAFRAME}\n{show_plan(plan)}\n*/", plan, if_not_exists)
+
+    def _bind(self, source: SourceText, epochs: Epochs | None) -> Bound:
         cursor = Cursor(source)
         if not cursor.tokens:
             raise SqlError("the statement is empty")
         last = cursor.tokens[-1]
         if last.text.upper() in _OPEN_ENDED:  # Spark reads it as another name of the relation before it, and takes every row
             raise sql_error(source, last.start, f"the statement ends in {last.text}: a condition is missing")
+        if cursor.tokens[0].text.upper() in _READS or cursor.comes("CREATE", "TABLE"):
+            source, at = at_their_epochs(self._sandbox, source, epochs)
+            return _with_epochs(self._statement(source, Cursor(source)), at)
+        return self._statement(source, cursor)
+
+    def _statement(self, source: SourceText, cursor: Cursor) -> Bound:
         if cursor.accept("INSERT"):
             return bind_insert(self._sandbox, source)
         if cursor.accept("UPDATE"):
@@ -131,12 +173,14 @@ class Binder:
 
     def _view(self, source: SourceText, header: ViewHeader) -> CreateView:
         select = source.part(header.select)
+        refuse_epochs(self._sandbox, select, "a materialized view")
         plan = bind_view(self._sandbox, select, header.columns, self.notes)
         uses = self._sandbox.plain_views(select)
         return CreateView(header.name, source.text[header.select :], plan, header.if_not_exists, header.columns or (), uses)
 
     def _plain_view(self, source: SourceText, header: ViewHeader) -> CreatePlainView:
         select = source.part(header.select)
+        refuse_epochs(self._sandbox, select, "a view")
         analyzed = self._sandbox.analyze(select, self._sandbox.parse_query(select)).queryExecution().analyzed()
         own = [(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output())]
         names = header.columns or tuple(name for name, _ in own)
@@ -163,12 +207,13 @@ class Binder:
             view = self._view(source, read_view(cursor))
             return Explain(view.name, view.sql, view.plan, tuple(self.notes))
         select = source.part(cursor.offset)
+        refuse_epochs(self._sandbox, select, "a materialized view")
         return Explain(None, source.text[cursor.offset :], bind_view(self._sandbox, select, notes=self.notes), tuple(self.notes))
 
     def _query(self, source: SourceText) -> Query:
         analyzed = self._sandbox.analyze(source, self._sandbox.parse_query(source)).queryExecution().analyzed()
         fields = tuple(Field(a.name(), name_of_type(a.dataType())) for a in items(analyzed.output()))
-        return Query(source.text, tuple(r.name for r in self._sandbox.mentioned(source)), fields)
+        return Query(source, tuple(r.name for r in self._sandbox.mentioned(source)), fields)
 
     def _source(self, source: SourceText, cursor: Cursor) -> CreateSource:
         header = read_source(cursor, self._formats)
@@ -180,3 +225,14 @@ class Binder:
                 schema = self._sandbox.parser().parseTableSchema(columns.for_spark)
             fields = declared_fields(source, begin, [(f.name(), f.dataType()) for f in schema.fields()])
         return CreateSource(header.name, header.format, fields, header.options, header.if_not_exists)
+
+
+def _with_epochs(bound: Bound, at: tuple[RelationAt, ...]) -> Bound:
+    """The statement with the relations that it names at other epochs."""
+    match bound:
+        case Query() | BoundInsertSelect() | BoundChange():
+            return msgspec.structs.replace(bound, at=at)
+        case BoundCreateTableAs(rows=BoundInsertSelect() as rows):
+            return msgspec.structs.replace(bound, rows=msgspec.structs.replace(rows, at=at))
+        case _:
+            return bound

@@ -13,10 +13,12 @@ from functools import partial
 
 import msgspec
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from jobs.sql.errors import SqlError, sql_error, translated
+from jobs.sql.errors import SqlError, UnsupportedQueryError, sql_error, translated
 from jobs.sql.expressions import ExpressionWalk
+from jobs.sql.frame_text import FrameText
 from jobs.sql.logical import (
     Column,
     Expr,
@@ -32,7 +34,7 @@ from jobs.sql.prune import prune
 from jobs.sql.refusals import refuse_unstable
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
-from jobs.sql.spark_text import SparkText
+from jobs.sql.spark_text import NoTextError, SparkText
 from jobs.sql.type_names import name_of_type
 from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 from statestore.types import UnsupportedTypeError, arrow_type
@@ -66,6 +68,50 @@ def _bind_view(sandbox: Sandbox, source: SourceText, names: Sequence[str] | None
     fields = _view_fields(written, execution, names)
     if has_clock(sandbox, execution.analyzed()):
         source, execution = analyzed_with_moment(sandbox, source, execution.analyzed())
+    return _kept(sandbox, source, execution, fields, notes)
+
+
+def bind_dataframe(sandbox: Sandbox, analyzed: JavaObject, notes: list[str]) -> Plan:
+    """The plan of a DataFrame that a view is to maintain: as of `bind_view`, from the analyzed plan (JVM) that the DataFrame has.
+
+    Requires: the sandbox is active, and knows which relation each LogicalRDD stands for.
+    Raises: SqlError, UnsupportedQueryError; without a place, since there is no text.
+    """
+    source = SourceText("")
+    walk = ExpressionWalk(sandbox, source)
+    refuse_unstable(walk, analyzed)
+    if has_clock(sandbox, analyzed):
+        raise UnsupportedQueryError(
+            "now(), or the date of today, in a DataFrame", "only the text of a SELECT can say when; create it by SQL"
+        )
+    with translated(source):
+        execution = sandbox.jvm.org.apache.spark.sql.classic.Dataset.ofRows(sandbox.session._jsparkSession, analyzed).queryExecution()
+    try:
+        return _kept(sandbox, source, execution, _view_fields(walk, execution, None), notes)
+    except SqlError as err:
+        if err.place is None:
+            raise
+        raise SqlError(err.reason) from err
+
+
+def text_of_dataframe(sandbox: Sandbox, analyzed: JavaObject, plan: Plan) -> str | None:
+    """The SELECT that makes the plan of a DataFrame, bound by `bind_dataframe`, and bound again to be sure; None where none is found."""
+    try:
+        text = FrameText(sandbox).text(analyzed)
+        again = _bind_view(sandbox, SourceText(text), None, [])
+    except (NoTextError, SqlError, Py4JError):  # the last: a node that is not as its name lets expect
+        return None
+    return text if _without_places(msgspec.to_builtins(again)) == _without_places(msgspec.to_builtins(plan)) else None
+
+
+def _without_places(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _without_places(v) for k, v in value.items() if k != "place"}
+    return [_without_places(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _kept(sandbox: Sandbox, source: SourceText, execution: JavaObject, fields: tuple[Field, ...], notes: list[str]) -> Plan:
+    """The plan of a view with these columns, from its QueryExecution (JVM)."""
     expressions = ExpressionWalk(sandbox, source, has_kernel=sandbox.has_kernel, texts=SparkText(sandbox, execution.analyzed()))
     walk = PlanWalk(expressions, notes)
     with translated(source):

@@ -7,15 +7,13 @@ in the optimized plan becomes the bound of a temporal filter (plan_nodes/tempora
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.errors import SqlError, UnsupportedQueryError
-from jobs.sql.logical import Place
 from jobs.sql.sandbox import MOMENT, Sandbox, items
-from jobs.sql.source_text import SourceText
+from jobs.sql.source_text import EditedText, SourceText, edited
 
 ELSEWHERE = (
     "in a view it means the epoch's moment, and a row that holds it would change with every epoch; compare it with an expression of the "
@@ -32,34 +30,6 @@ _KEPT = {
 _SECONDS = f"unix_seconds({_MOMENT})"  # unix_timestamp()
 _SPELLED = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
 _WITHIN = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
-
-
-@dataclass(frozen=True, slots=True)
-class EditedText(SourceText):
-    """A text in which some parts were replaced; places, lines and fragments are those of the original."""
-
-    original: SourceText = SourceText("")  # noqa: RUF009  a frozen value
-    edits: tuple[tuple[int, int, int], ...] = ()  # ascending: where a part began and ended in the original, and the new part's length
-
-    def place(self, offset: int) -> Place:
-        return self.original.place(self._before(offset))
-
-    def caret(self, offset: int) -> str:
-        return self.original.caret(self._before(offset))
-
-    def fragment(self, first: int, last: int) -> str:
-        return self.original.fragment(self._before(first), self._before(last, end=True))
-
-    def _before(self, offset: int, end: bool = False) -> int:
-        """Where the character came from; within a new part the first, or the last, one of what stood there."""
-        shift = 0
-        for first, after, length in self.edits:
-            if offset < first + shift:
-                break
-            if offset < first + shift + length:
-                return after - 1 if end else first
-            shift += length - (after - first)
-        return offset - shift
 
 
 def with_moment_kept(sandbox: Sandbox, source: SourceText, analyzed: JavaObject) -> SourceText:
@@ -79,17 +49,7 @@ def with_moment_kept(sandbox: Sandbox, source: SourceText, analyzed: JavaObject)
             reason = f"it reads the clock; only {', '.join(sorted(_SPELLED))} are kept"
             raise UnsupportedQueryError(word, reason, source.place(first), source.caret(first))
         found[first, last + 1] = _KEPT[node.productPrefix()] if word in _SPELLED else _SECONDS
-    if not found:
-        return source
-    text, at, edits = "", 0, []
-    for (first, after), kept in sorted(found.items()):
-        text += source.text[at:first] + kept
-        edits.append((first, after, len(kept)))
-        at = after
-    text += source.text[at:]
-    longer = len(text) - len(source.text)
-    end = None if source.end is None else source.end + longer
-    return EditedText(text, source.start, source.begin, end, source, tuple(edits))
+    return edited(source, found) if found else source
 
 
 def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject) -> tuple[SourceText, JavaObject]:
@@ -102,11 +62,11 @@ def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObj
     """
     edit = partial(with_moment_kept, sandbox)
     with sandbox.moment_known(edit):
-        edited = edit(source, analyzed)
+        kept = edit(source, analyzed)
         try:
-            return edited, sandbox.analyze(edited, sandbox.parse_query(edited)).queryExecution()
+            return kept, sandbox.analyze(kept, sandbox.parse_query(kept)).queryExecution()
         except SqlError as err:  # the text as it is passed: Spark takes no subquery where this one stands, as in a lambda
-            at = edited.edits[0][0] if isinstance(edited, EditedText) else source.begin
+            at = kept.edits[0][0] if isinstance(kept, EditedText) else source.begin
             raise UnsupportedQueryError("now()", ELSEWHERE, source.place(at), source.caret(at)) from err
 
 

@@ -96,6 +96,7 @@ class Sandbox:
         self._moment: int | None = None  # the id of its RDD, once a query has needed it
         self._edit: Edit | None = None  # of the queries of plain views
         self.relations: dict[str, Relation] = {}
+        self._added: set[str] = set()  # names that one statement alone knows
         self.set_relations(relations)
 
     @property
@@ -176,6 +177,7 @@ class Sandbox:
         """The relations that names may mean from now on; a later one of a name shadows an earlier one."""
         before = self.relations
         self.relations = {r.name.lower(): r for r in relations}
+        self._added.clear()
         stale = {n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen}
         if stale:  # what a plain view uses may be another
             stale |= {n for n in self._registered if before[n].kind is RelationKind.PLAIN_VIEW}
@@ -185,6 +187,21 @@ class Sandbox:
             else:
                 self.session.catalog.dropTempView(name)
             del self._registered[name]
+
+    def add(self, relation: Relation) -> None:
+        """One more relation, until the relations are set anew; messages that list what exists leave it out."""
+        self.relations[relation.name] = relation
+        self._added.add(relation.name)
+
+    @contextmanager
+    def standing_for(self, leaves: Mapping[int, str]) -> Iterator[None]:
+        """Inside, LogicalRDDs over the RDDs of these numbers stand for the relations of these names, too."""
+        self._of_rdd.update(leaves)
+        try:
+            yield
+        finally:
+            for number in leaves:
+                del self._of_rdd[number]
 
     def relation_of(self, logical_rdd: JavaObject) -> Relation | None:
         """The relation that a plan's LogicalRDD stands for; None for one that is not ours."""
@@ -234,7 +251,7 @@ class Sandbox:
                 raise SqlError(f"a call has {count[1]} arguments, and the functions are {known}", err.place, err.excerpt) from err
             if (missing := _MISSING.match(err.reason)) is None:
                 raise
-            relations = tuple(sorted(n for n, r in self.relations.items() if r.kind is not RelationKind.FUNCTION))
+            relations = tuple(sorted(n for n, r in self.relations.items() if r.kind is not RelationKind.FUNCTION and n not in self._added))
             raise NoRelationError(missing[1], relations, err.place, err.excerpt) from err
 
     def frame(self, relation: Relation) -> JavaObject:

@@ -4,6 +4,7 @@ Spark names places by the offset of a character; people want line and column, an
 the place where it began, so that errors point into the user's file.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from jobs.sql.logical import Place
@@ -58,3 +59,46 @@ class SourceText:
         """The characters from `first` to `last` (inclusive), shortened to one line of at most 60."""
         found = " ".join(self.text[first : last + 1].split())
         return found if len(found) <= 60 else found[:57] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class EditedText(SourceText):
+    """A text in which some parts were replaced; places, lines and fragments are those of the original."""
+
+    original: SourceText = SourceText("")
+    edits: tuple[tuple[int, int, int], ...] = ()  # ascending: where a part began and ended in the original, and the new part's length
+
+    def place(self, offset: int) -> Place:
+        return self.original.place(self._before(offset))
+
+    def caret(self, offset: int) -> str:
+        return self.original.caret(self._before(offset))
+
+    def fragment(self, first: int, last: int) -> str:
+        return self.original.fragment(self._before(first), self._before(last, end=True))
+
+    def _before(self, offset: int, end: bool = False) -> int:
+        """Where the character came from; within a new part the first, or the last, one of what stood there."""
+        shift = 0
+        for first, after, length in self.edits:
+            if offset < first + shift:
+                break
+            if offset < first + shift + length:
+                return after - 1 if end else first
+            shift += length - (after - first)
+        return offset - shift
+
+
+def edited(source: SourceText, parts: Mapping[tuple[int, int], str]) -> EditedText:
+    """The text with other words in the place of some parts: (first offset, offset behind the last) -> what is to stand there.
+
+    Requires: parts do not overlap, and lie between the text's `begin` and `end`.
+    """
+    text, at, edits = "", 0, []
+    for (first, after), words in sorted(parts.items()):
+        text += source.text[at:first] + words
+        edits.append((first, after, len(words)))
+        at = after
+    text += source.text[at:]
+    end = None if source.end is None else source.end + len(text) - len(source.text)
+    return EditedText(text, source.start, source.begin, end, source, tuple(edits))

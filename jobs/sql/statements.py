@@ -10,7 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from jobs.sql.logical import Expr, Field, Literal, Place, Plan
-from statestore.meta.catalog import RelationKind
+from jobs.sql.source_text import SourceText
+from statestore.meta.catalog import Relation, RelationKind
 
 OP = "op"  # the first column of a Change's rows
 ROW_ID_TYPE = "bigint"  # of the hidden last column of a table without a primary key
@@ -189,7 +190,16 @@ class BoundInsert(msgspec.Struct, frozen=True):
     rows: pa.Table  # the table's columns, in order, of exactly their types; no NULL in the key; keys may repeat (the last wins)
 
 
-class BoundInsertSelect(msgspec.Struct, frozen=True):
+class RelationAt(msgspec.Struct, frozen=True):
+    """A relation that a statement names at an epoch of its own, or its changes until then. Never serialised."""
+
+    name: str  # by which the statement's text calls it; no relation of the catalog can have it
+    relation: Relation  # as it was at `epoch`
+    epoch: int
+    since: int | None = None  # its changes alone, of the epochs after this one
+
+
+class BoundInsertSelect(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """An INSERT whose rows a SELECT over relations gives: to be run over the last committed epoch, then `dml.rows_to_insert`."""
 
     table: CreateTable  # as it is now
@@ -197,9 +207,10 @@ class BoundInsertSelect(msgspec.Struct, frozen=True):
     select: str
     relations: tuple[str, ...]  # what the SELECT may read: names that occur in its text
     reads: tuple[str, ...]  # what it does read
+    at: tuple[RelationAt, ...] = ()
 
 
-class BoundChange(msgspec.Struct, frozen=True):
+class BoundChange(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """A statement whose changes are computed over the last committed epoch (jobs.sql.change) and logged as rows."""
 
     table: CreateTable  # as it is now
@@ -207,6 +218,7 @@ class BoundChange(msgspec.Struct, frozen=True):
     start: Place  # of its first character in the user's script
     relations: tuple[str, ...]  # what it may read: names that occur in its text
     reads: tuple[str, ...]  # what it does read, the table itself among them
+    at: tuple[RelationAt, ...] = ()
 
 
 class BoundCreateTableAs(msgspec.Struct, frozen=True):
@@ -216,12 +228,13 @@ class BoundCreateTableAs(msgspec.Struct, frozen=True):
     rows: BoundInsert | BoundInsertSelect
 
 
-class Query(msgspec.Struct, frozen=True):
+class Query(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """A SELECT to answer once, from stored rows; any that Spark can run."""
 
-    sql: str
+    source: SourceText
     relations: tuple[str, ...]  # what it may read, by name in the catalog
     fields: tuple[Field, ...]  # types may be any of Spark's, arrays and structs too
+    at: tuple[RelationAt, ...] = ()
 
 
 class Explain(msgspec.Struct, frozen=True):

@@ -1,0 +1,86 @@
+"""Appends bound statements to the log, their rows before them, and says what was taken."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from jobs.catalog.statement_log import require_taken, statement_text
+from jobs.sources.text import require_insert_text
+from jobs.sql.statements import Change, Delete, Insert, Statement, Update
+from statestore.meta.catalog import Catalog
+from statestore.meta.statement_log import LogMovedError
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one statement answered: a table for SELECT, SHOW and EXPLAIN; else one line that says what was taken."""
+
+    statement: str
+    message: str
+    table: pa.Table | None = None
+
+
+class StatementWriter:
+    """One process's way of writing to a store's log. What `append` returned for is durable."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+        self._written = 0
+
+    def insert(self, table: str, rows: pa.Table) -> Insert:
+        """The statement that inserts rows, which are stored by then. Raises where a text is not UTF-8."""
+        require_insert_text(table, rows)
+        return Insert(table, rows.num_rows, self._stored(rows))
+
+    def change(self, table: str, rows: pa.Table) -> Change:
+        """The statement that changes rows, those of a `statements.Change`; else as `insert`."""
+        require_insert_text(table, rows)
+        return Change(table, rows.num_rows, self._stored(rows))
+
+    def append_next(
+        self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, client_id: str | None, reads: Sequence[str]
+    ) -> Answer:
+        """Append what was made of committed rows. Others may have logged statements meanwhile: they count as well.
+
+        Raises WaitingStatementsError; as `append`.
+        """
+        while True:
+            end = require_taken(self._meta, version, catalog, reads)
+            with suppress(LogMovedError):
+                return self.append(catalog, text, statement, client_id, end)
+
+    def append(
+        self, catalog: Catalog, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None
+    ) -> Answer:
+        """Append a statement that can be maintained and applied; others raise InputError and never enter the log.
+
+        Args:
+            catalog: the pending one.
+            client_id: of a statement that runs once.
+            expected: the position that it must get, if any. Raises LogMovedError.
+        """
+        from jobs.plan.checks import admitted
+
+        after = admitted(catalog, statement, self._meta.latest().epoch + 1)
+        if after == catalog and not isinstance(statement, Insert | Change | Update | Delete):  # IF [NOT] EXISTS
+            return Answer(text, f"nothing to do: {statement_text(statement)}")
+        return self.log(text, statement, client_id, expected)
+
+    def log(self, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None) -> Answer:
+        """As `append`, of a statement that is known to be applicable."""
+        self._written += 1
+        name = client_id or f"{self._meta.writer}/{self._written}"
+        position = self._meta.append_log(name, msgspec.json.encode(statement), expected)
+        again = "" if client_id is None else "; runs once"
+        return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch{again}")
+
+    def _stored(self, rows: pa.Table) -> str:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        return self._meta.put_payload(sink.getvalue().to_pybytes())

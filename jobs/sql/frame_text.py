@@ -1,0 +1,251 @@
+"""A DataFrame's query as the text of a SELECT, written from its analyzed plan: SHOW CREATE then gives a statement to be given again.
+
+Only a text that is proven is taken: bound like any other, it must make the plan that the DataFrame makes. What has no text here, or another
+plan, has none (NoTextError). A node joins the SELECT below it where that has room (a WHERE, an ORDER BY), else it selects from it.
+"""
+
+from dataclasses import dataclass, field
+
+from py4j.java_gateway import JavaObject
+
+from jobs.sql.plain_view import quoted
+from jobs.sql.sandbox import Sandbox, items, option_of
+from jobs.sql.spark_text import NoTextError, literal, parameters, written
+
+_JOINS = {
+    "Inner": "JOIN",
+    "Cross": "CROSS JOIN",
+    "LeftOuter": "LEFT JOIN",
+    "RightOuter": "RIGHT JOIN",
+    "FullOuter": "FULL JOIN",
+    "LeftSemi": "LEFT SEMI JOIN",
+    "LeftAnti": "LEFT ANTI JOIN",
+}
+_ONE_SIDED = frozenset({"LeftSemi", "LeftAnti"})
+_RANKS = frozenset({"Rank", "DenseRank", "PercentRank"})  # whose children are the window's ORDER BY
+_PASSED = frozenset({"SubqueryAlias", "View"})
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
+
+
+@dataclass(slots=True)
+class _Select:
+    """One SELECT as it grows. `scope`: what an expression over its FROM writes for a column's number."""
+
+    source: str
+    scope: dict[int, str]
+    is_join: bool = False
+    where: list[str] = field(default_factory=list)
+    columns: list[tuple[int, str, str]] | None = None  # number, expression, name; None: those of FROM as they are
+    distinct: bool = False
+    group: list[str] | None = None
+    order: list[str] = field(default_factory=list)
+    limit: str | None = None
+    offset: str | None = None
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is its FROM and WHERE alone."""
+        return self.columns is None and not self.order and self.limit is None and self.offset is None
+
+
+class FrameText:
+    """Writes one plan."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._aliases: set[str] = set()
+
+    def text(self, analyzed: JavaObject) -> str:
+        """The SELECT. Requires: the sandbox knows the relations of its leaves. Raises NoTextError."""
+        output = list(items(analyzed.output()))
+        select = self._select(analyzed)
+        if select.columns is None or [(n, name) for n, _, name in select.columns] != [(a.exprId().id(), a.name()) for a in output]:
+            if select.columns is not None:
+                select = self._nested(select)
+            select.columns = [(a.exprId().id(), _of(select.scope, a), a.name()) for a in output]
+        return _rendered(select)
+
+    def _select(self, node: JavaObject) -> _Select:
+        name = node.productPrefix()
+        if name in _PASSED:
+            return self._select(node.child())
+        match name:
+            case "LogicalRDD":
+                return self._relation(node)
+            case "Filter":
+                select = self._bare(node.child())
+                select.where.append(self._expression(node.condition(), select))
+                return select
+            case "Project":
+                select = self._bare(node.child())
+                select.columns = [self._column(e, select) for e in items(node.projectList())]
+                return select
+            case "Aggregate":
+                select = self._bare(node.child())
+                select.group = [self._expression(e, select) for e in items(node.groupingExpressions())]
+                select.columns = [self._column(e, select) for e in items(node.aggregateExpressions())]
+                return select
+            case "Window":
+                select = self._bare(node.child())
+                kept = [(a.exprId().id(), _of(select.scope, a), a.name()) for a in items(node.child().output())]
+                select.columns = [*kept, *(self._column(e, select) for e in items(node.windowExpressions()))]
+                return select
+            case "Join":
+                return self._join(node)
+            case "Union":
+                return self._union(node)
+            case "Distinct":
+                select = self._selected(node.child())
+                select.distinct = True
+                return select
+            case "Sort":
+                select = self._bare(node.child())
+                select.order = [self._sorted(o, select) for o in items(node.order())]
+                return select
+            case "GlobalLimit" | "LocalLimit" | "Offset":
+                return self._cut(node)
+            case _:
+                raise NoTextError(f"the operator {name}")
+
+    def _relation(self, node: JavaObject) -> _Select:
+        relation = self._sandbox.relation_of(node)
+        if relation is None:
+            raise NoTextError("data of elsewhere")
+        alias = self._alias(relation.name)
+        shown = quoted(relation.name) if not _is_plain(relation.name) else relation.name
+        scope = {a.exprId().id(): f"{alias}.{_name(a.name())}" for a in items(node.output())}
+        return _Select(shown if alias == relation.name else f"{shown} AS {alias}", scope)
+
+    def _join(self, node: JavaObject) -> _Select:
+        kind = node.joinType().toString()
+        if kind not in _JOINS:
+            raise NoTextError(f"a join {kind}")
+        left, right = self._item(node.left(), joins=True), self._item(node.right(), joins=False)
+        both = _Select("", left.scope | right.scope)
+        condition = option_of(node.condition())
+        on = "" if condition is None else f" ON {self._expression(condition, both)}"
+        scope = left.scope if kind in _ONE_SIDED else both.scope
+        return _Select(f"{left.source} {_JOINS[kind]} {right.source}{on}", scope, is_join=True)
+
+    def _union(self, node: JavaObject) -> _Select:
+        parts = [self._selected(child) for child in items(node.children())]
+        alias = self._alias("t")
+        names = [name for _, _, name in parts[0].columns or ()]
+        scope = {a.exprId().id(): f"{alias}.{_name(n)}" for a, n in zip(items(node.output()), names, strict=True)}
+        return _Select(f"({' UNION ALL '.join(map(_rendered, parts))}) AS {alias}", scope)
+
+    def _cut(self, node: JavaObject) -> _Select:
+        child = node.child()
+        if node.productPrefix() == "GlobalLimit" and child.productPrefix() == "LocalLimit":
+            node, child = child, child.child()
+        select = self._select(child)
+        if select.limit is not None or (node.productPrefix() == "Offset" and select.offset is not None):
+            select = self._nested(select)
+        if node.productPrefix() == "Offset":
+            select.offset = self._expression(node.offsetExpr(), select)
+        else:
+            select.limit = self._expression(node.limitExpr(), select)
+        return select
+
+    def _bare(self, node: JavaObject) -> _Select:
+        select = self._select(node)
+        return select if select.is_bare else self._nested(select)
+
+    def _selected(self, node: JavaObject) -> _Select:
+        """A SELECT with a list of columns."""
+        select = self._bare(node) if node.productPrefix() not in ("Project", "Aggregate") else self._select(node)
+        if select.columns is None:
+            select.columns = [(a.exprId().id(), _of(select.scope, a), a.name()) for a in items(node.output())]
+        return select
+
+    def _item(self, node: JavaObject, joins: bool) -> _Select:
+        """What can stand in a FROM: a relation, a SELECT in parentheses, or on the left a join."""
+        select = self._select(node)
+        return select if select.is_bare and not select.where and (joins or not select.is_join) else self._nested(select)
+
+    def _nested(self, select: _Select) -> _Select:
+        """A SELECT over the one there is."""
+        if select.columns is None:
+            select.columns = [(number, text, text.rpartition(".")[2].strip("`")) for number, text in select.scope.items()]
+        names: dict[str, int] = {}
+        columns = []
+        for number, text, name in select.columns:
+            times = names[name.lower()] = names.get(name.lower(), 0) + 1
+            columns.append((number, text, name if times == 1 else f"{name}_{times}"))
+        select.columns = columns
+        alias = self._alias("t")
+        return _Select(f"({_rendered(select)}) AS {alias}", {number: f"{alias}.{_name(name)}" for number, _, name in columns})
+
+    def _alias(self, wanted: str) -> str:
+        alias, n = wanted, 1
+        while alias in self._aliases:
+            n += 1
+            alias = f"{wanted}_{n}"
+        self._aliases.add(alias)
+        return alias
+
+    def _column(self, node: JavaObject, select: _Select) -> tuple[int, str, str]:
+        return node.exprId().id(), self._expression(node, select), str(node.name())
+
+    def _expression(self, node: JavaObject, select: _Select) -> str:
+        name = node.productPrefix()
+        match name:
+            case "AttributeReference":
+                return _of(select.scope, node)
+            case "Alias":
+                return self._expression(node.child(), select)
+            case "Literal":
+                return literal(node)
+            case "AggregateExpression":
+                function = node.aggregateFunction()
+                args = ", ".join(self._expression(a, select) for a in items(function.children()))
+                where = option_of(node.filter())
+                kept = "" if where is None else f" FILTER (WHERE {self._expression(where, select)})"
+                return f"{function.prettyName()}({'DISTINCT ' if node.isDistinct() else ''}{args}){kept}"
+            case "WindowExpression":
+                return f"{self._expression(node.windowFunction(), select)} OVER ({self._window(node.windowSpec(), select)})"
+            case "PythonUDF" | "ScalaUDF" | "ScalarSubquery" | "Exists" | "ListQuery" | "LambdaFunction" | "Invoke" | "StaticInvoke":
+                raise NoTextError(name)
+        children = [] if name in _RANKS else parameters(self._sandbox, node)
+        return written(self._sandbox, node, [self._expression(c, select) for c in children])
+
+    def _window(self, spec: JavaObject, select: _Select) -> str:
+        keys = ", ".join(self._expression(e, select) for e in items(spec.partitionSpec()))
+        order = ", ".join(self._sorted(o, select) for o in items(spec.orderSpec()))
+        frame = "" if spec.frameSpecification().productPrefix() == "UnspecifiedFrame$" else str(spec.frameSpecification().sql())
+        parts = (f"PARTITION BY {keys}" if keys else "", f"ORDER BY {order}" if order else "", frame)
+        return " ".join(part for part in parts if part)
+
+    def _sorted(self, order: JavaObject, select: _Select) -> str:
+        return f"{self._expression(order.child(), select)} {order.direction().sql()} {order.nullOrdering().sql()}"
+
+
+def _of(scope: dict[int, str], attribute: JavaObject) -> str:
+    if (text := scope.get(attribute.exprId().id())) is None:
+        raise NoTextError("a column of an outer query")
+    return text
+
+
+def _is_plain(name: str) -> bool:
+    return set(name) <= _PLAIN
+
+
+def _name(name: str) -> str:
+    return name if _is_plain(name) and not name[0].isdigit() else quoted(name)
+
+
+def _rendered(select: _Select) -> str:
+    assert select.columns is not None
+    shown = ", ".join(text if text.rpartition(".")[2] == _name(name) else f"{text} AS {_name(name)}" for _, text, name in select.columns)
+    parts = [f"SELECT {'DISTINCT ' if select.distinct else ''}{shown} FROM {select.source}"]
+    if select.where:
+        parts.append("WHERE " + " AND ".join(select.where))
+    if select.group:
+        parts.append("GROUP BY " + ", ".join(select.group))
+    if select.order:
+        parts.append("ORDER BY " + ", ".join(select.order))
+    if select.limit is not None:
+        parts.append(f"LIMIT {select.limit}")
+    if select.offset is not None:
+        parts.append(f"OFFSET {select.offset}")
+    return " ".join(parts)

@@ -1,0 +1,228 @@
+"""Relations of a query at epochs of their own: `v VERSION AS OF e`, `v TIMESTAMP AS OF m`, and `table_changes('v', from, to)`.
+
+Spark's grammar has them, its analyzer takes them for tables of its own catalogs alone. So Spark's parser finds them, and each is read as a
+relation by itself, with the rows of its epoch, whose name says what it is and no other relation can have:
+
+    FROM orders VERSION AS OF 5 AS o            FROM (`orders version as of 5` AS `orders`) AS o
+    FROM table_changes('orders', 5, 7)          FROM (`table_changes(orders, 5, 7)` AS `table_changes`)
+
+in parentheses, because a TABLESAMPLE may stand between a relation and its alias. Places in messages stay those of the user's text.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import msgspec
+from py4j.java_gateway import JavaObject
+from pyspark.errors import PySparkException
+
+from jobs.sql.errors import UnsupportedQueryError, from_spark, sql_error
+from jobs.sql.plain_view import quoted
+from jobs.sql.sandbox import Sandbox, items, text_of
+from jobs.sql.source_text import SourceText, edited
+from jobs.sql.statements import RelationAt
+from jobs.sql.tokens import Token, tokens_of
+from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+
+CHANGES = "table_changes"
+#: What table_changes gives behind the relation's own columns: what became of the row, and the epochs that the changes lie between.
+CHANGE_COLUMNS = (ColumnSpec("_change_type", "string"), ColumnSpec("_from_epoch", "bigint"), ColumnSpec("_to_epoch", "bigint"))
+_USAGE = f"expected {CHANGES}('view', from) or {CHANGES}('view', from, to): epochs or moments, the first exclusive, the last inclusive"
+_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
+_MOMENTS = frozenset({"string", "date", "timestamp", "timestamp_ntz"})
+_FOLLOWS = (
+    "what is kept follows its relations from epoch to epoch, and an epoch is not readable for ever; leave it out here, and name the epoch "
+    "in the query that reads: FROM {name} VERSION AS OF …"
+)
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Epochs(Protocol):
+    """What a query can name of other epochs than its own."""
+
+    def at(self, moment: datetime) -> int:
+        """The epoch whose rows readers saw at a moment. Raises BadMomentError."""
+        ...
+
+    def relation(self, name: str, epoch: int) -> Relation:
+        """The relation of this name as it was at an epoch. Raises InputError: what is wrong, and what can be read instead."""
+        ...
+
+    def changed(self, name: str, since: int, until: int | None) -> tuple[Relation, int]:
+        """The relation whose changes between two epochs are asked for, and the last of them (the query's own when None). Raises as
+        `relation`, and BackwardsError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """One place of a text that names a relation at an epoch."""
+
+    begin: int
+    end: int  # exclusive
+    name: str  # as the user wrote it
+    node: JavaObject
+
+
+def at_their_epochs(sandbox: Sandbox, source: SourceText, epochs: Epochs | None) -> tuple[SourceText, tuple[RelationAt, ...]]:
+    """The text of a statement as Spark is to read it, and the relations that it names at epochs of their own, which the sandbox knows from
+    now on until its relations are set anew.
+
+    Args:
+        epochs: None refuses each.
+
+    Raises: SqlError for what does not parse; BadMomentError; what `epochs` raises.
+    Cost: none where no word of the text hints at an epoch; else a parse more, a round trip or four to the JVM a node of the plan, and a
+    small Spark query for each moment.
+    """
+    found = _named(sandbox, source)
+    if epochs is None and found:
+        raise _refusal(source, found[0], "this statement")
+    parts: dict[tuple[int, int], str] = {}
+    relations: dict[str, RelationAt] = {}
+    for named in found:
+        assert epochs is not None
+        there = (_changes if named.node.productPrefix() == "UnresolvedTableValuedFunction" else _at)(sandbox, source, named, epochs)
+        relations[there.name] = there
+        parts[named.begin, named.end] = f"({quoted(there.name)} AS {quoted(named.name)})"
+    for there in relations.values():
+        sandbox.add(_empty(there))
+    return (edited(source, parts) if parts else source), tuple(relations.values())
+
+
+def refuse_epochs(sandbox: Sandbox, source: SourceText, within: str) -> None:
+    """Raises UnsupportedQueryError where a query that is kept names an epoch."""
+    if found := _named(sandbox, source):
+        raise _refusal(source, found[0], within)
+
+
+def _refusal(source: SourceText, named: _Named, within: str) -> UnsupportedQueryError:
+    written = source.fragment(named.begin, named.end - 1)
+    reason = _FOLLOWS.format(name=named.name)
+    return UnsupportedQueryError(written, reason, source.place(named.begin), source.caret(named.begin), within)
+
+
+def _named(sandbox: Sandbox, source: SourceText) -> list[_Named]:
+    """The places, in the order of the text."""
+    tokens = [t for t in tokens_of(source) if source.begin <= t.start and (source.end is None or t.end <= source.end)]
+    words = [t.value().lower() for t in tokens]
+    if CHANGES not in words and not any(pair == ("as", "of") for pair in itertools.pairwise(words)):
+        return []
+    found = [_place(source, tokens, node) for node in _nodes(source, sandbox.parse_statement(source), frozenset())]
+    return sorted({(n.begin, n.end): n for n in found}.values(), key=lambda n: n.begin)
+
+
+def _nodes(source: SourceText, plan: JavaObject, withs: frozenset[str]) -> Iterator[JavaObject]:
+    """The nodes of a parsed plan that name an epoch. `withs`: names of WITH that are known here."""
+    kind = plan.productPrefix()
+    if kind == "UnresolvedWith":
+        for definition in items(plan.cteRelations()):
+            yield from _nodes(source, definition._2(), withs)
+            withs |= {str(definition._1()).lower()}
+        yield from _nodes(source, plan.child(), withs)
+        return
+    if kind == "RelationTimeTravel":
+        if (name := _name_of(source, plan)).lower() in withs:
+            raise sql_error(source, _span(plan.relation())[0], f"{name} is a name of WITH here; name the epoch where its query reads")
+        yield plan
+    if kind == "UnresolvedTableValuedFunction" and [str(part).lower() for part in items(plan.name())] == [CHANGES]:
+        yield plan
+    for below in [*items(plan.children()), *items(plan.innerChildren())]:  # inner: subqueries
+        yield from _nodes(source, below, withs)
+
+
+def _name_of(source: SourceText, travel: JavaObject) -> str:
+    parts = [str(p) for p in items(travel.relation().multipartIdentifier())]
+    if len(parts) != 1:
+        raise sql_error(
+            source, _span(travel.relation())[0], f"there is no relation {'.'.join(parts)}: relations have one name, without a dot"
+        )
+    return parts[0]
+
+
+def _span(node: JavaObject) -> tuple[int, int]:
+    """The first offset of a node, and the one behind its last."""
+    origin = node.origin()
+    return int(origin.startIndex().get()), int(origin.stopIndex().get()) + 1
+
+
+def _place(source: SourceText, tokens: list[Token], node: JavaObject) -> _Named:
+    if node.productPrefix() == "RelationTimeTravel":  # its own place is that of the words behind the name
+        return _Named(_span(node.relation())[0], _span(node)[1], _name_of(source, node), node)
+    begin, end = _span(node)  # with its alias
+    return _Named(begin, _arguments(tokens, begin, end)[-1].end, CHANGES, node)
+
+
+def _arguments(tokens: list[Token], begin: int, end: int) -> list[Token]:
+    """The tokens of a call from its opening parenthesis to the closing one."""
+    inside = [t for t in tokens if begin <= t.start < end]
+    first = next(i for i, t in enumerate(inside) if t.text == "(")
+    depth = 0
+    for i, token in enumerate(inside[first:], first):
+        depth += {"(": 1, ")": -1}.get(token.text, 0)
+        if depth == 0:
+            return inside[first : i + 1]
+    raise AssertionError("Spark parsed the call")
+
+
+def _at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
+    if (version := text_of(named.node.version())) is not None:
+        if not version.isdecimal():
+            reason = f"VERSION AS OF {version!r}: a version is the number of an epoch; for a moment write TIMESTAMP AS OF '…'"
+            raise sql_error(source, named.begin, reason)
+        epoch = int(version)
+    else:
+        begin, end = _span(named.node)
+        of = next(t for t in tokens_of(source) if t.start >= begin and t.text.upper() == "OF")
+        (value,) = _values(sandbox, source, begin, [source.text[of.end : end]])
+        if not isinstance(value, datetime):
+            raise sql_error(source, begin, f"expected a moment behind TIMESTAMP AS OF, found {value}; epochs go behind VERSION AS OF")
+        epoch = epochs.at(value)
+    relation = epochs.relation(named.name, epoch)
+    return RelationAt(f"{relation.name} version as of {epoch}", relation, epoch)
+
+
+def _changes(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
+    inside = [t for t in tokens_of(source) if t.start < named.end]
+    between = _arguments(inside, named.begin, named.end)[1:-1]
+    texts, depth = [""], 0
+    for i, token in enumerate(between):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.text, 0)
+        if depth == 0 and token.text == ",":
+            texts.append("")
+        else:
+            texts[-1] += source.text[token.start : between[i + 1].start if i + 1 < len(between) else token.end]
+    name, *bounds = texts
+    if not (1 <= len(bounds) <= 2 and between[0].kind == "string" and name.strip() == between[0].text):
+        raise sql_error(source, named.begin, _USAGE)
+    numbers = [epochs.at(v) if isinstance(v, datetime) else v for v in _values(sandbox, source, named.begin, bounds)]
+    relation, until = epochs.changed(between[0].value(), numbers[0], numbers[1] if len(numbers) == 2 else None)
+    return RelationAt(f"{CHANGES}({relation.name}, {numbers[0]}, {until})", relation, until, numbers[0])
+
+
+def _values(sandbox: Sandbox, source: SourceText, begin: int, texts: list[str]) -> list[int | datetime]:
+    """What constant expressions are: whole numbers, or moments; a text is one as Spark reads it, in the store's time zone."""
+    try:
+        kinds = [kind for _, kind in sandbox.session.sql("SELECT " + ", ".join(f"({t})" for t in texts)).dtypes]
+        for text, kind in zip(texts, kinds, strict=True):
+            if kind not in _WHOLE | _MOMENTS:
+                raise sql_error(source, begin, f"{text.strip()} is a {kind}; expected an epoch (a whole number) or a moment")
+        exact = [f"({t})" if kind in _WHOLE else f"unix_micros(CAST(({t}) AS TIMESTAMP))" for t, kind in zip(texts, kinds, strict=True)]
+        (row,) = sandbox.session.sql(f"SELECT {', '.join(exact)}").collect()
+    except PySparkException as err:
+        shown = ", ".join(t.strip() for t in texts)
+        reason = f"{shown} cannot be read as an epoch or a moment: {from_spark(err, SourceText('')).reason}"
+        raise sql_error(source, begin, f"{reason}; expected a constant, e.g. '2026-01-01 12:00' or now() - INTERVAL 1 HOUR") from err
+    for text, value in zip(texts, row, strict=True):
+        if value is None:
+            raise sql_error(source, begin, f"{text.strip()} is NULL; expected an epoch or a moment")
+    return [int(v) if kind in _WHOLE else _1970 + timedelta(microseconds=v) for v, kind in zip(row, kinds, strict=True)]
+
+
+def _empty(there: RelationAt) -> Relation:
+    """What the sandbox knows of it: a name and columns."""
+    columns = there.relation.columns if there.since is None else (*there.relation.columns, *CHANGE_COLUMNS)
+    return Relation(there.relation.id, there.name, RelationKind.VIEW, columns, msgspec.Raw(b"{}"))
