@@ -14,7 +14,7 @@ from importlib.util import LazyLoader
 _ENGINES = frozenset({"pyspark", "sqlalchemy", "boto3", "botocore", "google", "azure"})
 _WHEN_USED = frozenset({"altair", "scipy", "scipy.stats"})
 _GX = "great_expectations"
-_imported_without_spark = False
+_spark_was_left_out = False
 
 
 class _Finder(MetaPathFinder):
@@ -38,16 +38,16 @@ class _Finder(MetaPathFinder):
 def import_gx(*, spark: bool) -> None:
     """Import Great Expectations, with its engine for Spark or without. What the process has loaded already stays as it is.
 
-    Where it was imported without Spark before, and Spark is wanted now, it is imported anew; contexts made before stay as they are.
+    Raises RuntimeError where Spark is wanted after it was left out: GX can't be imported twice. No process of ours does so.
     """
-    global _imported_without_spark
-    if spark and _imported_without_spark:
-        for name in [name for name in sys.modules if name.partition(".")[0] == _GX]:
-            del sys.modules[name]
+    global _spark_was_left_out
+    if spark and _spark_was_left_out:
+        raise RuntimeError("Great Expectations was imported without Spark in this process; judge these suites in another one")
     if _GX not in sys.modules:
-        with _leaving_out(frozenset() if spark else _ENGINES - sys.modules.keys()):
+        without = frozenset() if spark else _ENGINES - sys.modules.keys()
+        with _leaving_out(without):
             import great_expectations  # noqa: F401
-        _imported_without_spark = not spark
+        _spark_was_left_out = "pyspark" in without
 
 
 @contextmanager
