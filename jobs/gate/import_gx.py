@@ -44,7 +44,8 @@ def import_gx(*, spark: bool) -> None:
     if spark and _spark_was_left_out:
         raise RuntimeError("Great Expectations was imported without Spark in this process; judge these suites in another one")
     if _GX not in sys.modules:
-        without = frozenset() if spark else _ENGINES - sys.modules.keys()
+        # Where Spark is loaded, all that it goes on to import has to be there, or its own modules end the process.
+        without = frozenset() if spark or "pyspark" in sys.modules else _ENGINES - sys.modules.keys()
         with _leaving_out(without):
             import great_expectations  # noqa: F401
         _spark_was_left_out = "pyspark" in without
