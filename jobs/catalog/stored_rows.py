@@ -17,6 +17,7 @@ from statestore.meta.catalog import Relation
 from statestore.meta.readable import check_readable
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectStore
 from statestore.types import arrow_type
 
 
@@ -49,14 +50,7 @@ class StoredRows:
         at = self._meta.latest().published if epoch is None else epoch
         with self._meta.reading(at) as version:
             found = self.found(version, at, relation)
-            places, schema = _selected(found, columns)
-            table = open_table(self._meta.objects, version, stored_table(found), at)
-
-            def batches() -> Iterator[pa.RecordBatch]:
-                for part in table.scan(columns=places):
-                    yield from part.rename_columns(schema.names).to_batches()
-
-            yield pa.RecordBatchReader.from_batches(schema, batches())
+            yield rows_at(self._meta.objects, version, found, at, columns)
 
     def changes(self, relation: str, since: int, until: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """What changed in a view or table between two epochs, net: rows to delete and rows to insert.
@@ -73,9 +67,7 @@ class StoredRows:
         with self._meta.reading(since) as version:
             until = version.published if until is None else until
             found = self.changed(version, relation, since, until)
-            places, schema = _selected(found, columns)
-            empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
-            return pa.concat_tables([empty, *scan_changes(self._meta.objects, version, found, since, until, places)])
+            return changes_between(self._meta.objects, version, found, since, until, columns)
 
     def changed(self, version: HummockVersion, relation: str, since: int, until: int) -> Relation:
         """The relation whose changes between two epochs of a version are asked for. Raises as `changes`."""
@@ -110,6 +102,31 @@ class StoredRows:
             raise
         warn_of_pause(found, epoch)
         return found
+
+
+def rows_at(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """The relation's rows, batch by batch. Requires: the version's SSTs stay while batches are taken. Raises NoStoredRowsError,
+    UnknownColumnError."""
+    places, schema = _selected(relation, columns)
+    table = open_table(objects, version, stored_table(relation), epoch)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for part in table.scan(columns=places):
+            yield from part.rename_columns(schema.names).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def changes_between(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, until: int, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """The relation's net changes, as `StoredRows.changes` gives them. Requires: it was there at `since`; the version's SSTs stay meanwhile.
+    Raises NoStoredRowsError, UnknownColumnError, EpochExpiredError."""
+    places, schema = _selected(relation, columns)
+    empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
+    return pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])
 
 
 def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:

@@ -34,13 +34,20 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # Data Docs; outside the store, for people
 
+    [publish]                                          # optional: tables outside the store, a copy of each view, for other tools
+    to = ".tussock/flights/tables"                     # a folder or s3://bucket/prefix?…, of this pipeline alone
+    relations = ["carrier_delays"]                     # views and tables; all materialized views if left out
+    kind = "delta"                                     # Delta tables; "parquet": a file per epoch
+    engine = "deltalake"                               # what writes Delta tables, for their life: "deltalake", without a JVM, or "spark"
+    keep = "7d"                                        # every state of so long ago stays readable
+
 A text may use `${NAME}` or `${NAME:-default}` from the environment. Relative paths start at the folder that holds `pipelines/`.
 """
 
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
@@ -146,6 +153,22 @@ class QualitySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishSettings:
+    """Where the published rows are copied to, of which relations (None: all materialized views), and as what.
+
+    Args:
+        to: an absolute path or an `s3://` address.
+        keep_ms: how long a state of a table stays readable after the next one.
+    """
+
+    to: str
+    relations: tuple[str, ...] | None = None
+    kind: str = "delta"
+    engine: str = "deltalake"
+    keep_ms: int = 7 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A checked pipeline.toml. `store` and `data` are absolute paths or `s3://` addresses."""
 
@@ -161,6 +184,7 @@ class Pipeline:
     spark: Mapping[str, str] = field(default_factory=dict)
     upkeep: UpkeepSettings = UpkeepSettings()
     quality: QualitySettings | None = None
+    publish: PublishSettings | None = None
 
     def scripts(self) -> tuple[tuple[Path, str], ...]:
         """The SQL files with their text, in order, `${data}` and environment variables put in.
@@ -231,6 +255,7 @@ class _Span(int):
 
 _CRON = f"a cron expression of five fields, or one of {', '.join(_PRESETS)}"
 _TABLE = Meta(description="a table")
+_SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")
 _Text = Annotated[str, Meta(pattern=r"\S", description="a text that is not empty")]
 _Texts = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of texts, at least one")]
 
@@ -244,13 +269,21 @@ class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Upkeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: Annotated[_CronOrNone, Meta(description=f'{_CRON}, or "none"')] = _CronOrNone("@hourly")
-    keep: Annotated[_Span, Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")] = _Span(Retention().keep_ms)
+    keep: Annotated[_Span, _SPAN] = _Span(Retention().keep_ms)
     keep_epochs: Annotated[int, _whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
 
 
 class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: _Text = "quality"
     docs: _Text | None = None
+
+
+class _Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    to: _Text
+    relations: _Texts | None = None
+    kind: Annotated[str, Meta(pattern="^(delta|parquet)$", description='"delta" or "parquet"')] = "delta"
+    engine: Annotated[str, Meta(pattern="^(deltalake|spark)$", description='"deltalake" or "spark"')] = "deltalake"
+    keep: Annotated[_Span, _SPAN] = _Span(7 * 86_400_000)
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -265,6 +298,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spark: Annotated[dict[str, Any], _TABLE] = {}
     upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
     quality: Annotated[_Quality, _TABLE] | None = None
+    publish: Annotated[_Publish, _TABLE] | None = None
 
 
 def known_keys() -> dict[str, str]:
@@ -371,7 +405,19 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
         upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
         quality=None if document.quality is None else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs),
+        publish=None if document.publish is None else _publish_settings(document.publish, text, home, error),
     )
+
+
+def _publish_settings(
+    table: _Publish, text: Callable[[str, str], str], home: Path, error: Callable[[str, str, str], PipelineError]
+) -> PublishSettings:
+    to = text("publish.to", table.to)
+    if table.engine == "spark" and "://" in to:  # its commits to a bucket are safe for one driver at a time
+        raise error("publish.engine", "'spark' with a bucket", "'deltalake', whose commits to a bucket two runs may try at once")
+    if table.engine == "spark" and table.kind != "delta":
+        raise error("publish.engine", f"'spark' with kind {table.kind!r}", "no engine: Parquet files need none")
+    return PublishSettings(_place(to, home), table.relations, table.kind, table.engine, int(table.keep))
 
 
 def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule:

@@ -49,6 +49,11 @@ class LocalObjectStore:
     def __reduce__(self) -> tuple[type["LocalObjectStore"], tuple[Path]]:
         return LocalObjectStore, (self._root,)
 
+    @property
+    def root(self) -> Path:
+        """The directory, absolute."""
+        return self._root
+
     def get(self, name: str) -> bytes:
         path = self._path(name)
         with self._translated("get", name):

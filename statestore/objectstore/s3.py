@@ -99,6 +99,11 @@ class S3ObjectStore:
     def __reduce__(self) -> tuple[type["S3ObjectStore"], tuple[S3Address]]:
         return S3ObjectStore, (self._address,)
 
+    @property
+    def address(self) -> S3Address:
+        """Where it is."""
+        return self._address
+
     def get(self, name: str) -> bytes:
         key = self._key(name)
         with self._translated("get", name):

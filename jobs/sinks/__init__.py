@@ -1,0 +1,1 @@
+"""Tables outside of the store that published views are copied to."""

@@ -1,0 +1,54 @@
+"""A relation as a Delta table: its columns, what is known about it, and what Delta cannot hold. The same whoever writes it."""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from jobs.sinks.base import Outline, UnpublishableColumnError
+from statestore.types import INTERVALS, arrow_type
+
+APP = "tussock"  # appId of the transaction identifiers; their version is the epoch
+STORE, ENGINE, KEY = "tussock.store", "tussock.engine", "tussock.key"
+
+_NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")  # Delta's protocol keeps these out of names of columns that are not mapped
+_INTERVAL = re.compile("|".join(sorted(INTERVALS, key=len, reverse=True)))
+
+
+def delta_schema(outline: Outline) -> pa.Schema:
+    """The columns as Arrow, of Delta's types."""
+    comments = outline.comments or ("",) * len(outline.columns)
+    return pa.schema(
+        [
+            pa.field(column.name, arrow_type(column.type), metadata={"comment": comment} if comment else None)
+            for column, comment in zip(outline.columns, comments, strict=True)
+        ]
+    )
+
+
+def merge_key(outline: Outline) -> tuple[str, ...]:
+    """The key by which a MERGE finds the rows that a change is about; empty where it could find others, or none, than the store does.
+
+    0.0 and -0.0 are one key in a store, and not everywhere; nested keys are not compared everywhere.
+    """
+    types = {column.name: column.type for column in outline.columns}
+    return () if any("float" in types[name] or "double" in types[name] or "<" in types[name] for name in outline.key) else outline.key
+
+
+def properties_of(outline: Outline, engine: str) -> dict[str, str]:
+    """What the table's properties say of it."""
+    return {STORE: outline.store, ENGINE: engine, KEY: ",".join(outline.key)}
+
+
+def checked_columns(outline: Outline, taken: Sequence[str] = ()) -> None:
+    """Whether Delta can hold the columns; `taken` are names that the writer needs. Raises UnpublishableColumnError."""
+    for column in outline.columns:
+        if (found := _NOT_IN_NAMES.search(column.name)) is not None:
+            reason = f"has {found[0]!r} in its name, which Delta does not take"
+        elif column.name in taken:
+            reason = "has a name that is taken"
+        elif _INTERVAL.search(column.type):
+            reason = f"is of type {column.type}, and Delta has no intervals"
+        else:
+            continue
+        raise UnpublishableColumnError(outline.name, column.name, reason)

@@ -1,0 +1,163 @@
+"""A Delta table written by the deltalake package: no JVM, and on S3 commits by conditional PUT.
+
+The epoch that a table holds is its transaction identifier (`txn` of Delta's protocol: appId `tussock`, version = epoch), which is committed
+with the rows. The package records such identifiers and does not go by them. So each write looks, compares, and commits on the very state it
+looked at: with no retries of the package's own, any commit of somebody else in between is an error here, and this one looks again.
+
+What a merge costs: Delta rewrites each data file that holds a row that is changed or goes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import ceil
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from jobs.sinks.base import BeatenError, Difference, ForeignTableError, Held, Outline, WholeRows
+from jobs.sinks.delta_outline import APP, ENGINE, KEY, STORE, checked_columns, delta_schema, merge_key, properties_of
+from jobs.sinks.location import Location, folder_name
+from statestore.objectstore.base import ObjectStoreUnavailableError
+from statestore.types import type_name
+
+HOUR_MS = 3_600_000
+_OPERATION = "_tussock_change"  # the column of a merge's source that says what to do; no column of a view may have its name
+
+
+class DeltaRsSink:
+    """A relation's Delta table. Not safe for threads."""
+
+    engine = "deltalake"
+
+    def __init__(self, location: Location, outline: Outline) -> None:
+        checked_columns(outline, (_OPERATION,))
+        self.place = location.uri(folder_name(outline.name))
+        self.key = merge_key(outline)
+        self._outline = outline
+        self._options = location.delta_options()
+        self._table: DeltaTable | None = None
+
+    def held(self) -> Held | None:
+        """See Sink."""
+        with self._translated("look at the table"):
+            self._table = table = self._opened()
+            return None if table is None else held_by(table, self._outline, self.engine, self.place)
+
+    def apply(self, difference: Difference, epoch: int) -> str | None:
+        """See Sink. Requires: `held` was the last call, and found rows."""
+        table = self._table
+        assert table is not None
+        if not (difference.only_new or self.key):
+            return None
+        with self._translated("write"):
+            if difference.only_new:
+                write_deltalake(table, difference.written, mode="append", commit_properties=_commit(epoch))
+            else:
+                self._merge(table, difference, epoch)
+            return self._described(table)
+
+    def replace(self, rows: WholeRows, epoch: int) -> str:
+        """See Sink. Requires: `held` was the last call."""
+        with self._translated("write"):
+            schema = delta_schema(self._outline)
+            content = pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows.batches()))
+            if self._table is None:
+                write_deltalake(
+                    self.place,
+                    content,
+                    mode="error",
+                    name=self._outline.name,
+                    description=self._outline.comment or None,
+                    storage_options=self._options or None,
+                    commit_properties=_commit(epoch),
+                )
+                self._table = DeltaTable(self.place, storage_options=self._options or None)
+            else:
+                write_deltalake(self._table, content, mode="overwrite", schema_mode="overwrite", commit_properties=_commit(epoch))
+            return self._described(self._table)
+
+    def tidy(self, keep_ms: int, now_ms: int) -> str:
+        """See Sink. What is younger than an hour always stays: it may be of a publish that is under way."""
+        with self._translated("tidy up"):
+            if (table := self._opened()) is None:
+                return "no table yet"
+            held_by(table, self._outline, self.engine, self.place)
+            merged = table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+            hours = max(1, ceil(keep_ms / HOUR_MS))
+            removed = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+            table.cleanup_metadata()
+            return f"merged {merged['numFilesRemoved']} files into {merged['numFilesAdded']}, removed {len(removed)}"
+
+    def _opened(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self.place, storage_options=self._options or None)
+        except TableNotFoundError:
+            return None
+
+    def _merge(self, table: DeltaTable, difference: Difference, epoch: int) -> None:
+        """One commit: rows that go, rows that take another's place, rows that are new. A merge that finds nothing to do commits nothing,
+        so what it is given always changes a row."""
+        written = difference.written.append_column(_OPERATION, pa.repeat(pa.scalar("write"), difference.written.num_rows))
+        removed = difference.removed.append_column(_OPERATION, pa.repeat(pa.scalar("remove"), difference.removed.num_rows))
+        source = pa.concat_tables([written, removed], promote_options="default")
+        same = " AND ".join(f"(t.{_quoted(name)} IS NOT DISTINCT FROM s.{_quoted(name)})" for name in self.key)
+        values = {_quoted(column.name): f"s.{_quoted(column.name)}" for column in self._outline.columns}
+        written_ones, removed_ones = f"s.{_OPERATION} = 'write'", f"s.{_OPERATION} = 'remove'"
+        merge = table.merge(source, same, source_alias="s", target_alias="t", commit_properties=_commit(epoch))
+        merge = merge.when_matched_delete(removed_ones).when_matched_update(values, written_ones)
+        merge.when_not_matched_insert(values, written_ones).execute()
+
+    def _described(self, table: DeltaTable) -> str:
+        """The version of the state just written; then the table's properties say whose it is and what its key is, where they do not yet."""
+        version = str(table.version())
+        wanted = properties_of(self._outline, self.engine)
+        if table.metadata().configuration.items() & wanted.items() != wanted.items():
+            table.alter.set_table_properties(wanted, raise_if_not_exists=False, commit_properties=CommitProperties(max_commit_retries=0))
+        return version
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        with translated(self.place, what):
+            yield
+
+
+def held_by(table: DeltaTable, outline: Outline, engine: str, place: str) -> Held | None:
+    """What a Delta table holds, whoever of the two engines writes it.
+
+    Raises ForeignTableError: it is no table of Tussock, or another store's, or another engine has written it.
+    """
+    epoch, properties = table.transaction_version(APP), table.metadata().configuration
+    if epoch is None:
+        raise ForeignTableError(place, "holds a Delta table that Tussock has not written")
+    wanted = properties_of(outline, engine)
+    for name, meaning in ((STORE, "of another store"), (ENGINE, "that another engine writes, and a table has one for its life")):
+        if properties.get(name, wanted[name]) != wanted[name]:
+            raise ForeignTableError(place, f"holds a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})")
+    columns = [(field.name, type_name(field.type)) for field in pa.schema(table.schema().to_arrow())]
+    fits = columns == [(field.name, type_name(field.type)) for field in delta_schema(outline)] and properties.get(KEY) == wanted[KEY]
+    return Held(epoch, str(table.version()), fits)
+
+
+@contextmanager
+def translated(place: str, what: str) -> Iterator[None]:
+    """Turns what the package raises into errors of ours."""
+    try:
+        yield
+    except CommitFailedError as err:
+        raise BeatenError from err
+    except DeltaError as err:
+        if "already exists" in str(err):  # another publisher made the table at the same moment
+            raise BeatenError from err
+        raise ObjectStoreUnavailableError(place, what, str(err).strip().splitlines()[0]) from err
+    except OSError as err:
+        raise ObjectStoreUnavailableError(place, what, str(err).strip().splitlines()[0]) from err
+
+
+def _commit(epoch: int) -> CommitProperties:
+    """What each write commits with its rows, on the state that it was computed from or not at all."""
+    return CommitProperties(app_transactions=[Transaction(APP, epoch)], max_commit_retries=0, custom_metadata={"tussock.epoch": str(epoch)})
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,142 @@
+"""A Delta table written by Spark, with delta-spark: for tables in a file system of Spark's, and for who wants one writer for all of theirs.
+
+The epoch that a table holds is its transaction identifier, as for the other engine (delta_rs.py), and here the writer goes by it: a write
+whose txnVersion the table has recorded already is skipped. Not for buckets: delta-spark's commits to S3 are safe for one driver at a time.
+
+What a table holds is read without Spark.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from jobs.settings.jvm_errors import jvm_errors_as_ours
+from jobs.sinks.base import BeatenError, Difference, Held, Outline, WholeRows
+from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, merge_key, properties_of
+from jobs.sinks.delta_rs import HOUR_MS, held_by, translated
+from jobs.sinks.location import Location, folder_name
+
+_OPERATION = "_tussock_change"
+_TXN = "spark.databricks.delta.write.txn"
+
+#: What a Spark application needs that publishes with this engine. Spark fetches the packages once, as any of `spark.jars.packages`.
+SETTINGS = {
+    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+class DeltaSparkSink:
+    """A relation's Delta table. Not safe for threads. Requires: a session with SETTINGS."""
+
+    engine = "spark"
+
+    def __init__(self, spark: SparkSession, location: Location, outline: Outline) -> None:
+        checked_columns(outline, (_OPERATION,))
+        self.place = location.uri(folder_name(outline.name))
+        self.key = merge_key(outline)
+        self._spark, self._outline = spark.newSession(), outline  # its settings are of the one write at hand
+
+    def held(self) -> Held | None:
+        """See Sink."""
+        with translated(self.place, "look at the table"):
+            try:
+                return held_by(DeltaTable(self.place), self._outline, self.engine, self.place)
+            except TableNotFoundError:
+                return None
+
+    def apply(self, difference: Difference, epoch: int) -> str | None:
+        """See Sink."""
+        if not (difference.only_new or self.key):
+            return None
+        with self._once(epoch):
+            if difference.only_new:
+                self._frame(difference.written).write.format("delta").mode("append").save(self.place)
+            else:
+                self._merge(difference)
+        return self._version()
+
+    def replace(self, rows: WholeRows, epoch: int) -> str:
+        """See Sink. Rows go from the store into the table on Spark's workers."""
+        with self._once(epoch):
+            frame = self._with_comments(rows.frame(self._spark))
+            writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer.options(**properties_of(self._outline, self.engine)).save(self.place)
+        self._set_properties()
+        return self._version()
+
+    def tidy(self, keep_ms: int, now_ms: int) -> str:
+        """See Sink."""
+        if self.held() is None:
+            return "no table yet"
+        with self._translated():
+            table = SparkTable.forPath(self._spark, self.place)
+            merged = table.optimize().executeCompaction().collect()[0]
+            table.vacuum(max(1.0, keep_ms / HOUR_MS))
+        return f"merged {merged.metrics.numFilesRemoved} files into {merged.metrics.numFilesAdded}"
+
+    def _merge(self, difference: Difference) -> None:
+        rows = difference.written.append_column(_OPERATION, pa.repeat(pa.scalar("write"), difference.written.num_rows))
+        gone = difference.removed.append_column(_OPERATION, pa.repeat(pa.scalar("remove"), difference.removed.num_rows))
+        source = self._frame(pa.concat_tables([rows, gone], promote_options="default")).alias("s")
+        same = " AND ".join(f"t.{_quoted(name)} <=> s.{_quoted(name)}" for name in self.key)
+        values: dict[str, str | Column] = {_quoted(column.name): f"s.{_quoted(column.name)}" for column in self._outline.columns}
+        written_ones, removed_ones = f"s.{_OPERATION} = 'write'", f"s.{_OPERATION} = 'remove'"
+        merge = SparkTable.forPath(self._spark, self.place).alias("t").merge(source, same)
+        merge = merge.whenMatchedDelete(removed_ones).whenMatchedUpdate(written_ones, values)
+        merge.whenNotMatchedInsert(written_ones, values).execute()
+
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        return self._spark.createDataFrame(rows)
+
+    def _with_comments(self, frame: DataFrame) -> DataFrame:
+        return frame.select([frame[_quoted(f.name)].alias(f.name, metadata=_metadata(f)) for f in delta_schema(self._outline)])
+
+    def _set_properties(self) -> None:
+        """What the table says of itself, where it does not yet: a commit of its own."""
+        wanted = properties_of(self._outline, self.engine)
+        if DeltaTable(self.place).metadata().configuration.items() >= wanted.items():
+            return
+        listed = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in wanted.items())
+        with self._translated():
+            self._spark.sql(f"ALTER TABLE delta.{_quoted(self.place)} SET TBLPROPERTIES ({listed})")
+
+    def _version(self) -> str:
+        with translated(self.place, "look at the table"):
+            return str(DeltaTable(self.place).version())
+
+    @contextmanager
+    def _once(self, epoch: int) -> Iterator[None]:
+        """A write in the block is skipped where the table has recorded this epoch, or a later one."""
+        for name, value in (("AppId", APP), ("Version", str(epoch)), ("Version.autoReset.enabled", "true")):
+            self._spark.conf.set(_TXN + name, value)
+        with self._translated():
+            yield
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            with jvm_errors_as_ours():
+                yield
+        except DeltaConcurrentModificationException as err:
+            raise BeatenError from err
+
+
+def _metadata(field: pa.Field) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in (field.metadata or {}).items()}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

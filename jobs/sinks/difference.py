@@ -1,0 +1,41 @@
+"""What of a relation's net changes a sink has to remove and to write, by the relation's key."""
+
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.catalog.read import CHANGE
+from jobs.sinks.base import Difference
+
+
+def difference_of(changes: pa.Table, key: Sequence[str]) -> Difference:
+    """Rows to remove and rows to write.
+
+    Args:
+        changes: (changes, columns and CHANGE), net, as `StoredRows.changes` gives them.
+        key: the columns that rows are distinguished by; empty: none is known, and `removed` has no columns.
+
+    A row whose key is among the inserts as well is replaced, not removed.
+    Cost: one hash join of the changes' keys; nothing where rows only came.
+    """
+    came = pc.equal(changes[CHANGE], "insert")
+    written = changes.filter(came).drop_columns([CHANGE])
+    gone = changes.filter(pc.invert(came)).select(list(key))
+    if written.num_rows == changes.num_rows or not key:
+        return Difference(gone, written, only_new=written.num_rows == changes.num_rows)
+    return Difference(gone.take(pa.array(_without(gone, written.select(list(key))))), written, only_new=False)
+
+
+def _without(gone: pa.Table, written: pa.Table) -> np.ndarray:
+    """Places in `gone` of the keys that are not in `written`. NULL equals NULL here, and NaN NaN."""
+    names = [f"c{i}" for i in range(gone.num_columns)]
+    gone = gone.rename_columns(names).append_column("place", pa.array(np.arange(gone.num_rows)))
+    same = " AND ".join(f"gone.{name} IS NOT DISTINCT FROM written.{name}" for name in names)
+    with duckdb.connect() as connection:
+        connection.register("gone", gone)
+        connection.register("written", written.rename_columns(names))
+        places = connection.sql(f"SELECT place FROM gone ANTI JOIN written ON {same} ORDER BY place").fetchnumpy()["place"]
+    return np.asarray(places)

@@ -1,0 +1,88 @@
+"""Where sinks are: a folder, or a bucket's prefix, as the store's own addresses name them, and as Delta and Arrow want to hear it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow.fs as pafs
+
+from statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
+from statestore.objectstore.local import LocalObjectStore
+from statestore.objectstore.open import open_object_store
+from statestore.objectstore.s3 import S3Address, S3ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The root of a pipeline's sinks. `address`: of a bucket; None: it is a local folder."""
+
+    root: str  # /a/path, or bucket/prefix
+    address: S3Address | None
+    objects: ObjectStore
+
+    def uri(self, table: str) -> str:
+        """The address of a table's folder, for Delta and for people."""
+        return f"{self.root}/{table}" if self.address is None else f"s3://{self.root}/{table}"
+
+    def delta_options(self) -> dict[str, str]:
+        """How the deltalake package reaches it: endpoint and credentials of boto3's chain as they are now; commits by conditional PUT."""
+        if self.address is None:
+            return {}
+        options = {"conditional_put": "etag", "aws_virtual_hosted_style_request": str(not self.address.path_style).lower()}
+        if self.address.endpoint is not None:
+            options |= {"aws_endpoint": self.address.endpoint, "aws_allow_http": "true"}
+        access, secret, token, region = _credentials(self.address)
+        options |= {"aws_access_key_id": access, "aws_secret_access_key": secret, "aws_region": region}
+        return options | ({"aws_session_token": token} if token else {})
+
+    def file_system(self) -> pafs.FileSystem:
+        """How Arrow reaches it."""
+        if self.address is None:
+            return pafs.LocalFileSystem()
+        access, secret, token, region = _credentials(self.address)
+        scheme, _, host = (self.address.endpoint or "").rpartition("://")
+        return pafs.S3FileSystem(
+            access_key=access,
+            secret_key=secret,
+            session_token=token or None,
+            region=region,
+            endpoint_override=host or None,
+            scheme=scheme or "https",
+            force_virtual_addressing=not self.address.path_style,
+        )
+
+
+def location_of(uri: str) -> Location:
+    """The location that an address names: `/a/path` or `s3://bucket/prefix?…`, as for stores. Raises BadStoreError."""
+    objects = open_object_store(uri)
+    if isinstance(objects, LocalObjectStore):
+        return Location(str(objects.root), None, objects)
+    if isinstance(objects, S3ObjectStore):
+        address = objects.address
+        return Location(f"{address.bucket}/{address.prefix}" if address.prefix else address.bucket, address, objects)
+    raise BadStoreError(objects.uri, "views are published to a folder or to s3://bucket/prefix")
+
+
+def folder_name(relation: str) -> str:
+    """The folder of a relation's table: its name, with what paths take amiss as %XX. Raises BadObjectNameError."""
+    return checked_name(quote(relation, safe=" "))
+
+
+def local_path(location: Location, table: str) -> Path:
+    """Requires: the location is a local folder."""
+    return Path(location.root) / table
+
+
+def _credentials(address: S3Address) -> tuple[str, str, str, str]:
+    """Access key, secret, token (or nothing) and region."""
+    import boto3
+
+    from statestore.objectstore.base import AccessDeniedError
+
+    session = boto3.session.Session()
+    found = session.get_credentials()
+    if found is None:
+        raise AccessDeniedError(address.uri, "publish", "no credentials were found")
+    frozen = found.get_frozen_credentials()
+    region = address.region or session.region_name or "us-east-1"
+    return frozen.access_key or "", frozen.secret_key or "", frozen.token or "", region

@@ -1,0 +1,63 @@
+"""Which state of each table belongs to an epoch: one small object per published epoch, beside the tables.
+
+    <to>/_tussock/<epoch>.json
+
+Tables commit one by one, so two read at the same moment may be of different epochs. Who wants all of one epoch opens each at the version
+that its manifest names. A manifest is written when every table is there, once; who publishes the same epoch again finds it.
+"""
+
+import msgspec
+
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+FOLDER = "_tussock/"
+
+
+class TableState(msgspec.Struct, frozen=True):
+    """A table at an epoch. `written`: the epoch of the last change of its rows, as text; `version`: the table's own number or file."""
+
+    table: str
+    version: str
+    written: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The tables of an epoch, by relation. Epochs are texts: JSON's numbers end at 2^53 in some readers."""
+
+    epoch: str
+    kind: str
+    tables: dict[str, TableState]
+
+
+def read_manifest(objects: ObjectStore, epoch: int) -> Manifest | None:
+    """The manifest of an epoch; None: it was not published there, or not yet. One GET."""
+    try:
+        return msgspec.json.decode(objects.get(_name(epoch)), type=Manifest)
+    except ObjectNotFoundError:
+        return None
+
+
+def newest_manifest(objects: ObjectStore, since: int, until: int) -> Manifest | None:
+    """The manifest of the last epoch from `since` to `until` that has one. Cost: a LIST of the epochs in between, and one GET."""
+    found = [info.name for info in objects.list(FOLDER, start_after=_name(since - 1)) if info.name <= _name(until)]
+    return None if not found else msgspec.json.decode(objects.get(found[-1]), type=Manifest)
+
+
+def write_manifest(objects: ObjectStore, manifest: Manifest) -> None:
+    """The first one stands: another publisher's of the same epoch names states of the same rows."""
+    objects.put_if_absent(_name(int(manifest.epoch)), msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+
+
+def forget_manifests(objects: ObjectStore, before: int) -> int:
+    """Remove those of earlier epochs. Returns how many."""
+    names = []
+    for info in objects.list(FOLDER):
+        if info.name >= _name(before):
+            break
+        names.append(info.name)
+    objects.delete(names)
+    return len(names)
+
+
+def _name(epoch: int) -> str:
+    return f"{FOLDER}{max(epoch, 0):020}.json"

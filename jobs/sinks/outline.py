@@ -1,0 +1,18 @@
+"""What a relation of the catalog is as a table elsewhere."""
+
+from jobs.catalog.reader import stored_table
+from jobs.plan.definition import TableDefinition, definition_of
+from jobs.sinks.base import Outline
+from statestore.meta.catalog import Relation
+
+
+def outline_of(relation: Relation, store: str) -> Outline:
+    """The relation's visible columns, its key where all of it is visible, and its comments. Raises NoStoredRowsError for a source."""
+    names = [column.name for column in relation.columns]
+    places = [key.column for key in stored_table(relation).key]
+    key = tuple(names[place] for place in places) if all(place < len(names) for place in places) else ()
+    definition = definition_of(relation)
+    statement = definition.statement if isinstance(definition, TableDefinition) else None
+    said = {} if statement is None else dict(statement.comments)
+    comment = "" if statement is None else statement.comment or ""
+    return Outline(store, relation.name, relation.columns, key, comment, tuple(said.get(place, "") for place in range(len(names))))

@@ -1,0 +1,202 @@
+"""Publishing beyond the store: each published relation's table is brought to an epoch, and the epoch's manifest names what they are then.
+
+Runs after the published epoch has moved, so after the quality gate. Each table commits by itself, keyed by epoch (jobs.sinks.base); the
+manifest comes last, and where it stands, the epoch is done. Cut off anywhere, the same call goes on; two at once end as one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from jobs.catalog.reader import relation_frame
+from jobs.catalog.stored_rows import changes_between, rows_at
+from jobs.plan.definition import UnknownRelationError
+from jobs.settings.pipeline import PublishSettings
+from jobs.sinks.base import BeatenError, Difference, Held, Outline, Sink, SinkBusyError
+from jobs.sinks.difference import difference_of
+from jobs.sinks.identity import store_identity
+from jobs.sinks.location import Location, location_of
+from jobs.sinks.manifest import Manifest, TableState, forget_manifests, newest_manifest, read_manifest, write_manifest
+from jobs.sinks.outline import outline_of
+from statestore.errors import InputError
+from statestore.meta.catalog import Relation, RelationKind
+from statestore.meta.epoch import COUNTER_BITS
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectStore
+from statestore.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TRIES = 20  # of one table, each lost to a commit of somebody else
+
+SinkOf = Callable[[Location, Outline], Sink]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table at an epoch. `changed`: this publish wrote it."""
+
+    relation: str
+    place: str
+    state: TableState
+    changed: bool
+
+
+class TablesNotPublishedError(InputError):
+    """Some relations could not be published; all others were."""
+
+    def __init__(self, failures: Mapping[str, str], published: int) -> None:
+        super().__init__(dict(failures), published)
+        self.failures, self.published = failures, published
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n  {reason}" for reason in self.failures.values())
+        return f"{len(self.failures)} of {len(self.failures) + self.published} tables were not published:{lines}"
+
+
+def publish_tables(
+    meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, epoch: int | None = None, progress: Progress = no_progress
+) -> tuple[PublishedTable, ...]:
+    """Bring the tables of all relations that the settings name to a published epoch.
+
+    Args:
+        sink_of: makes the sink of a relation (jobs.sinks.kinds).
+        epoch: the published one when None, or when it is later than that, or cannot be read any more.
+        progress: called with one line per table.
+
+    Returns: the tables, in the order of the catalog; those that hold a later epoch already are left out, and all where the epoch is done.
+    Raises: UnknownRelationError for a name in the settings; TablesNotPublishedError when the others are done, and no manifest was written;
+        RetryableError where the bucket or disk is away.
+    Cost: of each relation what has changed since its table was written; all of it the first time, and where a sink takes no changes.
+    """
+    latest = meta.latest()
+    epoch = latest.published if epoch is None or not latest.min_readable_epoch <= epoch <= latest.published else epoch
+    location = location_of(settings.to)
+    if epoch == 0 or read_manifest(location.objects, epoch) is not None:
+        return ()
+    identity = store_identity(meta.objects)
+    done: list[PublishedTable | None] = []
+    failures: dict[str, str] = {}
+    with meta.reading(epoch) as version:
+        known = newest_manifest(location.objects, version.min_readable_epoch, epoch)
+        for relation in chosen(version, epoch, settings):
+            try:
+                sink = sink_of(location, outline_of(relation, identity))
+                found = _Copying(meta.objects, version, epoch, relation, sink, None if known is None else known.tables.get(relation.name))
+                done.append(found.bring_on(0 if known is None else int(known.epoch), progress))
+            except InputError as err:
+                failures[relation.name] = str(err)
+    tables = tuple(table for table in done if table is not None)
+    if failures:
+        raise TablesNotPublishedError(failures, len(tables))
+    if len(tables) == len(done):  # else a later publish has gone ahead, and this epoch is no state of all tables
+        states = {table.relation: table.state for table in tables}
+        write_manifest(location.objects, Manifest(str(epoch), settings.kind, states))
+    return tables
+
+
+def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now_ms: int, progress: Progress = no_progress) -> None:
+    """Merge the small files that publishing leaves, and remove what no state of `settings.keep_ms` needs, manifests included.
+
+    Safe while others publish and read, and to stop anywhere. Raises as `publish_tables`; a table that somebody writes is left alone.
+    """
+    location, version = location_of(settings.to), meta.latest()
+    identity = store_identity(meta.objects)
+    for relation in chosen(version, version.published, settings):
+        sink = sink_of(location, outline_of(relation, identity))
+        try:
+            progress(f"{relation.name}: {sink.tidy(settings.keep_ms, now_ms)}")
+        except BeatenError:
+            progress(f"{relation.name}: somebody writes it; left alone")
+    forgotten = forget_manifests(location.objects, min(version.published, now_ms - settings.keep_ms << COUNTER_BITS))
+    progress(f"removed {forgotten} manifests of epochs before")
+
+
+def chosen(version: HummockVersion, epoch: int, settings: PublishSettings) -> tuple[Relation, ...]:
+    """The relations to publish: those that the settings name, else all materialized views. Raises UnknownRelationError."""
+    there = {r.name: r for r in version.catalog.at(epoch)}
+    if settings.relations is None:
+        return tuple(r for r in there.values() if r.kind is RelationKind.VIEW)
+    wanted = {name.lower() for name in settings.relations}
+    if unknown := sorted(wanted - there.keys()):
+        raise UnknownRelationError(unknown[0], "view or table", tuple(there))
+    return tuple(r for r in there.values() if r.name in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """See WholeRows."""
+
+    objects: ObjectStore
+    version: HummockVersion
+    relation: Relation
+    epoch: int
+
+    def batches(self) -> pa.RecordBatchReader:
+        return rows_at(self.objects, self.version, self.relation, self.epoch)
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        return relation_frame(spark, self.objects.uri, self.version, self.relation, self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copying:
+    """One relation on its way into its sink. `known`: what a manifest of an earlier epoch says of the sink."""
+
+    objects: ObjectStore
+    version: HummockVersion
+    epoch: int
+    relation: Relation
+    sink: Sink
+    known: TableState | None
+
+    def bring_on(self, known_epoch: int, progress: Progress) -> PublishedTable | None:
+        """The sink at the epoch; None: it holds a later one. Raises SinkBusyError, and what the sink raises."""
+        for _ in range(TRIES):
+            held = self.sink.held()
+            if held is not None and held.epoch > self.epoch:
+                progress(f"{self.relation.name}: {self.sink.place} holds a later epoch already")
+                return None
+            try:
+                return self._written(held, known_epoch, progress)
+            except BeatenError:
+                continue
+        raise SinkBusyError(self.sink.place, TRIES)
+
+    def _written(self, held: Held | None, known_epoch: int, progress: Progress) -> PublishedTable:
+        name = self.relation.name
+        if held is not None and held.epoch == self.epoch:
+            return self._published(held.version, held.epoch, changed=False)
+        changes = None if held is None else self._changes(held, known_epoch)
+        if held is not None and changes is not None:
+            if changes.num_rows == 0:
+                progress(f"{name}: nothing has changed")
+                return self._published(held.version, held.epoch, changed=False)
+            difference = difference_of(changes, self.sink.key)
+            if (version := self.sink.apply(difference, self.epoch)) is not None:
+                progress(f"{name}: {_counted(difference)}, version {version} of {self.sink.place}")
+                return self._published(version, self.epoch, changed=True)
+        version = self.sink.replace(_Rows(self.objects, self.version, self.relation, self.epoch), self.epoch)
+        progress(f"{name}: all rows, version {version} of {self.sink.place}")
+        return self._published(version, self.epoch, changed=True)
+
+    def _changes(self, held: Held, known_epoch: int) -> pa.Table | None:
+        """The net changes since the sink was right; None: they cannot be told, and the sink has to be replaced."""
+        since = held.epoch
+        if self.known is not None and self.known.written == str(held.epoch):
+            since = max(since, known_epoch)  # nothing had changed until then
+        if not held.fits or self.relation.created > since or since < self.version.min_readable_epoch:
+            return None
+        return changes_between(self.objects, self.version, self.relation, since, self.epoch)
+
+    def _published(self, version: str, written: int, *, changed: bool) -> PublishedTable:
+        return PublishedTable(self.relation.name, self.sink.place, TableState(self.sink.place, version, str(written)), changed)
+
+
+def _counted(difference: Difference) -> str:
+    removed = f", {difference.removed.num_rows:,} removed" if difference.removed.num_rows else ""
+    return f"{difference.written.num_rows:,} rows written{removed}"

@@ -1,0 +1,171 @@
+"""A store whose tables change epoch by epoch, and what its relations hold by a model of their own. No JVM."""
+
+import datetime as dt
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from jobs.session import Session
+from jobs.settings.pipeline import PublishSettings
+from jobs.sinks.kinds import sinks_without_spark
+from jobs.sinks.publication import PublishedTable, publish_tables
+from jobs.sql.logical import AggCall, Aggregate, Call, Column, Field, Literal, Project, Scan
+from jobs.sql.statements import CreateTable, CreateView, Delete, Statement
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from statestore.types import arrow_type
+from tests.jobs.driver.embedded import append
+
+ORDERS = (
+    Field("id", "bigint"),
+    Field("shop", "string"),
+    Field("amount", "decimal(12,2)"),
+    Field("at", "timestamp"),
+    Field("tags", "array<struct<name:string,n:int>>"),
+    Field("ratio", "double"),
+)
+EVENTS = Field("kind", "string"), Field("n", "int")
+RATIOS = Field("ratio", "double"), Field("n", "int")
+Rows = list[tuple[Any, ...]]
+
+
+def statements() -> list[Statement]:
+    """A table with a key, one whose key is a double, one without a key; an aggregate with a NULL group, and a projection without its key."""
+    by_shop = Aggregate(
+        Scan("orders", (1, 2), ORDERS[1:3]),
+        (Column(0, "string"),),
+        (AggCall("Count", "bigint", ()), AggCall("Sum", "decimal(22,2)", (Column(1, "decimal(12,2)"),), "ANSI")),
+        (Field("shop", "string"), Field("n", "bigint"), Field("total", "decimal(22,2)")),
+    )
+    shops = Project(Scan("orders", (1,), ORDERS[1:2]), (Column(0, "string"),), (Field("shop", "string"),))
+    return [
+        CreateTable("orders", ORDERS, (0,), comment="what was bought", comments=((2, "in euros"),)),
+        CreateTable("ratios", RATIOS, (0,)),
+        CreateTable("events", EVENTS, ()),
+        CreateView("by_shop", "SELECT shop, count(*) AS n, sum(amount) AS total FROM orders GROUP BY shop", by_shop),
+        CreateView("shops", "SELECT shop FROM orders", shops),
+    ]
+
+
+class Shop:
+    """The store in `folder / "store"`, published to `folder / "tables"`; and a model of its relations."""
+
+    def __init__(self, folder: Path, seed: int = 1, *, to: str | None = None, kind: str = "delta", store: str | None = None) -> None:
+        self.folder, self.random = folder, np.random.default_rng(seed)
+        self.settings = PublishSettings(to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"), kind)
+        address = store or str(folder / "store")
+        MetaStore.init(open_object_store(address), units=2)
+        self._writer = MetaStore(open_object_store(address), "statements", lambda: 1_700_000_000_000)
+        append(self._writer, *statements())
+        self.session = Session(address, create=False)
+        self.orders: dict[int, tuple[Any, ...]] = {}
+        self.ratios: dict[str, tuple[float, int]] = {}
+        self.events: Rows = []
+
+    @property
+    def meta(self) -> MetaStore:
+        return self.session.meta
+
+    def change(self) -> None:
+        """Statements of one epoch: rows come, change, go and come back, in tables of every kind."""
+        ids = self.random.choice(40, int(self.random.integers(1, 12)), replace=False).tolist()
+        self._insert("orders", ORDERS, [self._order(i) for i in ids])
+        for i in self.random.choice(40, 4, replace=False).tolist():
+            self._delete("orders", Call("EqualTo", "boolean", (Column(0, "bigint"), Literal(i, "bigint"))))
+            self.orders.pop(i, None)
+        ratios = self.random.choice([0.0, -0.0, 1.5, 2.5, math.inf, math.nan], 2, replace=False).tolist()
+        self._insert("ratios", RATIOS, [(ratio, int(self.random.integers(9))) for ratio in dict.fromkeys(abs(r) for r in ratios)])
+        for _ in range(int(self.random.integers(0, 3))):
+            kind, n = str(self.random.choice(["view", "click"])), int(self.random.integers(0, 2))
+            self._insert("events", EVENTS, [(kind, n), (kind, None), (kind, n)])
+        if self.random.random() < 0.3:
+            self._delete("events", Call("EqualTo", "boolean", (Column(0, "string"), Literal("click", "string"))))
+            self.events = [row for row in self.events if row[0] != "click"]
+
+    def empty(self) -> None:
+        """Statements of an epoch after which no row is left."""
+        for table in ("orders", "ratios", "events"):
+            self._delete(table, None)
+        self.orders, self.ratios, self.events = {}, {}, []
+
+    def commit(self) -> int:
+        """An epoch over the statements that wait; published in the store, not yet to the tables."""
+        return self.session.flush().epoch
+
+    def publish(self, epoch: int | None = None) -> tuple[PublishedTable, ...]:
+        """The tables brought to a published epoch."""
+        return publish_tables(self.meta, self.settings, sinks_without_spark(self.settings), epoch)
+
+    def model(self) -> dict[str, Rows]:
+        """What each relation holds, computed apart from the engine."""
+        orders = list(self.orders.values())
+        groups: dict[str | None, list[Decimal]] = {}
+        for _, shop, amount, *_ in orders:
+            groups.setdefault(shop, []).append(amount)
+        return {
+            "orders": orders,
+            "ratios": list(self.ratios.values()),
+            "events": self.events,
+            "by_shop": [(shop, len(amounts), sum(amounts, Decimal(0))) for shop, amounts in groups.items()],
+            "shops": [(shop,) for _, shop, *_ in orders],
+        }
+
+    def _order(self, key: int) -> tuple[Any, ...]:
+        shop = str(self.random.choice(["Kiel", "Köln", "it's", ""])) if self.random.random() < 0.8 else None
+        tags = None if self.random.random() < 0.3 else [{"name": "a", "n": int(self.random.integers(5))}, {"name": None, "n": None}]
+        at = dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(self.random.integers(10**12)))
+        ratio = float(self.random.choice([math.nan, math.inf, 0.1, 0.0]))
+        return key, shop, Decimal(int(self.random.integers(-(10**6), 10**6))) / 100, at, tags, ratio
+
+    def _insert(self, table: str, fields: tuple[Field, ...], rows: Rows) -> None:
+        schema = pa.schema([(f.name, arrow_type(f.type)) for f in fields])
+        self.session.insert(table, pa.table([[row[place] for row in rows] for place in range(len(fields))], schema=schema))
+        if table == "orders":
+            self.orders |= {row[0]: row for row in rows}
+        elif table == "ratios":
+            self.ratios |= {repr(row[0]): row for row in rows}
+        else:
+            self.events = self.events + rows
+
+    def _delete(self, table: str, where: Call | None) -> None:
+        append(self._writer, Delete(table, where))
+
+
+def read_back(place: str, *, version: str | None = None, options: dict[str, str] | None = None) -> Rows:
+    """The rows of a Delta table, by the deltalake package and by DuckDB, which have to agree."""
+    table = DeltaTable(place, version=None if version is None else int(version), storage_options=options)
+    by_package = sorted_rows(table.to_pyarrow_table())
+    files = table.to_pyarrow_dataset()
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("files", files)
+        assert sorted_rows(connection.sql("SELECT * FROM files").to_arrow_table()) == by_package
+    return by_package
+
+
+def sorted_rows(rows: pa.Table) -> Rows:
+    """As Python values in an order of their own."""
+    return in_order(list(zip(*(column.to_pylist() for column in rows.columns), strict=True)))
+
+
+def in_order(rows: Rows) -> Rows:
+    """In an order of their own, and in one form: NaN is not equal to itself, and a moment has many zones."""
+    return sorted((tuple(map(_plain, row)) for row in rows), key=repr)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float():
+            return repr(value)
+        case Decimal():
+            return str(value.normalize())
+        case dt.datetime():
+            return value.astimezone(dt.UTC).isoformat()
+        case _:
+            return value
