@@ -7,7 +7,7 @@ and nothing else.
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
-from tussock_operators import PARAMS, commit_version, inject_barrier, publish_views, run_actors, validate_views
+from tussock_operators import PARAMS, commit_version, inject_barrier, publish_tables, publish_views, run_actors, validate_views
 from tussock_steps import definitions
 from tussock_timetable import IntervalsUntil
 
@@ -29,13 +29,15 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         tags=["tussock"],
         doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`",
     ) as dag:
-        (
+        published = (
             inject_barrier(pipeline)
             >> run_actors(pipeline)
             >> commit_version(pipeline)  # the only step that makes anything durable, if run_actors has not done so
             >> validate_views(pipeline)
             >> publish_views(pipeline)  # the only step that makes anything visible to readers
         )
+        if pipeline.publish is not None:
+            published >> publish_tables(pipeline)  # what readers elsewhere see
     return dag
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
 from tussock_steps import definitions
-from tussock_upkeep import PARAMS, compact, raise_floor, vacuum
+from tussock_upkeep import PARAMS, compact, raise_floor, tidy_tables, vacuum
 
 from jobs.settings.pipeline import Pipeline
 
@@ -34,6 +34,8 @@ def upkeep_dag(pipeline: Pipeline) -> DAG:
             >> compact(pipeline)
             >> vacuum(pipeline)  # last: what compaction has replaced goes in the same run
         )
+        if pipeline.publish is not None:
+            tidy_tables(pipeline)  # tables outside of the store, which none of the others knows
     return dag
 
 

@@ -1,6 +1,6 @@
-"""The five tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
+"""The tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
-    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views
+    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables]
 
 Runs of all kinds (scheduled, triggered, backfills) take turns: tussock_turn.py. They need nothing that an Airflow does not have by itself:
 no pool, and of connections only Spark's. What makes them safe is the store: whichever order tasks of two runs come in, an open barrier is
@@ -55,6 +55,11 @@ def asset_of(pipeline: str, view: str) -> Asset:
 def alias_of(pipeline: str) -> AssetAlias:
     """Stands for all views of a pipeline while a DAG is parsed, when nobody has looked up which there are."""
     return AssetAlias(name=f"{pipeline}.views", group="tussock")
+
+
+def tables_alias(pipeline: str) -> AssetAlias:
+    """Stands for all tables that a pipeline publishes to."""
+    return AssetAlias(name=f"{pipeline}.tables", group="tussock")
 
 
 def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
@@ -132,6 +137,21 @@ def publish_views(pipeline: Pipeline) -> Any:
                 extra["rows"] = view.rows
             events.add(asset_of(name, view.name), extra=extra)
         return {"epoch": str(published.epoch), "version": str(published.version)}
+
+    return publish(pipeline.name)
+
+
+def publish_tables(pipeline: Pipeline) -> Any:
+    """Bring the tables outside of the store to that epoch, and emit an asset event for each. Requires: the pipeline has `[publish]`."""
+    if pipeline.publish is not None and pipeline.publish.engine == "spark":
+        return PublishTables(pipeline=pipeline, task_id="publish_tables", application="publish.py", outlets=[tables_alias(pipeline.name)])
+
+    @task(task_id="publish_tables", outlets=[tables_alias(pipeline.name)])
+    def publish(name: str) -> dict[str, str]:
+        context = get_current_context()
+        with no_retry():
+            steps.publish_tables(name, _committed_epoch(context))
+        return _emit_tables(context, name)
 
     return publish(pipeline.name)
 
@@ -270,6 +290,17 @@ class ValidateViews(SubmitJob):
         return True
 
 
+class PublishTables(SubmitJob):
+    """`jobs/publish.py` at the epoch that publish_views let readers see."""
+
+    def execute(self, context: Any) -> None:
+        from jobs.sinks.kinds import SPARK_SETTINGS
+
+        self.conf = {**SPARK_SETTINGS, **(self.conf or {})}
+        self.submit(context, ["--epoch", str(_committed_epoch(context))])
+        _emit_tables(context, self.pipeline_name)
+
+
 @contextmanager
 def no_retry() -> Iterator[None]:
     """What the user has to correct fails at once: another try would meet it again. Lost races and servers that are away are tried again."""
@@ -288,6 +319,18 @@ def _inject(name: str, context: Any) -> dict[str, str] | None:
 def _run_of(context: Any) -> dict[str, str]:
     """What barriers keep of the run that injects them; `steps.holder` reads it."""
     return {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id}
+
+
+def _emit_tables(context: Any, name: str) -> dict[str, str]:
+    """An asset event for each table whose rows this epoch changed. Returns the version of each table at the epoch."""
+    epoch = _committed_epoch(context)
+    tables = steps.tables_at(name, epoch)
+    events = context["outlet_events"][tables_alias(name)]
+    for relation, state in tables.items():
+        if state.written == str(epoch):
+            asset = Asset(name=f"{name}.{relation}.table", uri=f"tussock://{name}/{relation}/table", group="tussock")
+            events.add(asset, extra={"epoch": str(epoch), "table": state.table, "version": state.version})
+    return {relation: state.version for relation, state in tables.items()}
 
 
 def _committed_epoch(context: Any) -> int:

@@ -4,6 +4,7 @@ Each step may be run again, and by two tasks at once: it looks at the store firs
 between tasks, never data; an epoch travels as text, for it does not fit into the numbers of a browser.
 """
 
+import logging
 import os
 from bisect import bisect_left
 from collections import Counter
@@ -21,9 +22,12 @@ from statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
     from jobs.gate.record import QualityRecord, Verdict
+    from jobs.sinks.manifest import TableState
     from jobs.sources.listing import Interval
     from statestore.meta.store import MetaStore
     from statestore.meta.version import HummockVersion
+
+log = logging.getLogger(__name__)
 
 CODE = Path(jobs.__file__).resolve().parent.parent
 """The folder of the packages: the checkout, or where the package is installed."""
@@ -244,6 +248,33 @@ def publish(name: str, epoch: int) -> Publication:
                 )
             )
     return Publication(epoch, version.id, tuple(views))
+
+
+def publish_tables(name: str, epoch: int) -> None:
+    """Bring the tables of `[publish]` to `epoch`, in this process; what holds a later epoch stays.
+
+    Requires: the pipeline has such tables, and their writer needs no Spark. Raises as `jobs.sinks.publication.publish_tables`.
+    """
+    from jobs.publish import run_publish
+
+    run_publish(find_pipeline(name, pipelines_folder()), epoch, tidy=False, progress=log.info)
+
+
+def tables_at(name: str, epoch: int) -> "Mapping[str, TableState]":
+    """The state of each table at `epoch`, by relation; none where that epoch was not published to them. One GET."""
+    from jobs.sinks.location import location_of
+    from jobs.sinks.manifest import read_manifest
+
+    settings = find_pipeline(name, pipelines_folder()).publish
+    manifest = None if settings is None else read_manifest(location_of(settings.to).objects, epoch)
+    return {} if manifest is None else manifest.tables
+
+
+def tidy_tables(name: str) -> None:
+    """Merge the small files of those tables, and remove what is too old. Requires: as `publish_tables`."""
+    from jobs.publish import run_publish
+
+    run_publish(find_pipeline(name, pipelines_folder()), None, tidy=True, progress=log.info)
 
 
 def _publish_of(meta: "MetaStore", epoch: int) -> "tuple[HummockVersion, HummockVersion]":

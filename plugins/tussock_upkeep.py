@@ -1,6 +1,6 @@
-"""The three tasks of an upkeep DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
+"""The tasks of an upkeep DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
-    raise_floor >> compact >> vacuum
+    raise_floor >> compact >> vacuum        [tidy_tables]
 
 None of them waits for a turn as epochs do: they run while epochs, readers, other compactors and each other's retries run. The version
 log decides who merges what, vacuum removes what nobody can commit any more, and each task goes on where it was killed.
@@ -50,6 +50,29 @@ def vacuum(pipeline: Pipeline) -> Any:
             return steps.vacuum(name)
 
     return remove(pipeline.name)
+
+
+def tidy_tables(pipeline: Pipeline) -> Any:
+    """Merge the small files of the tables that the pipeline publishes to, and remove what is too old. Requires: it has `[publish]`."""
+    if pipeline.publish is not None and pipeline.publish.engine == "spark":
+        return TidyTables(pipeline=pipeline, task_id="tidy_tables", application="publish.py")
+
+    @task(task_id="tidy_tables")
+    def tidy(name: str) -> None:
+        with no_retry():
+            steps.tidy_tables(name)
+
+    return tidy(pipeline.name)
+
+
+class TidyTables(SubmitJob):
+    """`jobs/publish.py --tidy`."""
+
+    def execute(self, context: Any) -> None:
+        from jobs.sinks.kinds import SPARK_SETTINGS
+
+        self.conf = {**SPARK_SETTINGS, **(self.conf or {})}
+        self.submit(context, ["--tidy"])
 
 
 class CompactStore(SubmitJob):

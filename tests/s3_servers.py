@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -57,6 +58,19 @@ def moto_server() -> Iterator[str]:
         server.stop()
 
 
+@contextmanager
+def moto_process() -> Iterator[str]:
+    """As `moto_server`, in a process of its own: for clients that hold the interpreter's lock while they wait for an answer."""
+    command = [sys.executable, "-m", "tests.s3_servers"]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        with credentials():
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+    finally:
+        process.communicate()  # it ends with its input
+
+
 def _one_conditional_put_at_a_time(app: "WSGIApplication") -> "WSGIApplication":
     """moto looks whether an object is there and then puts it: under load two of eight writers were seen to win, which S3 rules out."""
     lock = threading.Lock()
@@ -97,3 +111,9 @@ def versitygw_server(binary: str, folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=10)
+
+
+if __name__ == "__main__":
+    with moto_server() as own_endpoint:
+        print(own_endpoint, flush=True)
+        sys.stdin.read()

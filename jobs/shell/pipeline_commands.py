@@ -140,6 +140,10 @@ def _epoch(chosen: argparse.Namespace) -> None:
     if not chosen.hold and version.epoch > version.published:
         publish(meta, version.epoch)
         print(f"published epoch {version.epoch}")
+        if pipeline is not None and pipeline.publish is not None:
+            from jobs.publish import run_publish
+
+            run_publish(pipeline, version.epoch, tidy=False, progress=lambda line: say(f"  {line}"))
     elif not done:
         print(f"nothing waits; the store is at epoch {version.epoch}")
 
@@ -148,6 +152,21 @@ def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
     interval = "of sources with {start:…} or {end:…} in their path, only this data interval's files (ISO 8601)"
     parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
     parser.add_argument("--hold", action="store_true", help="commit without publishing: readers go on seeing the epoch before")
+
+
+def _publish(chosen: argparse.Namespace) -> None:
+    from jobs.publish import run_publish
+
+    done = run_publish(find_pipeline(chosen.pipeline, pipelines_folder()), chosen.epoch, tidy=chosen.tidy, progress=say)
+    if not done and not chosen.tidy:
+        print("nothing to do: the tables are there already")
+
+
+def _publish_arguments(parser: argparse.ArgumentParser) -> None:
+    from jobs.publish import add_arguments
+
+    parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
+    add_arguments(parser)
 
 
 COMMANDS = (
@@ -205,5 +224,16 @@ COMMANDS = (
         ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
         _epoch,
         _epoch_arguments,
+    ),
+    Command(
+        "publish",
+        "bring the tables of [publish] to what readers see",
+        "Copies of the published views for other tools: Delta tables, or Parquet files, as [publish] of the pipeline's pipeline.toml says. "
+        "`tussock epoch --pipeline` and the DAG do this by themselves; by hand it makes up for what was cut off. It can be stopped at any "
+        "point and started twice: no change is applied twice.",
+        ("tussock publish flights", "tussock publish flights --tidy"),
+        _publish,
+        _publish_arguments,
+        names_store=False,
     ),
 )

@@ -25,17 +25,9 @@ from jobs.sinks.location import Location, folder_name
 _OPERATION = "_tussock_change"
 _TXN = "spark.databricks.delta.write.txn"
 
-#: What a Spark application needs that publishes with this engine. Spark fetches the packages once, as any of `spark.jars.packages`.
-SETTINGS = {
-    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",
-}
-
 
 class DeltaSparkSink:
-    """A relation's Delta table. Not safe for threads. Requires: a session with SETTINGS."""
+    """A relation's Delta table. Not safe for threads. Requires: a session with kinds.SPARK_SETTINGS."""
 
     engine = "spark"
 
@@ -68,8 +60,7 @@ class DeltaSparkSink:
         """See Sink. Rows go from the store into the table on Spark's workers."""
         with self._once(epoch):
             frame = self._with_comments(rows.frame(self._spark))
-            writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-            writer.options(**properties_of(self._outline, self.engine)).save(self.place)
+            frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self.place)
         self._set_properties()
         return self._version()
 

@@ -36,7 +36,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def statements() -> list[Statement]:
-    """A table with a key, one whose key is a double, one without a key; an aggregate with a NULL group, and a projection without its key."""
+    """Tables with a key, with a double for a key, and without one; an aggregate with a NULL group; a projection without its key."""
     by_shop = Aggregate(
         Scan("orders", (1, 2), ORDERS[1:3]),
         (Column(0, "string"),),
@@ -59,11 +59,11 @@ class Shop:
     def __init__(self, folder: Path, seed: int = 1, *, to: str | None = None, kind: str = "delta", store: str | None = None) -> None:
         self.folder, self.random = folder, np.random.default_rng(seed)
         self.settings = PublishSettings(to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"), kind)
-        address = store or str(folder / "store")
-        MetaStore.init(open_object_store(address), units=2)
-        self._writer = MetaStore(open_object_store(address), "statements", lambda: 1_700_000_000_000)
-        append(self._writer, *statements())
-        self.session = Session(address, create=False)
+        self.address = store or str(folder / "store")
+        MetaStore.init(open_object_store(self.address), units=2)
+        self._writer = MetaStore(open_object_store(self.address), "statements", lambda: 1_700_000_000_000)
+        self.append(*statements())
+        self.session = Session(self.address, create=False, runner="local")
         self.orders: dict[int, tuple[Any, ...]] = {}
         self.ratios: dict[str, tuple[float, int]] = {}
         self.events: Rows = []
@@ -71,6 +71,14 @@ class Shop:
     @property
     def meta(self) -> MetaStore:
         return self.session.meta
+
+    def append(self, *bound: Statement) -> None:
+        """Statements into the log."""
+        append(self._writer, *bound)
+
+    def add_event(self, kind: str, n: int) -> None:
+        """A statement that changes `events` alone."""
+        self._insert("events", EVENTS, [(kind, n)])
 
     def change(self) -> None:
         """Statements of one epoch: rows come, change, go and come back, in tables of every kind."""
@@ -134,7 +142,7 @@ class Shop:
             self.events = self.events + rows
 
     def _delete(self, table: str, where: Call | None) -> None:
-        append(self._writer, Delete(table, where))
+        self.append(Delete(table, where))
 
 
 def read_back(place: str, *, version: str | None = None, options: dict[str, str] | None = None) -> Rows:

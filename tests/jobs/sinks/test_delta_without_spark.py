@@ -1,6 +1,9 @@
 """Delta tables of published relations, written without Spark: equal to the relations at every epoch, whoever dies or comes twice."""
 
-import datetime as dt
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,20 +11,51 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.sinks.base import ForeignTableError
+from jobs.settings.pipeline import PublishSettings
+from jobs.settings.process import open_meta
+from jobs.sinks.base import SinkBusyError
+from jobs.sinks.kinds import sinks_without_spark
+from jobs.sinks.location import location_of
 from jobs.sinks.manifest import read_manifest
-from jobs.sinks.publication import TablesNotPublishedError
+from jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
+from jobs.sql.logical import Column, Field, Project, Scan
+from jobs.sql.statements import CreateTable, CreateView, Drop
+from statestore.meta.catalog import RelationKind
 from statestore.objectstore.open import open_object_store
 from tests.jobs.sinks.shop import Shop, in_order, read_back
+from tests.s3_servers import BUCKET, moto_process, versitygw_binary, versitygw_server
+
+ROOT = Path(__file__).resolve().parents[3]
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+@pytest.fixture(params=["moto", "versitygw"])
+def bucket(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty prefix in a bucket, its last part to be put in."""
+    binary = versitygw_binary()
+    if request.param == "versitygw" and binary is None:
+        pytest.skip("versitygw has not been built (docs/clusters.md)")
+    with moto_process() if request.param == "moto" else versitygw_server(str(binary), tmp_path / "s3") as endpoint:
+        yield f"s3://{BUCKET}/{{}}?endpoint={endpoint}&path_style=true"
 
 
 def check(shop: Shop) -> None:
+    """Every table equals its relation, read by two libraries."""
+    location = location_of(shop.settings.to)
     for name, rows in shop.model().items():
-        assert read_back(f"{shop.folder}/tables/{name}") == in_order(rows), name
+        assert read_back(location.uri(name), options=location.delta_options()) == in_order(rows), name
 
 
-def test_tables_equal_their_relations_at_every_epoch_and_each_epoch_stays_readable_by_its_manifest(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+def versions(shop: Shop) -> dict[str, int]:
+    return {name: DeltaTable(f"{shop.folder}/tables/{name}").version() for name in shop.model()}
+
+
+def test_tables_equal_their_relations_at_every_epoch_and_each_epoch_stays_readable_by_its_manifest(shop: Shop) -> None:
     kept: dict[int, dict[str, Any]] = {}
     for number in range(14):
         shop.empty() if number == 9 else shop.change()
@@ -29,10 +63,237 @@ def test_tables_equal_their_relations_at_every_epoch_and_each_epoch_stays_readab
         shop.publish()
         check(shop)
         kept[epoch] = shop.model()
-    tables = open_object_store(str(tmp_path / "tables"))
+    tables = open_object_store(shop.settings.to)
     for epoch, model in kept.items():
         manifest = read_manifest(tables, epoch)
         assert manifest is not None
         for name, rows in model.items():
             state = manifest.tables[name]
             assert read_back(state.table, version=state.version) == in_order(rows), (epoch, name)
+
+
+def test_a_publish_that_is_repeated_writes_nothing_and_one_that_was_left_out_is_made_up_for(shop: Shop) -> None:
+    shop.change()
+    first = shop.commit()
+    assert {table.relation for table in shop.publish() if table.changed} == set(shop.model())
+    before = versions(shop)
+    assert shop.publish() == ()
+    (shop.folder / "tables" / "_tussock" / f"{first:020}.json").unlink()  # as if the first one had died before its last step
+    assert not any(table.changed for table in shop.publish())
+    assert versions(shop) == before
+    for _ in range(3):
+        shop.change()
+        shop.commit()
+    shop.publish()
+    check(shop)
+    shop.publish(first)  # an old run that is cleared
+    check(shop)
+
+
+def test_a_table_whose_relation_does_not_change_gets_no_commit_and_is_merged_into_again_after_its_epoch_has_expired(shop: Shop) -> None:
+    shop.change()
+    shop.commit()
+    shop.publish()
+    before = DeltaTable(f"{shop.folder}/tables/orders").version()
+    for n in range(3):
+        shop.add_event("view", n)
+        shop.commit()
+        shop.publish()
+        shop.meta.retain(keep_epochs=1)
+    assert DeltaTable(f"{shop.folder}/tables/orders").version() == before
+    shop.change()
+    shop.commit()
+    shop.publish()
+    check(shop)
+    assert DeltaTable(f"{shop.folder}/tables/orders").history(1)[0]["operation"] == "MERGE"
+
+
+def test_a_table_that_has_fallen_behind_what_the_store_keeps_is_written_anew(shop: Shop) -> None:
+    shop.change()
+    shop.commit()
+    shop.publish()
+    for _ in range(3):
+        shop.change()
+        shop.commit()
+    shop.meta.retain(keep_epochs=1)
+    shop.publish()
+    check(shop)
+    assert DeltaTable(f"{shop.folder}/tables/orders").history(1)[0]["operation"] == "WRITE"
+
+
+def publishing(shop: Shop, epoch: int | None = None) -> None:
+    """As another process would."""
+    publish_tables(open_meta(shop.address), shop.settings, sinks_without_spark(shop.settings), epoch)
+
+
+def race(shop: Shop, rounds: int) -> None:
+    """Several publishers at once, of this epoch and of the one before."""
+    before = None
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(rounds):
+            shop.change()
+            epoch = shop.commit()
+            for done in [pool.submit(publishing, shop, at) for at in (epoch, epoch, before)]:
+                done.result()
+            before = epoch
+            check(shop)
+    location = location_of(shop.settings.to)
+    for name in shop.model():
+        history = DeltaTable(location.uri(name), storage_options=location.delta_options()).history()
+        epochs = [commit["tussock.epoch"] for commit in history if "tussock.epoch" in commit]
+        assert len(epochs) == len(set(epochs)), name
+
+
+def test_publishers_at_once_end_as_one(shop: Shop) -> None:
+    race(shop, 6)
+
+
+def test_publishers_at_once_end_as_one_in_a_bucket(tmp_path: Path, bucket: str) -> None:
+    race(Shop(tmp_path, to=bucket.format("tables"), store=bucket.format("store")), 3)
+
+
+def killed_publishes(folder: Path, kind: str, epochs: int) -> int:
+    """Publishes that are killed, each at another of its steps, twice an epoch, until one comes through. Returns how many were killed."""
+    shop, killed, step = Shop(folder, kind=kind), 0, 0
+    for _ in range(epochs):
+        shop.change()
+        shop.commit()
+        for _ in range(2):
+            command = [sys.executable, "-m", "tests.jobs.sinks.publishing", shop.address, shop.settings.to, kind, str(step)]
+            code = subprocess.run(command, cwd=ROOT, check=False).returncode
+            assert code in (0, -9)
+            killed, step = (killed + 1, step + 1) if code else (killed, 0)
+        shop.publish()
+        check_kind(shop)
+    return killed
+
+
+def check_kind(shop: Shop) -> None:
+    if shop.settings.kind == "delta":
+        check(shop)
+    else:
+        from tests.jobs.sinks.test_parquet import check_snapshots
+
+        check_snapshots(shop)
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_publish_that_is_killed_and_repeated_leaves_what_one_that_was_not_would(tmp_path: Path, kind: str) -> None:
+    assert killed_publishes(tmp_path, kind, epochs=2) >= 2
+
+
+@pytest.mark.kill
+@pytest.mark.deep
+def test_forty_killed_publishes_leave_what_none_would(tmp_path: Path) -> None:
+    assert killed_publishes(tmp_path, "delta", epochs=26) >= 40
+
+
+def test_what_is_known_of_a_relation_is_in_its_table(shop: Shop) -> None:
+    shop.change()
+    shop.commit()
+    shop.publish()
+    orders = DeltaTable(f"{shop.folder}/tables/orders")
+    assert orders.metadata().name == "orders"
+    assert orders.metadata().description == "what was bought"
+    assert orders.metadata().configuration["tussock.key"] == "id"
+    assert {field.name: field.metadata.get("comment") for field in orders.schema().fields}["amount"] == "in euros"
+    assert DeltaTable(f"{shop.folder}/tables/events").metadata().configuration["tussock.key"] == ""
+
+
+def test_a_view_that_is_made_anew_with_other_columns_has_its_table_replaced(shop: Shop) -> None:
+    shop.change()
+    shop.commit()
+    shop.publish()
+    orders = Scan("orders", (0, 2), (Field("id", "bigint"), Field("amount", "decimal(12,2)")))
+    fields = Field("id", "bigint"), Field("amount", "decimal(12,2)")
+    anew = Project(orders, (Column(0, "bigint"), Column(1, "decimal(12,2)")), fields)
+    shop.append(Drop(RelationKind.VIEW, "shops"), CreateView("shops", "SELECT id, amount FROM orders", anew))
+    shop.change()
+    shop.commit()
+    shop.publish()
+    table = DeltaTable(f"{shop.folder}/tables/shops")
+    assert read_back(f"{shop.folder}/tables/shops") == in_order([(row[0], row[2]) for row in shop.orders.values()])
+    assert table.metadata().configuration["tussock.key"] == "id"
+
+
+@pytest.mark.parametrize("theirs", ["somebody's", "another store's", "another engine's"])
+def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_published(shop: Shop, tmp_path: Path, theirs: str) -> None:
+    place = f"{shop.folder}/tables/orders"
+    if theirs == "somebody's":
+        write_deltalake(place, pa.table({"a": [1]}))
+    elif theirs == "another store's":
+        other = Shop(tmp_path / "other", to=shop.settings.to)
+        other.change()
+        other.commit()
+        other.publish()
+    else:
+        shop.change()
+        shop.commit()
+        shop.publish()
+        DeltaTable(place).alter.set_table_properties({"tussock.engine": "spark"}, raise_if_not_exists=False)
+    before = DeltaTable(place).version()
+    shop.change()
+    epoch = shop.commit()
+    with pytest.raises(TablesNotPublishedError, match=r"1 of 5|5 of 5") as caught:
+        shop.publish()
+    assert "Give `[publish] to` in pipeline.toml a folder of its own" in str(caught.value)
+    assert DeltaTable(place).version() == before
+    assert read_manifest(open_object_store(shop.settings.to), epoch) is None
+
+
+def test_a_column_that_delta_cannot_hold_is_named_and_the_other_relations_are_published(shop: Shop) -> None:
+    fields = Field("id", "bigint"), Field("how long", "bigint"), Field("span", "interval day to second")
+    shop.append(CreateTable("spaced", fields[:2], (0,)), CreateTable("spans", (fields[0], fields[2]), (0,)))
+    shop.change()
+    shop.commit()
+    settings = PublishSettings(shop.settings.to, (*(shop.settings.relations or ()), "spaced", "spans"))
+    with pytest.raises(TablesNotPublishedError) as caught:
+        publish_tables(shop.meta, settings, sinks_without_spark(settings))
+    assert "2 of 7 tables were not published" in str(caught.value)
+    assert "column 'how long' has ' ' in its name, which Delta does not take" in str(caught.value)
+    assert "column 'span' is of type interval day to second, and Delta has no intervals" in str(caught.value)
+    check(shop)
+
+
+def test_tidying_up_merges_files_and_forgets_what_is_too_old_and_publishing_goes_on(shop: Shop) -> None:
+    for n in range(5):
+        shop.add_event("view", n)
+        if n < 2:
+            shop.change()
+        shop.commit()
+        shop.publish()
+    place = f"{shop.folder}/tables/events"
+    files = len(DeltaTable(place).file_uris())
+    far_future = shop.meta.latest().published >> 16
+    said: list[str] = []
+    tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), far_future + 30 * DAY_MS, said.append)
+    assert len(DeltaTable(place).file_uris()) == 1 < files
+    assert any("removed 4 manifests" in line for line in said), said
+    check(shop)
+    shop.change()
+    shop.commit()
+    shop.publish()
+    check(shop)
+
+
+def test_a_foreign_writer_that_is_always_first_is_named_in_the_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.change()
+    shop.commit()
+    shop.publish()
+    shop.change()
+    shop.commit()
+    from jobs.sinks.delta_rs import DeltaRsSink
+
+    merge = DeltaRsSink._merge
+
+    def overtaken(self: DeltaRsSink, *args: Any) -> None:
+        DeltaTable(self.place).alter.set_table_properties({"a": "b"}, raise_if_not_exists=False)
+        merge(self, *args)
+
+    monkeypatch.setattr(DeltaRsSink, "_merge", overtaken)
+    with pytest.raises(SinkBusyError, match="other writers committed first 20 times in a row"):
+        shop.publish()
+    monkeypatch.undo()
+    shop.publish()
+    check(shop)

@@ -1,0 +1,65 @@
+"""Tables written by delta-spark, read by Spark and by the two libraries without it; and the other way round. In a Spark session of its own:
+Delta's packages are not in Spark's jars.
+
+python -m tests.jobs.sinks.delta_alone <empty directory>
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from jobs.settings.pipeline import PublishSettings
+from jobs.sinks.kinds import SPARK_SETTINGS, sinks_on_spark, sinks_without_spark
+from jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
+from jobs.spark import spark_session
+from tests.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorted_rows
+
+
+def by_spark(spark: SparkSession, place: str) -> Rows:
+    return sorted_rows(spark.read.format("delta").load(place).toArrow())
+
+
+def main(root: Path) -> None:
+    shop = Shop(root)
+    names = "orders", "events", "by_shop", "shops", "ratios"
+    with_spark = PublishSettings(str(root / "by_spark"), names, engine="spark")
+    with spark_session(settings=SPARK_SETTINGS) as spark:
+        for number in range(5):
+            shop.empty() if number == 3 else shop.change()
+            epoch = shop.commit()
+            shop.publish()
+            for _ in range(2):  # the second time without effect
+                publish_tables(shop.meta, with_spark, sinks_on_spark(spark), epoch)
+                (root / "by_spark" / "_tussock" / f"{epoch:020}.json").unlink()
+            for name, rows in shop.model().items():
+                expected = in_order(rows)
+                assert read_back(f"{root}/by_spark/{name}") == expected, (epoch, name)
+                assert by_spark(spark, f"{root}/by_spark/{name}") == expected, (epoch, name)
+                assert by_spark(spark, f"{root}/tables/{name}") == expected, (epoch, name)
+        history = spark.sql(f"DESCRIBE HISTORY delta.`{root}/by_spark/orders`").collect()
+        assert "MERGE" in {row.operation for row in history}, history
+        assert len(history) <= 7, history  # one commit an epoch, and those of the properties
+        described = spark.sql(f"DESCRIBE DETAIL delta.`{root}/by_spark/orders`").collect()[0]
+        assert described.properties["tussock.key"] == "id", described
+        comments = {f.name: f.metadata.get("comment") for f in spark.read.format("delta").load(f"{root}/by_spark/orders").schema}
+        assert comments["amount"] == "in euros", comments
+        shop.change()
+        shop.commit()
+        for engine, sinks in (("deltalake", sinks_without_spark(shop.settings)), ("spark", sinks_on_spark(spark))):
+            crossed = replace(with_spark if engine == "deltalake" else shop.settings, engine=engine)
+            try:
+                publish_tables(shop.meta, crossed, sinks)
+            except TablesNotPublishedError as err:
+                assert "another engine writes" in str(err), err
+            else:
+                raise AssertionError("another engine's table was written")
+        tidy_tables(shop.meta, with_spark, sinks_on_spark(spark), 1 << 47, print)
+        publish_tables(shop.meta, with_spark, sinks_on_spark(spark))
+        for name, rows in shop.model().items():
+            assert by_spark(spark, f"{root}/by_spark/{name}") == in_order(rows), name
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,55 @@
+"""A publish that dies on its way: python -m tests.jobs.sinks.publishing <store> <to> <kind> <step>
+
+A step is the moment before or after something that others could see. The process kills itself at step number <step>, and exits with 0 where
+there are fewer.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from jobs.settings.pipeline import PublishSettings
+from jobs.settings.process import open_meta
+from jobs.sinks import delta_rs, parquet, publication
+from jobs.sinks.kinds import sinks_without_spark
+from jobs.sinks.publication import publish_tables
+
+VISIBLE = (
+    (delta_rs, "write_deltalake"),
+    (delta_rs.DeltaRsSink, "_merge"),
+    (delta_rs.DeltaRsSink, "_described"),
+    (parquet.ParquetSink, "_write_locally"),
+    (publication, "write_manifest"),
+    (publication, "store_identity"),
+)
+
+
+def main(store: str, to: str, kind: str, step: str) -> None:
+    left = int(step)
+
+    def maybe_die() -> None:
+        nonlocal left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+    def stepped(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            maybe_die()
+            answer = function(*args, **named)
+            maybe_die()
+            return answer
+
+        return call
+
+    for holder, name in VISIBLE:
+        patch.object(holder, name, stepped(getattr(holder, name))).start()
+    settings = PublishSettings(to, ("orders", "ratios", "events", "by_shop", "shops"), kind)
+    publish_tables(open_meta(store), settings, sinks_without_spark(settings))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
