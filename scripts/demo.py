@@ -7,7 +7,7 @@
 2. Applies pipelines/flights: sources, tables, views.
 3. Runs the DAG `epoch_flights` once per day, each run over its own day: pin, run, commit, audit, publish.
 4. Prints each epoch's rows and time, and the views.
-5. Computes every view again with Spark over the same days' files, from scratch, and compares.
+5. Computes every view again with Spark over the same days' files, from scratch, and compares: what the store holds, and the Delta tables.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -36,6 +37,7 @@ from jobs.shell import facts  # noqa: E402
 from jobs.shell.text_table import text_table  # noqa: E402
 from jobs.sql.script import split_script  # noqa: E402
 from pipelines.flights import load  # noqa: E402
+from statestore.types import arrow_type, type_name  # noqa: E402
 
 LOGS = ROOT / ".airflow" / "demo"
 VIEW = re.compile(r"CREATE\s+MATERIALIZED\s+VIEW\s+IF\s+NOT\s+EXISTS\s+(\w+)\s+AS\s+(.*)", re.DOTALL | re.IGNORECASE)
@@ -93,7 +95,16 @@ def fresh_pipeline() -> Pipeline:
     if "://" in pipeline.store or (store.exists() and ROOT / ".tussock" not in store.parents):
         raise DemoError(f"the store {pipeline.store} is not the demo's to empty; unset FLIGHTS_STORE, or point it to a new folder")
     shutil.rmtree(store, ignore_errors=True)
+    if (tables := tables_of(pipeline)) is not None:
+        shutil.rmtree(tables, ignore_errors=True)
     return pipeline
+
+
+def tables_of(pipeline: Pipeline) -> Path | None:
+    """Where the views' Delta tables are; None: nowhere that is the demo's."""
+    if pipeline.publish is None or ROOT / ".tussock" not in Path(pipeline.publish.to).parents:
+        return None
+    return Path(pipeline.publish.to)
 
 
 def run_day(pipeline: Pipeline, day: date) -> EpochRow:
@@ -143,13 +154,22 @@ def compare_views(pipeline: Pipeline, days: Sequence[date]) -> bool:
                 truth = spark.table(view).toArrow()
                 order = re.search(r"ORDER BY (.*?) LIMIT", " ".join(select.split()))  # a top-n's rows are shown in its order
                 ours = session.query(f"SELECT * FROM {view}" + (f" ORDER BY {order[1]}" if order else ""))
-                difference = difference_of(ours, truth)
+                differences = [difference_of(rows, truth) for rows in (ours, *delta_rows(pipeline, view))]
+                difference = next(filter(None, differences), None)
                 all_equal &= difference is None
                 print(f"\n{view}: {ours.num_rows} rows, {'equal to Spark' if difference is None else f'NOT EQUAL: {difference}'}")
                 print(text_table((ours if order else in_order(ours)).slice(0, ROWS_SHOWN)))
                 if ours.num_rows > ROWS_SHOWN:
                     print(f"… {ours.num_rows - ROWS_SHOWN} more")
     return all_equal
+
+
+def delta_rows(pipeline: Pipeline, view: str) -> list[pa.Table]:
+    """The rows of the view's Delta table, where there is one."""
+    if (tables := tables_of(pipeline)) is None:
+        return []
+    rows = DeltaTable(tables / view).to_pyarrow_table()
+    return [rows.cast(pa.schema([(field.name, arrow_type(type_name(field.type))) for field in rows.schema]))]
 
 
 def difference_of(ours: pa.Table, truth: pa.Table) -> str | None:
@@ -208,6 +228,7 @@ def where_to_look(pipeline: Pipeline) -> str:
             f"  quality reports   {docs}",
             f"  logs of the runs  {LOGS}",
             f"  the store         {pipeline.store}",
+            f"  Delta tables      {tables_of(pipeline) or 'none'}",
             "  the views' plans  .venv/bin/tussock explain --pipeline flights",
             '  ask               .venv/bin/tussock query --pipeline flights "SELECT * FROM worst_routes"',
             "  Airflow's UI      make up   (http://localhost:8080; it shows these runs, the next days run when epoch_flights is unpaused)",

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.catalog.read import CHANGE
+from jobs.catalog.reader import CHANGE
 from jobs.sinks.base import Difference
 
 

@@ -54,6 +54,17 @@ def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row(tmp_path: Path, monkeyp
         assert not any(task.depends_on_past for task in dag.tasks)
 
 
+def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = '[publish]\nto = "tables"\nengine = "{}"\n'
+    module = dags_of(
+        tmp_path, monkeypatch, shop=SHOP + tables.format("deltalake"), ship=SHOP.replace("shop", "ship") + tables.format("spark")
+    )
+    for dag, operator in ((module.epoch_shop, "_PythonDecoratedOperator"), (module.epoch_ship, "PublishTables")):
+        tasks = dag.topological_sort()
+        assert [task.task_id for task in tasks] == [*TASKS, "publish_tables"]
+        assert type(tasks[-1]).__name__ == operator
+
+
 def test_a_schedule_has_an_interval_per_day_of_the_pipelines_zone_up_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
     from pendulum import DateTime

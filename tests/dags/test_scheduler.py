@@ -15,11 +15,15 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from jobs.catalog.reader import open_table
 from jobs.plan.definition import find
+from jobs.session import Session
 from jobs.settings.process import open_meta
 from jobs.sources.taken import taken_files
 from pipelines.flights import load
@@ -208,6 +212,20 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     )[0]
     told = json.loads(extra)
     assert (told["epoch"], told["rows"], told["quality"]) == (str(held.epoch), 10, "passed")
+
+    # And a Delta table, which holds what readers see and has had one commit for each published epoch, however often tasks ran.
+    assert "flights.worst_routes.table" in names
+    with Session(str(home.folder / "store"), create=False) as session:
+        for view in ("carrier_delays", "worst_routes"):
+            table = DeltaTable(home.folder / ".tussock/flights/tables" / view)
+            assert in_order(table.to_pyarrow_table()) == in_order(session.read(view))
+            epochs = [commit["tussock.epoch"] for commit in table.history() if "tussock.epoch" in commit]
+            assert epochs[0] == str(held.epoch)
+            assert len(epochs) == len(set(epochs)) == 5
+
+
+def in_order(rows: pa.Table) -> list[dict[str, Any]]:
+    return sorted(rows.to_pylist(), key=repr)
 
 
 def _ended(home: Home, wanted: dict[str, str]) -> bool:
