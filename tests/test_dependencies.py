@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("jobs", "statestore", "plugins", "dags", "pipelines", "scripts")
+DEVELOPERS = "scripts"  # may also import what the group `dev` declares
 
 WITHOUT_IMPORT = {
     "apache-airflow",  # brings the two distributions that `airflow` is imported from
@@ -35,14 +36,16 @@ def imported(node: ast.AST) -> Iterator[str]:
 
 def modules_of(*folders: str) -> set[str]:
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    own = {*FOLDERS, *(file.stem for file in files)}
+    own = {*FOLDERS, *(file.stem for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))}
     names = {name for file in files for name in imported(ast.parse(file.read_text()))}
     return {name for name in names if name.split(".")[0] not in own | set(sys.stdlib_module_names)}
 
 
-def declared() -> set[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return {re.split(r"[<>=!~\[ ]", text)[0].lower() for text in project["dependencies"]}
+def declared(group: str | None = None) -> set[str]:
+    """What the project declares for its users, or for a group of its developers."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = document["project"]["dependencies"] if group is None else document["dependency-groups"][group]
+    return {re.split(r"[<>=!~\[ ]", text)[0].lower() for text in listed}
 
 
 def distributions_of(module: str) -> set[str]:
@@ -55,7 +58,10 @@ def distributions_of(module: str) -> set[str]:
 
 
 def test_every_module_that_is_imported_comes_with_a_declared_distribution() -> None:
-    assert {module for module in modules_of(*FOLDERS) if not distributions_of(module) & declared()} == set()
+    shipped = [folder for folder in FOLDERS if folder != DEVELOPERS]
+    assert {module for module in modules_of(*shipped) if not distributions_of(module) & declared()} == set()
+    both = declared() | declared("dev")
+    assert {module for module in modules_of(DEVELOPERS) if not distributions_of(module) & both} == set()
 
 
 def test_every_declared_distribution_is_imported_or_has_a_reason() -> None:
