@@ -23,7 +23,7 @@ from pydantic import JsonValue
 from tussock_archive import build_archive
 from tussock_turn import IN_ORDER, RunPublished, run_ahead
 
-from jobs.settings.pipeline import Pipeline
+from jobs.settings.pipeline import Pipeline, TableEngine
 from statestore.errors import DamagedError, InputError
 
 SPARK_CONNECTION = "spark_default"
@@ -143,7 +143,7 @@ def publish_views(pipeline: Pipeline) -> Any:
 
 def publish_tables(pipeline: Pipeline) -> Any:
     """Bring the tables outside of the store to that epoch, and emit an asset event for each. Requires: the pipeline has `[publish]`."""
-    if pipeline.publish is not None and pipeline.publish.engine == "spark":
+    if pipeline.publish is not None and pipeline.publish.engine is TableEngine.SPARK:
         return PublishTables(pipeline=pipeline, task_id="publish_tables", application="publish.py", outlets=[tables_alias(pipeline.name)])
 
     @task(task_id="publish_tables", outlets=[tables_alias(pipeline.name)])

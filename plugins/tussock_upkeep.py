@@ -12,7 +12,7 @@ import tussock_steps as steps
 from airflow.sdk import Param, task
 from tussock_operators import SubmitJob, no_retry
 
-from jobs.settings.pipeline import Pipeline
+from jobs.settings.pipeline import Pipeline, TableEngine
 
 PARAMS = {
     "full": Param(
@@ -54,7 +54,7 @@ def vacuum(pipeline: Pipeline) -> Any:
 
 def tidy_tables(pipeline: Pipeline) -> Any:
     """Merge the small files of the tables that the pipeline publishes to, and remove what is too old. Requires: it has `[publish]`."""
-    if pipeline.publish is not None and pipeline.publish.engine == "spark":
+    if pipeline.publish is not None and pipeline.publish.engine is TableEngine.SPARK:
         return TidyTables(pipeline=pipeline, task_id="tidy_tables", application="publish.py")
 
     @task(task_id="tidy_tables")

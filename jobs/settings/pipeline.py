@@ -67,6 +67,7 @@ FILE = "pipeline.toml"
 NEW_STORE_UNITS = 2  # of a store that is made where nobody says how many
 MAX_KEPT_EPOCHS = 1024  # a version lists no more, however many retention asks for
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+_MAX_KEPT_TABLES = 30 * 86_400_000  # ms
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KINDS = {str: "text", bool: "boolean", int: "integer", float: "float", list: "array", dict: "table", date: "date", datetime: "moment"}
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
@@ -152,6 +153,20 @@ class QualitySettings:
         return tuple(sorted(self.folder.glob("*.json")))
 
 
+class TableKind(StrEnum):
+    """What published rows are copied to."""
+
+    DELTA = "delta"
+    PARQUET = "parquet"
+
+
+class TableEngine(StrEnum):
+    """What writes Delta tables."""
+
+    DELTALAKE = "deltalake"  # the package, in the process at hand
+    SPARK = "spark"
+
+
 @dataclass(frozen=True, slots=True)
 class PublishSettings:
     """Where the published rows are copied to, of which relations (None: all materialized views), and as what.
@@ -163,8 +178,8 @@ class PublishSettings:
 
     to: str
     relations: tuple[str, ...] | None = None
-    kind: str = "delta"
-    engine: str = "deltalake"
+    kind: TableKind = TableKind.DELTA
+    engine: TableEngine = TableEngine.DELTALAKE
     keep_ms: int = 7 * 86_400_000
 
 
@@ -281,8 +296,8 @@ class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to: _Text
     relations: _Texts | None = None
-    kind: Annotated[str, Meta(pattern="^(delta|parquet)$", description='"delta" or "parquet"')] = "delta"
-    engine: Annotated[str, Meta(pattern="^(deltalake|spark)$", description='"deltalake" or "spark"')] = "deltalake"
+    kind: Annotated[TableKind, Meta(description='"delta" or "parquet"')] = TableKind.DELTA
+    engine: Annotated[TableEngine, Meta(description='"deltalake" or "spark"')] = TableEngine.DELTALAKE
     keep: Annotated[_Span, _SPAN] = _Span(7 * 86_400_000)
 
 
@@ -413,10 +428,12 @@ def _publish_settings(
     table: _Publish, text: Callable[[str, str], str], home: Path, error: Callable[[str, str, str], PipelineError]
 ) -> PublishSettings:
     to = text("publish.to", table.to)
-    if table.engine == "spark" and "://" in to:  # its commits to a bucket are safe for one driver at a time
+    if table.engine is TableEngine.SPARK and "://" in to:  # its commits to a bucket are safe for one driver at a time
         raise error("publish.engine", "'spark' with a bucket", "'deltalake', whose commits to a bucket two runs may try at once")
-    if table.engine == "spark" and table.kind != "delta":
-        raise error("publish.engine", f"'spark' with kind {table.kind!r}", "no engine: Parquet files need none")
+    if table.engine is TableEngine.SPARK and table.kind is not TableKind.DELTA:
+        raise error("publish.engine", f"'spark' with kind {table.kind.value!r}", "no engine: Parquet files need none")
+    if table.keep > _MAX_KEPT_TABLES:  # Delta forgets its own log after so long
+        raise error("publish.keep", f"{table.keep // 86_400_000} days", f"at most {_MAX_KEPT_TABLES // 86_400_000}d")
     return PublishSettings(_place(to, home), table.relations, table.kind, table.engine, int(table.keep))
 
 

@@ -7,21 +7,17 @@ looked at: with no retries of the package's own, any commit of somebody else in 
 What a merge costs: Delta rewrites each data file that holds a row that is changed or goes.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import ceil
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from jobs.sinks.base import BeatenError, Difference, ForeignTableError, Held, Outline, WholeRows
-from jobs.sinks.delta_outline import APP, ENGINE, KEY, STORE, checked_columns, delta_schema, merge_key, properties_of
+from jobs.sinks.base import Difference, Held, Outline, WholeRows
+from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, merge_key, properties_of
+from jobs.sinks.delta_state import held_by, open_table, translated
 from jobs.sinks.location import Location, folder_name
-from statestore.objectstore.base import ObjectStoreUnavailableError
-from statestore.types import type_name
 
-HOUR_MS = 3_600_000
+_HOUR_MS = 3_600_000
 _OPERATION = "_tussock_change"  # the column of a merge's source that says what to do; no column of a view may have its name
 
 
@@ -40,9 +36,8 @@ class DeltaRsSink:
 
     def held(self) -> Held | None:
         """See Sink."""
-        with self._translated("look at the table"):
-            self._table = table = self._opened()
-            return None if table is None else held_by(table, self._outline, self.engine, self.place)
+        self._table = open_table(self.place, self._options)
+        return None if self._table is None else held_by(self._table, self._outline, self.engine, self.place)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
         """See Sink. Requires: `held` was the last call, and found rows."""
@@ -50,7 +45,7 @@ class DeltaRsSink:
         assert table is not None
         if not (difference.only_new or self.key):
             return None
-        with self._translated("write"):
+        with translated(self.place, "write"):
             if difference.only_new:
                 write_deltalake(table, difference.written, mode="append", commit_properties=_commit(epoch))
             else:
@@ -59,7 +54,7 @@ class DeltaRsSink:
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
         """See Sink. Requires: `held` was the last call."""
-        with self._translated("write"):
+        with translated(self.place, "write"):
             schema = delta_schema(self._outline)
             content = pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows.batches()))
             if self._table is None:
@@ -79,21 +74,14 @@ class DeltaRsSink:
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
         """See Sink. What is younger than an hour always stays: it may be of a publish that is under way."""
-        with self._translated("tidy up"):
-            if (table := self._opened()) is None:
-                return "no table yet"
-            held_by(table, self._outline, self.engine, self.place)
+        if self.held() is None or (table := self._table) is None:
+            return "no table yet"
+        with translated(self.place, "tidy up"):
             merged = table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
-            hours = max(1, ceil(keep_ms / HOUR_MS))
+            hours = max(1, ceil(keep_ms / _HOUR_MS))
             removed = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
             table.cleanup_metadata()
             return f"merged {merged['numFilesRemoved']} files into {merged['numFilesAdded']}, removed {len(removed)}"
-
-    def _opened(self) -> DeltaTable | None:
-        try:
-            return DeltaTable(self.place, storage_options=self._options or None)
-        except TableNotFoundError:
-            return None
 
     def _merge(self, table: DeltaTable, difference: Difference, epoch: int) -> None:
         """One commit: rows that go, rows that take another's place, rows that are new. A merge that finds nothing to do commits nothing,
@@ -115,43 +103,6 @@ class DeltaRsSink:
         if table.metadata().configuration.items() & wanted.items() != wanted.items():
             table.alter.set_table_properties(wanted, raise_if_not_exists=False, commit_properties=CommitProperties(max_commit_retries=0))
         return version
-
-    @contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
-        with translated(self.place, what):
-            yield
-
-
-def held_by(table: DeltaTable, outline: Outline, engine: str, place: str) -> Held | None:
-    """What a Delta table holds, whoever of the two engines writes it.
-
-    Raises ForeignTableError: it is no table of Tussock, or another store's, or another engine has written it.
-    """
-    epoch, properties = table.transaction_version(APP), table.metadata().configuration
-    if epoch is None:
-        raise ForeignTableError(place, "holds a Delta table that Tussock has not written")
-    wanted = properties_of(outline, engine)
-    for name, meaning in ((STORE, "of another store"), (ENGINE, "that another engine writes, and a table has one for its life")):
-        if properties.get(name, wanted[name]) != wanted[name]:
-            raise ForeignTableError(place, f"holds a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})")
-    columns = [(field.name, type_name(field.type)) for field in pa.schema(table.schema().to_arrow())]
-    fits = columns == [(field.name, type_name(field.type)) for field in delta_schema(outline)] and properties.get(KEY) == wanted[KEY]
-    return Held(epoch, str(table.version()), fits)
-
-
-@contextmanager
-def translated(place: str, what: str) -> Iterator[None]:
-    """Turns what the package raises into errors of ours."""
-    try:
-        yield
-    except CommitFailedError as err:
-        raise BeatenError from err
-    except DeltaError as err:
-        if "already exists" in str(err):  # another publisher made the table at the same moment
-            raise BeatenError from err
-        raise ObjectStoreUnavailableError(place, what, str(err).strip().splitlines()[0]) from err
-    except OSError as err:
-        raise ObjectStoreUnavailableError(place, what, str(err).strip().splitlines()[0]) from err
 
 
 def _commit(epoch: int) -> CommitProperties:

@@ -13,15 +13,15 @@ import pyarrow as pa
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.sinks.base import BeatenError, Difference, Held, Outline, WholeRows
 from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, merge_key, properties_of
-from jobs.sinks.delta_rs import HOUR_MS, held_by, translated
+from jobs.sinks.delta_state import held_by, open_table
 from jobs.sinks.location import Location, folder_name
 
+_HOUR_MS = 3_600_000
 _OPERATION = "_tussock_change"
 _TXN = "spark.databricks.delta.write.txn"
 
@@ -39,11 +39,8 @@ class DeltaSparkSink:
 
     def held(self) -> Held | None:
         """See Sink."""
-        with translated(self.place, "look at the table"):
-            try:
-                return held_by(DeltaTable(self.place), self._outline, self.engine, self.place)
-            except TableNotFoundError:
-                return None
+        table = open_table(self.place)
+        return None if table is None else held_by(table, self._outline, self.engine, self.place)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
         """See Sink."""
@@ -71,7 +68,7 @@ class DeltaSparkSink:
         with self._translated():
             table = SparkTable.forPath(self._spark, self.place)
             merged = table.optimize().executeCompaction().collect()[0]
-            table.vacuum(max(1.0, keep_ms / HOUR_MS))
+            table.vacuum(max(1.0, keep_ms / _HOUR_MS))
         return f"merged {merged.metrics.numFilesRemoved} files into {merged.metrics.numFilesAdded}"
 
     def _merge(self, difference: Difference) -> None:
@@ -94,15 +91,19 @@ class DeltaSparkSink:
     def _set_properties(self) -> None:
         """What the table says of itself, where it does not yet: a commit of its own."""
         wanted = properties_of(self._outline, self.engine)
-        if DeltaTable(self.place).metadata().configuration.items() >= wanted.items():
+        if self._opened().metadata().configuration.items() >= wanted.items():
             return
         listed = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in wanted.items())
         with self._translated():
             self._spark.sql(f"ALTER TABLE delta.{_quoted(self.place)} SET TBLPROPERTIES ({listed})")
 
     def _version(self) -> str:
-        with translated(self.place, "look at the table"):
-            return str(DeltaTable(self.place).version())
+        return str(self._opened().version())
+
+    def _opened(self) -> DeltaTable:
+        table = open_table(self.place)
+        assert table is not None, "it has just been written"
+        return table
 
     @contextmanager
     def _once(self, epoch: int) -> Iterator[None]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobs.settings.pipeline import PublishSettings
+from jobs.settings.pipeline import PublishSettings, TableEngine, TableKind
 from jobs.sinks.base import Outline, Sink
 from jobs.sinks.location import Location
 
@@ -24,7 +24,7 @@ SPARK_SETTINGS: Mapping[str, str] = {
 
 def needs_spark(settings: PublishSettings) -> bool:
     """Whether publishing runs in a Spark application."""
-    return settings.engine == "spark"
+    return settings.engine is TableEngine.SPARK
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
     """Makes the sinks of settings that need no Spark."""
 
     def sink_of(location: Location, outline: Outline) -> Sink:
-        if settings.kind == "parquet":
+        if settings.kind is TableKind.PARQUET:
             from jobs.sinks.parquet import ParquetSink
 
             return ParquetSink(location, outline)

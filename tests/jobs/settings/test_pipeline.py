@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from jobs.settings.pipeline import PipelineError, Runner, UnknownPipelineError, UpkeepSettings, find_pipeline, load_pipeline, pipeline_names
+from jobs.settings.pipeline import (
+    PipelineError,
+    PublishSettings,
+    Runner,
+    TableKind,
+    UnknownPipelineError,
+    UpkeepSettings,
+    find_pipeline,
+    load_pipeline,
+    pipeline_names,
+)
 from jobs.settings.retention import Retention
 
 MINIMAL = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'
@@ -55,6 +65,11 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
         keep_epochs = 10
         [quality]
         docs = "docs"
+        [publish]
+        to = "tables"
+        relations = ["orders"]
+        kind = "parquet"
+        keep = "2d"
     """
     pipeline = load_pipeline(write(tmp_path, text))
     assert pipeline.store == str(tmp_path / "elsewhere/store")
@@ -69,6 +84,7 @@ def test_everything_a_pipeline_can_say_is_read(tmp_path: Path, monkeypatch: pyte
     assert pipeline.upkeep == UpkeepSettings("30 4 * * *", Retention(keep_epochs=10, keep_ms=36 * 3_600_000))
     assert pipeline.quality is not None
     assert (pipeline.quality.folder, pipeline.quality.docs) == (tmp_path / "pipelines/shop/quality", tmp_path / "docs")
+    assert pipeline.publish == PublishSettings(str(tmp_path / "tables"), ("orders",), TableKind.PARQUET, keep_ms=2 * 86_400_000)
 
 
 MISTAKES = {
@@ -138,6 +154,23 @@ MISTAKES = {
     "catching up as a number": (
         MINIMAL + '[schedule]\ncron = "@daily"\nstart = 2013-01-01\ncatchup = 1',
         "schedule.catchup: found integer 1, expected true or false",
+    ),
+    "tables of no place": (MINIMAL + '[publish]\nkind = "delta"', "publish.to: found nothing, expected a value: the key is required"),
+    "a kind of tables there is not": (
+        MINIMAL + '[publish]\nto = "t"\nkind = "iceberg"',
+        'publish.kind: found text \'iceberg\', expected "delta" or "parquet"',
+    ),
+    "Spark that writes to a bucket": (
+        MINIMAL + '[publish]\nto = "s3://lake"\nengine = "spark"',
+        "publish.engine: found 'spark' with a bucket, expected 'deltalake', whose commits to a bucket two runs may try at once",
+    ),
+    "an engine for files that need none": (
+        MINIMAL + '[publish]\nto = "t"\nkind = "parquet"\nengine = "spark"',
+        "publish.engine: found 'spark' with kind 'parquet', expected no engine: Parquet files need none",
+    ),
+    "tables kept longer than Delta keeps them": (
+        MINIMAL + '[publish]\nto = "t"\nkeep = "31d"',
+        "publish.keep: found 31 days, expected at most 30d",
     ),
     "a blank store": (MINIMAL.replace("s3://bucket/shop", " "), "store: found text ' ', expected a text that is not empty"),
     "no files": (MINIMAL.replace('"views.sql"', ""), "sql: found array [], expected a list of texts, at least one"),

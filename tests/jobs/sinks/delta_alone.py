@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.settings.pipeline import PublishSettings
+from jobs.settings.pipeline import PublishSettings, TableEngine
 from jobs.sinks.kinds import SPARK_SETTINGS, sinks_on_spark, sinks_without_spark
 from jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
 from jobs.spark import spark_session
@@ -25,7 +25,7 @@ def by_spark(spark: SparkSession, place: str) -> Rows:
 def main(root: Path) -> None:
     shop = Shop(root)
     names = "orders", "events", "by_shop", "ratios"
-    with_spark = PublishSettings(str(root / "by_spark"), names, engine="spark")
+    with_spark = PublishSettings(str(root / "by_spark"), names, engine=TableEngine.SPARK)
     with spark_session(settings=SPARK_SETTINGS) as spark:
         for number in range(4):
             shop.empty() if number == 2 else shop.change()
@@ -50,7 +50,7 @@ def main(root: Path) -> None:
         shop.change()
         shop.commit()
         for engine, sinks in (("deltalake", sinks_without_spark(shop.settings)), ("spark", sinks_on_spark(spark))):
-            crossed = replace(with_spark if engine == "deltalake" else shop.settings, engine=engine)
+            crossed = replace(with_spark if engine == "deltalake" else shop.settings, engine=TableEngine(engine))
             with pytest.raises(TablesNotPublishedError, match="another engine writes"):
                 publish_tables(shop.meta, crossed, sinks)
         tidy_tables(shop.meta, with_spark, sinks_on_spark(spark), 1 << 47, print)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from jobs.settings.pipeline import PublishSettings
+from jobs.settings.pipeline import PublishSettings, TableKind
 from jobs.settings.process import open_meta
 from jobs.sinks import delta_rs, parquet, publication
 from jobs.sinks.kinds import sinks_without_spark
@@ -47,7 +47,7 @@ def main(store: str, to: str, kind: str, step: str) -> None:
 
     for holder, name in VISIBLE:
         patch.object(holder, name, stepped(getattr(holder, name))).start()
-    settings = PublishSettings(to, ("orders", "ratios", "events", "by_shop", "shops"), kind)
+    settings = PublishSettings(to, ("orders", "ratios", "events", "by_shop", "shops"), TableKind(kind))
     publish_tables(open_meta(store), settings, sinks_without_spark(settings))
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.session import Session
-from jobs.settings.pipeline import PublishSettings
+from jobs.settings.pipeline import PublishSettings, TableKind
 from jobs.sinks.kinds import sinks_without_spark
 from jobs.sinks.publication import PublishedTable, publish_tables
 from jobs.sql.logical import AggCall, Aggregate, Call, Column, Field, Literal, Project, Scan
@@ -58,7 +58,7 @@ class Shop:
 
     def __init__(self, folder: Path, seed: int = 1, *, to: str | None = None, kind: str = "delta", store: str | None = None) -> None:
         self.folder, self.random = folder, np.random.default_rng(seed)
-        self.settings = PublishSettings(to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"), kind)
+        self.settings = PublishSettings(to or str(folder / "tables"), ("orders", "ratios", "events", "by_shop", "shops"), TableKind(kind))
         self.address = store or str(folder / "store")
         MetaStore.init(open_object_store(self.address), units=2)
         self._writer = MetaStore(open_object_store(self.address), "statements", lambda: 1_700_000_000_000)

@@ -1,0 +1,103 @@
+"""Publishing an epoch's changes to a Delta table, against a plain MERGE of the same rows into a table like it: seconds of each, in turns.
+
+    python -m benchmarks publish
+    python -m benchmarks publish --rows 1000000 --changed 10000
+
+The plain side has its rows at hand, checks nothing and records nothing. Ours finds out what has changed in the store since the table was
+written, and commits it once, whoever else publishes. Both tables are compared with the store at the end.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from benchmarks.report import Comparison, Series, table_of
+from jobs.session import Session
+from jobs.settings.pipeline import PublishSettings
+from jobs.settings.process import open_meta
+from jobs.sinks.kinds import sinks_without_spark
+from jobs.sinks.publication import publish_tables
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateTable
+
+BUDGET = 0.67  # at most half as long again as the plain MERGE
+_FIELDS = Field("id", "bigint"), Field("shop", "int"), Field("amount", "double"), Field("note", "string")
+
+
+class _Rows:
+    """Rows of the table: all of them, then some changed and new ones."""
+
+    def __init__(self, count: int) -> None:
+        self.random, self.count = np.random.default_rng(3), count
+
+    def all(self) -> pa.Table:
+        return self._of(np.arange(self.count))
+
+    def changed(self, count: int) -> pa.Table:
+        new = np.arange(self.count, self.count + count // 10)
+        self.count += len(new)
+        return self._of(np.concatenate([self.random.choice(self.count - len(new), count - len(new), replace=False), new]))
+
+    def _of(self, ids: np.ndarray) -> pa.Table:
+        amounts, shops = self.random.random(len(ids)), self.random.integers(0, 1000, len(ids)).astype(np.int32)
+        return pa.table([ids, shops, amounts, [f"note {n % 997}" for n in ids.tolist()]], names=[f.name for f in _FIELDS])
+
+
+def main(arguments: list[str]) -> int:
+    """Run and print; 1 where the budget is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks publish", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
+    parser.add_argument("--changed", type=int, default=10_000, help="rows an epoch changes, a tenth of them new")
+    parser.add_argument("--runs", type=int, default=7, help="epochs that count")
+    options = parser.parse_args(arguments)
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory(prefix="tussock-publish-") as folder:
+        rows, plain = _Rows(options.rows), Path(folder) / "plain"
+        settings = PublishSettings(f"{folder}/tables", ("orders",))
+        with Session(f"{folder}/store", runner="local") as session:
+            session.meta.append_log("bench/1", msgspec.json.encode(CreateTable("orders", _FIELDS, (0,))))
+            first = rows.all()
+            session.insert("orders", first)
+            session.flush()
+            _publish(session, settings)
+            write_deltalake(plain, first)
+            for run in range(options.runs + 2):  # two to warm up
+                changed = rows.changed(options.changed)
+                session.insert("orders", changed)
+                session.flush()
+                seconds = _publish(session, settings), _merge(plain, changed)
+                if run >= 2:
+                    ours.append(seconds[0])
+                    theirs.append(seconds[1])
+            stored = _sorted(session.read("orders"))
+            assert _sorted(DeltaTable(f"{folder}/tables/orders").to_pyarrow_table()).equals(stored)
+            assert _sorted(DeltaTable(plain).to_pyarrow_table()).equals(stored)
+    what = f"publish {options.changed:,} changed rows of {options.rows:,} to a Delta table"
+    found = Comparison(what, Series("tussock publish", tuple(ours)), Series("plain MERGE of the same rows", tuple(theirs)), BUDGET)
+    print(table_of([found]))
+    return int(found.ratio < BUDGET)
+
+
+def _publish(session: Session, settings: PublishSettings) -> float:
+    """As a process of its own would: with a meta store that knows nothing yet."""
+    meta = open_meta(session.meta.objects.uri)
+    started = time.perf_counter()
+    publish_tables(meta, settings, sinks_without_spark(settings))
+    return time.perf_counter() - started
+
+
+def _merge(place: Path, changed: pa.Table) -> float:
+    started = time.perf_counter()
+    merge = DeltaTable(place).merge(changed, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    return time.perf_counter() - started
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    return rows.sort_by("id").combine_chunks()

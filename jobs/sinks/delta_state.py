@@ -1,0 +1,54 @@
+"""What a Delta table holds, and whose it is; read with the deltalake package, whichever engine writes it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from jobs.sinks.base import BeatenError, ForeignTableError, Held, Outline
+from jobs.sinks.delta_outline import APP, ENGINE, KEY, STORE, delta_schema, properties_of
+from statestore.objectstore.base import ObjectStoreUnavailableError
+from statestore.types import type_name
+
+
+def open_table(place: str, options: Mapping[str, str] | None = None) -> DeltaTable | None:
+    """The newest state of a table; None: there is none. Cost: the log since its last checkpoint."""
+    with translated(place, "look at the table"):
+        try:
+            return DeltaTable(place, storage_options=dict(options) if options else None)
+        except TableNotFoundError:
+            return None
+
+
+def held_by(table: DeltaTable, outline: Outline, engine: str, place: str) -> Held | None:
+    """What a Delta table holds, whoever of the two engines writes it.
+
+    Raises ForeignTableError: it is no table of Tussock, or another store's, or another engine has written it.
+    """
+    epoch, properties = table.transaction_version(APP), table.metadata().configuration
+    if epoch is None:
+        raise ForeignTableError(place, "holds a Delta table that Tussock has not written")
+    wanted = properties_of(outline, engine)
+    for name, meaning in ((STORE, "of another store"), (ENGINE, "that another engine writes, and a table has one for its life")):
+        if properties.get(name, wanted[name]) != wanted[name]:
+            raise ForeignTableError(place, f"holds a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})")
+    columns = [(field.name, type_name(field.type)) for field in pa.schema(table.schema().to_arrow())]
+    fits = columns == [(field.name, type_name(field.type)) for field in delta_schema(outline)] and properties.get(KEY) == wanted[KEY]
+    return Held(epoch, str(table.version()), fits)
+
+
+@contextmanager
+def translated(place: str, what: str) -> Iterator[None]:
+    """Turns what the package raises into errors of ours."""
+    try:
+        yield
+    except CommitFailedError as err:
+        raise BeatenError from err
+    except DeltaError as err:
+        if "already exists" in str(err):  # another publisher made the table at the same moment
+            raise BeatenError from err
+        raise ObjectStoreUnavailableError(place, what, str(err).strip().splitlines()[0]) from err
+    except OSError as err:
+        raise ObjectStoreUnavailableError(place, what, str(err).strip().splitlines()[0]) from err
