@@ -27,7 +27,7 @@ from jobs.sql.logical import (
     Project,
 )
 from jobs.sql.now import analyzed_with_moment, has_clock
-from jobs.sql.plan_nodes import aggregate, constant, expand, generate, join, limit, project, scan, union, window  # noqa: F401  they register what they bind
+from jobs.sql.plan_nodes import aggregate, constant, expand, generate, join, limit, project, repartition, scan, union, window  # noqa: F401  they register what they bind
 from jobs.sql.plan_nodes.refused import REASONS
 from jobs.sql.plan_nodes.walk import PlanWalk
 from jobs.sql.prune import prune
