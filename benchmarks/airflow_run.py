@@ -38,7 +38,7 @@ from benchmarks.cpu import Process, processes
 
 ROOT = Path(__file__).resolve().parent.parent
 DAG = "epoch_flights"
-TASKS = ("inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views")
+TASKS = ("inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views", "publish_tables")
 AIRFLOW = "Airflow itself"
 SECONDS = ("CPU s of tasks", "seconds on the clock")
 FIRST_DAY = date(2013, 1, 1)
@@ -127,7 +127,7 @@ class Airflow:
             raise RuntimeError(f"the run over {day} failed: see {self.home / 'logs'}")
         by_id = self.query(f"SELECT id, task_id FROM task_instance WHERE run_id = '{run_id}'")
         by_task = {task: watch.task(str(task_id).replace("-", "")) for task_id, task in by_id}
-        return {**{task: by_task[task] for task in TASKS}, AIRFLOW: watch.others(), SECONDS[1]: seconds}
+        return {**{task: by_task.get(task, 0.0) for task in TASKS}, AIRFLOW: watch.others(), SECONDS[1]: seconds}
 
     def trigger(self, day: date) -> str:
         """Start a run over a day; its id."""

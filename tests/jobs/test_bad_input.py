@@ -103,7 +103,6 @@ STATEMENTS = {
     "an expression of chance": Bad(
         "CREATE MATERIALIZED VIEW v AS SELECT concat(item, uuid()) AS x FROM orders", InputError, ("uuid()", "line 1, column 51")
     ),
-    "an update without a kernel": Bad("UPDATE orders SET item = soundex(item)", InputError, ("SoundEx", "line 1, column 26")),
     "an aggregate without an executor": Bad(
         "CREATE MATERIALIZED VIEW v AS SELECT shop, approx_top_k(id) AS s FROM orders GROUP BY shop", InputError, ("line 1, column 44",)
     ),

@@ -58,7 +58,7 @@ def test_every_way_to_read_needs_rights_to_read_alone(
     spark: SparkSession, endpoints: tuple[str, ReadOnlyProxy], capsys: pytest.CaptureFixture[str]
 ) -> None:
     endpoint, proxy = endpoints
-    with Session(f"s3://{BUCKET}/store?endpoint={endpoint}&path_style=true", spark) as writer:
+    with Session(f"s3://{BUCKET}/read_only?endpoint={endpoint}&path_style=true", spark) as writer:
         writer.execute("CREATE TABLE orders (id int, shop int, amount double, PRIMARY KEY (id))")
         writer.execute(f"CREATE MATERIALIZED VIEW by_shop AS {BY_SHOP}; CREATE VIEW many AS SELECT * FROM by_shop WHERE n > 1")
         writer.execute(f"INSERT INTO orders VALUES {ROWS[1]}")
@@ -75,7 +75,7 @@ def test_every_way_to_read_needs_rights_to_read_alone(
     def judged(sql: str) -> pa.Table:
         return truth.sql(sql).toArrow()
 
-    store = f"s3://{BUCKET}/store?endpoint={proxy.endpoint}&path_style=true"
+    store = f"s3://{BUCKET}/read_only?endpoint={proxy.endpoint}&path_style=true"
     with Session(store, spark, create=False) as session:
         with pytest.warns(UnpinnedReadWarning, match="is read without a pin"):
             found = session.read("by_shop")

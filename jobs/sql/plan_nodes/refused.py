@@ -6,10 +6,14 @@ _PYTHON = (
     "its code is no part of the store; make it known with CREATE FUNCTION and create the view by SQL, or write it in Spark's functions",
 )
 
-REASONS: dict[str, tuple[str, str]] = {
+OF_SQL: dict[str, tuple[str, str]] = {
     "UnionLoop": ("a WITH that reads itself", "any row may lead to any other in any number of rounds; write out the rounds that there are"),
     "ScriptTransformation": ("TRANSFORM", "what a program outside answers may differ from run to run"),
     "Sample": ("TABLESAMPLE", "it picks other rows on every run"),
+}
+"""What a statement can name."""
+
+OF_FRAMES: dict[str, tuple[str, str]] = {
     "LogicalRelation": ("a relation of Spark's own catalog", _OUTSIDE),
     "DataSourceV2ScanRelation": ("a relation of Spark's own catalog", _OUTSIDE),
     "StreamingRelationV2": ("a stream of Spark's", _OUTSIDE),
@@ -30,3 +34,6 @@ REASONS: dict[str, tuple[str, str]] = {
         _PYTHON,
     ),
 }
+"""What only a DataFrame can hold: no text reaches a file, a stream, a cache or a Python function that is not known here."""
+
+REASONS = OF_SQL | OF_FRAMES

@@ -179,7 +179,7 @@ def test_every_view_equals_duckdb_after_every_epoch(seed: int, tmp_path: Path, m
     held: dict[str, dict[int, Row]] = {"t": {}, "u": {}}
     late = [n for n in views if n.startswith(("full_smaller", "not_in", "left_smaller", "full_again", "all_rows"))] if seed else []
     append(meta, *(view(name, plan) for name, (plan, _) in views.items() if name not in late))
-    for number in range(7):
+    for number in range(5):
         if number == 2:
             append(meta, *(view(name, views[name][0]) for name in late))
         for name, live in held.items():

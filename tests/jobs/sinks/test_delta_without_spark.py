@@ -178,7 +178,7 @@ def check_kind(shop: Shop) -> None:
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("parquet", marks=pytest.mark.deep)])
 def test_a_publish_that_is_killed_and_repeated_leaves_what_one_that_was_not_would(tmp_path: Path, kind: str) -> None:
     assert killed_publishes(tmp_path, kind, epochs=2) >= 2
 
