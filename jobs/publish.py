@@ -2,8 +2,8 @@
 
     python -m jobs.publish --pipeline FOLDER [--epoch N | --tidy]
 
-Safe to kill at any point and to run twice at once (jobs/sinks/publication.py). Under spark-submit the session needs the packages of
-jobs/sinks/delta_spark.py when it starts.
+Safe to kill at any point and to run twice at once (jobs/sinks/publication.py). Under spark-submit the session needs the settings of
+jobs/sinks/delta_packages.py when it starts.
 """
 
 import argparse

@@ -24,6 +24,7 @@ from tussock_archive import build_archive
 from tussock_turn import IN_ORDER, RunPublished, run_ahead
 
 from jobs.settings.pipeline import Pipeline, TableEngine
+from jobs.sinks.delta_packages import with_delta
 from statestore.errors import DamagedError, InputError
 
 SPARK_CONNECTION = "spark_default"
@@ -55,6 +56,11 @@ def asset_of(pipeline: str, view: str) -> Asset:
 def alias_of(pipeline: str) -> AssetAlias:
     """Stands for all views of a pipeline while a DAG is parsed, when nobody has looked up which there are."""
     return AssetAlias(name=f"{pipeline}.views", group="tussock")
+
+
+def spark_writes_tables(pipeline: Pipeline) -> bool:
+    """Whether the pipeline publishes to tables that Spark writes."""
+    return pipeline.publish is not None and pipeline.publish.engine is TableEngine.SPARK
 
 
 def tables_alias(pipeline: str) -> AssetAlias:
@@ -143,7 +149,7 @@ def publish_views(pipeline: Pipeline) -> Any:
 
 def publish_tables(pipeline: Pipeline) -> Any:
     """Bring the tables outside of the store to that epoch, and emit an asset event for each. Requires: the pipeline has `[publish]`."""
-    if pipeline.publish is not None and pipeline.publish.engine is TableEngine.SPARK:
+    if spark_writes_tables(pipeline):
         return PublishTables(pipeline=pipeline, task_id="publish_tables", application="publish.py", outlets=[tables_alias(pipeline.name)])
 
     @task(task_id="publish_tables", outlets=[tables_alias(pipeline.name)])
@@ -192,7 +198,7 @@ class SubmitJob(SparkSubmitOperator):
             conn_id=SPARK_CONNECTION,
             name=f"{pipeline.name}.{task_id}",
             application=str(steps.CODE / "jobs" / application),
-            conf={**QUIET, **pipeline.spark},
+            conf={**QUIET, **(with_delta(pipeline.spark) if application == "publish.py" else pipeline.spark)},
             **more,
         )
         self.pipeline_name = pipeline.name
@@ -294,9 +300,6 @@ class PublishTables(SubmitJob):
     """`jobs/publish.py` at the epoch that publish_views let readers see."""
 
     def execute(self, context: Any) -> None:
-        from jobs.sinks.kinds import SPARK_SETTINGS
-
-        self.conf = {**SPARK_SETTINGS, **(self.conf or {})}
         self.submit(context, ["--epoch", str(_committed_epoch(context))])
         _emit_tables(context, self.pipeline_name)
 

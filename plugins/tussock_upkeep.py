@@ -10,9 +10,9 @@ from typing import Any
 
 import tussock_steps as steps
 from airflow.sdk import Param, task
-from tussock_operators import SubmitJob, no_retry
+from tussock_operators import SubmitJob, no_retry, spark_writes_tables
 
-from jobs.settings.pipeline import Pipeline, TableEngine
+from jobs.settings.pipeline import Pipeline
 
 PARAMS = {
     "full": Param(
@@ -54,7 +54,7 @@ def vacuum(pipeline: Pipeline) -> Any:
 
 def tidy_tables(pipeline: Pipeline) -> Any:
     """Merge the small files of the tables that the pipeline publishes to, and remove what is too old. Requires: it has `[publish]`."""
-    if pipeline.publish is not None and pipeline.publish.engine is TableEngine.SPARK:
+    if spark_writes_tables(pipeline):
         return TidyTables(pipeline=pipeline, task_id="tidy_tables", application="publish.py")
 
     @task(task_id="tidy_tables")
@@ -69,9 +69,6 @@ class TidyTables(SubmitJob):
     """`jobs/publish.py --tidy`."""
 
     def execute(self, context: Any) -> None:
-        from jobs.sinks.kinds import SPARK_SETTINGS
-
-        self.conf = {**SPARK_SETTINGS, **(self.conf or {})}
         self.submit(context, ["--tidy"])
 
 

@@ -69,8 +69,8 @@ class _WithoutPandas(MetaPathFinder):
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     """Rows as the command line asks for them."""
+    from jobs.catalog.written_rows import write_csv, write_json, write_parquet
     from jobs.shell.text_table import text_table
-    from jobs.shell.written_rows import write_csv, write_json, write_parquet
 
     if chosen.parquet is not None:
         count = write_parquet(rows, Path(chosen.parquet))

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from math import ceil
 
 import pyarrow as pa
 
+from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import Outline, UnpublishableColumnError
 from statestore.types import INTERVALS, arrow_type
 
@@ -35,9 +37,14 @@ def merge_key(outline: Outline) -> tuple[str, ...]:
     return () if any("float" in types[name] or "double" in types[name] or "<" in types[name] for name in outline.key) else outline.key
 
 
-def properties_of(outline: Outline, engine: str) -> dict[str, str]:
+def kept_hours(keep_ms: int) -> int:
+    """How long what a state needs stays after the next one. An hour at least: it may be of a publish that is under way."""
+    return max(1, ceil(keep_ms / 3_600_000))
+
+
+def properties_of(outline: Outline, engine: TableEngine) -> dict[str, str]:
     """What the table's properties say of it."""
-    return {STORE: outline.store, ENGINE: engine, KEY: ",".join(outline.key)}
+    return {STORE: outline.store, ENGINE: engine.value, KEY: ",".join(outline.key)}
 
 
 def checked_columns(outline: Outline, taken: Sequence[str] = ()) -> None:

@@ -7,31 +7,28 @@ looked at: with no retries of the package's own, any commit of somebody else in 
 What a merge costs: Delta rewrites each data file that holds a row that is changed or goes.
 """
 
-from math import ceil
-
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import Difference, Held, Outline, WholeRows
-from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, merge_key, properties_of
+from jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
+from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, kept_hours, merge_key, properties_of
 from jobs.sinks.delta_state import held_by, open_table, translated
 from jobs.sinks.location import Location, folder_name
-
-_HOUR_MS = 3_600_000
-_OPERATION = "_tussock_change"  # the column of a merge's source that says what to do; no column of a view may have its name
 
 
 class DeltaRsSink:
     """A relation's Delta table. Not safe for threads."""
 
-    engine = "deltalake"
+    engine = TableEngine.DELTALAKE
 
     def __init__(self, location: Location, outline: Outline) -> None:
-        checked_columns(outline, (_OPERATION,))
+        checked_columns(outline, (OPERATION,))
         self.place = location.uri(folder_name(outline.name))
         self.key = merge_key(outline)
         self._outline = outline
-        self._options = location.delta_options()
+        self._options = location.delta_options
         self._table: DeltaTable | None = None
 
     def held(self) -> Held | None:
@@ -78,23 +75,15 @@ class DeltaRsSink:
             return "no table yet"
         with translated(self.place, "tidy up"):
             merged = table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
-            hours = max(1, ceil(keep_ms / _HOUR_MS))
-            removed = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+            removed = table.vacuum(retention_hours=kept_hours(keep_ms), dry_run=False, enforce_retention_duration=False)
             table.cleanup_metadata()
             return f"merged {merged['numFilesRemoved']} files into {merged['numFilesAdded']}, removed {len(removed)}"
 
     def _merge(self, table: DeltaTable, difference: Difference, epoch: int) -> None:
-        """One commit: rows that go, rows that take another's place, rows that are new. A merge that finds nothing to do commits nothing,
-        so what it is given always changes a row."""
-        written = difference.written.append_column(_OPERATION, pa.repeat(pa.scalar("write"), difference.written.num_rows))
-        removed = difference.removed.append_column(_OPERATION, pa.repeat(pa.scalar("remove"), difference.removed.num_rows))
-        source = pa.concat_tables([written, removed], promote_options="default")
         same = " AND ".join(f"(t.{_quoted(name)} IS NOT DISTINCT FROM s.{_quoted(name)})" for name in self.key)
         values = {_quoted(column.name): f"s.{_quoted(column.name)}" for column in self._outline.columns}
-        written_ones, removed_ones = f"s.{_OPERATION} = 'write'", f"s.{_OPERATION} = 'remove'"
-        merge = table.merge(source, same, source_alias="s", target_alias="t", commit_properties=_commit(epoch))
-        merge = merge.when_matched_delete(removed_ones).when_matched_update(values, written_ones)
-        merge.when_not_matched_insert(values, written_ones).execute()
+        merge = table.merge(merge_source(difference), same, source_alias="s", target_alias="t", commit_properties=_commit(epoch))
+        merge.when_matched_delete(REMOVED).when_matched_update(values, WRITTEN).when_not_matched_insert(values, WRITTEN).execute()
 
     def _described(self, table: DeltaTable) -> str:
         """The version of the state just written; then the table's properties say whose it is and what its key is, where they do not yet."""

@@ -16,23 +16,24 @@ from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from jobs.settings.jvm_errors import jvm_errors_as_ours
+from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import BeatenError, Difference, Held, Outline, WholeRows
-from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, merge_key, properties_of
+from jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
+from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, kept_hours, merge_key, properties_of
 from jobs.sinks.delta_state import held_by, open_table
 from jobs.sinks.location import Location, folder_name
+from jobs.sql.plain_view import quoted
 
-_HOUR_MS = 3_600_000
-_OPERATION = "_tussock_change"
 _TXN = "spark.databricks.delta.write.txn"
 
 
 class DeltaSparkSink:
-    """A relation's Delta table. Not safe for threads. Requires: a session with kinds.SPARK_SETTINGS."""
+    """A relation's Delta table. Not safe for threads. Requires: a session with delta_packages.with_delta."""
 
-    engine = "spark"
+    engine = TableEngine.SPARK
 
     def __init__(self, spark: SparkSession, location: Location, outline: Outline) -> None:
-        checked_columns(outline, (_OPERATION,))
+        checked_columns(outline, (OPERATION,))
         self.place = location.uri(folder_name(outline.name))
         self.key = merge_key(outline)
         self._spark, self._outline = spark.newSession(), outline  # its settings are of the one write at hand
@@ -48,7 +49,7 @@ class DeltaSparkSink:
             return None
         with self._once(epoch):
             if difference.only_new:
-                self._frame(difference.written).write.format("delta").mode("append").save(self.place)
+                self._spark.createDataFrame(difference.written).write.format("delta").mode("append").save(self.place)
             else:
                 self._merge(difference)
         return self._version()
@@ -68,34 +69,27 @@ class DeltaSparkSink:
         with self._translated():
             table = SparkTable.forPath(self._spark, self.place)
             merged = table.optimize().executeCompaction().collect()[0]
-            table.vacuum(max(1.0, keep_ms / _HOUR_MS))
+            table.vacuum(kept_hours(keep_ms))
         return f"merged {merged.metrics.numFilesRemoved} files into {merged.metrics.numFilesAdded}"
 
     def _merge(self, difference: Difference) -> None:
-        rows = difference.written.append_column(_OPERATION, pa.repeat(pa.scalar("write"), difference.written.num_rows))
-        gone = difference.removed.append_column(_OPERATION, pa.repeat(pa.scalar("remove"), difference.removed.num_rows))
-        source = self._frame(pa.concat_tables([rows, gone], promote_options="default")).alias("s")
-        same = " AND ".join(f"t.{_quoted(name)} <=> s.{_quoted(name)}" for name in self.key)
-        values: dict[str, str | Column] = {_quoted(column.name): f"s.{_quoted(column.name)}" for column in self._outline.columns}
-        written_ones, removed_ones = f"s.{_OPERATION} = 'write'", f"s.{_OPERATION} = 'remove'"
+        source = self._spark.createDataFrame(merge_source(difference)).alias("s")
+        same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in self.key)
+        values: dict[str, str | Column] = {quoted(column.name): f"s.{quoted(column.name)}" for column in self._outline.columns}
         merge = SparkTable.forPath(self._spark, self.place).alias("t").merge(source, same)
-        merge = merge.whenMatchedDelete(removed_ones).whenMatchedUpdate(written_ones, values)
-        merge.whenNotMatchedInsert(written_ones, values).execute()
-
-    def _frame(self, rows: pa.Table) -> DataFrame:
-        return self._spark.createDataFrame(rows)
+        merge.whenMatchedDelete(REMOVED).whenMatchedUpdate(WRITTEN, values).whenNotMatchedInsert(WRITTEN, values).execute()
 
     def _with_comments(self, frame: DataFrame) -> DataFrame:
-        return frame.select([frame[_quoted(f.name)].alias(f.name, metadata=_metadata(f)) for f in delta_schema(self._outline)])
+        return frame.select([frame[quoted(f.name)].alias(f.name, metadata=_metadata(f)) for f in delta_schema(self._outline)])
 
     def _set_properties(self) -> None:
         """What the table says of itself, where it does not yet: a commit of its own."""
         wanted = properties_of(self._outline, self.engine)
         if self._opened().metadata().configuration.items() >= wanted.items():
             return
-        listed = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in wanted.items())
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
         with self._translated():
-            self._spark.sql(f"ALTER TABLE delta.{_quoted(self.place)} SET TBLPROPERTIES ({listed})")
+            self._spark.sql(f"ALTER TABLE delta.{quoted(self.place)} SET TBLPROPERTIES ({listed})")
 
     def _version(self) -> str:
         return str(self._opened().version())
@@ -124,11 +118,3 @@ class DeltaSparkSink:
 
 def _metadata(field: pa.Field) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in (field.metadata or {}).items()}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -7,6 +7,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import BeatenError, ForeignTableError, Held, Outline
 from jobs.sinks.delta_outline import APP, ENGINE, KEY, STORE, delta_schema, properties_of
 from statestore.objectstore.base import ObjectStoreUnavailableError
@@ -22,7 +23,7 @@ def open_table(place: str, options: Mapping[str, str] | None = None) -> DeltaTab
             return None
 
 
-def held_by(table: DeltaTable, outline: Outline, engine: str, place: str) -> Held | None:
+def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str) -> Held | None:
     """What a Delta table holds, whoever of the two engines writes it.
 
     Raises ForeignTableError: it is no table of Tussock, or another store's, or another engine has written it.

@@ -13,14 +13,6 @@ if TYPE_CHECKING:
 
     from jobs.sinks.publication import SinkOf
 
-#: What a Spark application needs when it starts to write Delta tables. Spark fetches the packages once, as any of `spark.jars.packages`.
-SPARK_SETTINGS: Mapping[str, str] = {
-    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",  # of a table's log, small as it is; else 50 tasks for each look
-}
-
 
 def needs_spark(settings: PublishSettings) -> bool:
     """Whether publishing runs in a Spark application."""
@@ -34,9 +26,10 @@ def opened_sinks(settings: PublishSettings, application: str, spark_settings: Ma
         yield sinks_without_spark(settings)
         return
     from jobs.settings.jvm_errors import jvm_errors_as_ours
+    from jobs.sinks.delta_packages import with_delta
     from jobs.spark import spark_session
 
-    with jvm_errors_as_ours(), spark_session(application, {**SPARK_SETTINGS, **spark_settings}) as spark:
+    with jvm_errors_as_ours(), spark_session(application, with_delta(spark_settings)) as spark:
         yield sinks_on_spark(spark)
 
 
@@ -56,7 +49,7 @@ def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
 
 
 def sinks_on_spark(spark: "SparkSession") -> "SinkOf":
-    """Makes the sinks of settings that need Spark. Requires: a session with SPARK_SETTINGS."""
+    """Makes the sinks of settings that need Spark. Requires: a session with delta_packages.with_delta."""
     from jobs.sinks.delta_spark import DeltaSparkSink
 
     return lambda location, outline: DeltaSparkSink(spark, location, outline)

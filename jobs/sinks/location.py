@@ -1,7 +1,11 @@
 """Where sinks are: a folder, or a bucket's prefix, as the store's own addresses name them, and as Delta and Arrow want to hear it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import pyarrow.fs as pafs
@@ -12,9 +16,10 @@ from statestore.objectstore.open import open_object_store
 from statestore.objectstore.s3 import S3Address, S3ObjectStore
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Location:
-    """The root of a pipeline's sinks. `address`: of a bucket; None: it is a local folder."""
+    """The root of a pipeline's sinks. `address`: of a bucket; None: it is a local folder. Credentials are those of its first use, so make
+    one for each publish."""
 
     root: str  # /a/path, or bucket/prefix
     address: S3Address | None
@@ -24,6 +29,22 @@ class Location:
         """The address of a table's folder, for Delta and for people."""
         return f"{self.root}/{table}" if self.address is None else f"s3://{self.root}/{table}"
 
+    @contextmanager
+    def arriving(self, name: str) -> Iterator[Path]:
+        """A file to write, which is there under this name when the block has run; when the block fails, nothing is.
+
+        Requires: who writes it does so in one step, since a local one is written where it stays."""
+        if self.address is None:
+            file = Path(self.root) / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            yield file
+            return
+        assert isinstance(self.objects, S3ObjectStore)
+        with TemporaryDirectory(prefix="tussock-publish-") as folder:
+            yield (file := Path(folder) / "rows")
+            self.objects.put_file(name, file)
+
+    @cached_property
     def delta_options(self) -> dict[str, str]:
         """How the deltalake package reaches it: endpoint and credentials of boto3's chain as they are now; commits by conditional PUT."""
         if self.address is None:
@@ -35,6 +56,7 @@ class Location:
         options |= {"aws_access_key_id": access, "aws_secret_access_key": secret, "aws_region": region}
         return options | ({"aws_session_token": token} if token else {})
 
+    @cached_property
     def file_system(self) -> pafs.FileSystem:
         """How Arrow reaches it."""
         if self.address is None:
@@ -66,11 +88,6 @@ def location_of(uri: str) -> Location:
 def folder_name(relation: str) -> str:
     """The folder of a relation's table: its name, with what paths take amiss as %XX. Raises BadObjectNameError."""
     return checked_name(quote(relation, safe=" "))
-
-
-def local_path(location: Location, table: str) -> Path:
-    """Requires: the location is a local folder."""
-    return Path(location.root) / table
 
 
 def _credentials(address: S3Address) -> tuple[str, str, str, str]:

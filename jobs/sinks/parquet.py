@@ -5,15 +5,14 @@
 The newest file is what the sink holds; each is complete by itself. What it costs is the relation, whatever has changed.
 """
 
-import secrets
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from jobs.catalog.written_rows import write_parquet
 from jobs.sinks.base import Difference, Held, Outline, WholeRows
-from jobs.sinks.location import Location, folder_name, local_path
+from jobs.sinks.location import Location, folder_name
 from statestore.meta.epoch import epoch_ms
 from statestore.types import arrow_type, type_name
 
@@ -35,8 +34,7 @@ class ParquetSink:
         names = self._names()
         if not names:
             return None
-        file_system = self._location.file_system()
-        found = pq.read_schema(f"{self._location.root}/{names[-1]}", filesystem=file_system)
+        found = pq.read_schema(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
         fits = [(f.name, type_name(f.type)) for f in found] == [(f.name, type_name(f.type)) for f in self._schema]
         return Held(_epoch_of(names[-1]), names[-1].rpartition("/")[2], fits)
 
@@ -45,12 +43,10 @@ class ParquetSink:
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
         """See Sink. A second publisher's file of the same epoch has the same rows, so whose stays does not matter."""
-        name = f"{epoch:020}{_END}"
-        if self._location.address is None:
-            self._write_locally(rows.batches(), name)
-        else:  # a multipart upload appears when it is completed
-            self._write(rows.batches(), f"{self._location.root}/{self._folder}/{name}", self._location.file_system())
-        return name
+        name = f"{self._folder}/{epoch:020}{_END}"
+        with self._location.arriving(name) as file:
+            write_parquet(rows.batches(), file)
+        return name.rpartition("/")[2]
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
         """See Sink: the newest snapshot stays, and those that were the newest at a moment of the last `keep_ms`."""
@@ -61,21 +57,6 @@ class ParquetSink:
 
     def _names(self) -> list[str]:
         return [info.name for info in self._location.objects.list(f"{self._folder}/") if info.name.endswith(_END)]
-
-    def _write_locally(self, batches: pa.RecordBatchReader, name: str) -> None:
-        folder = local_path(self._location, self._folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        hidden = folder / f".{name}.{secrets.token_hex(4)}"
-        try:
-            self._write(batches, str(hidden), self._location.file_system())
-            hidden.replace(folder / name)
-        finally:
-            hidden.unlink(missing_ok=True)
-
-    def _write(self, batches: pa.RecordBatchReader, path: str, file_system: pafs.FileSystem) -> None:
-        with pq.ParquetWriter(path, self._schema, filesystem=file_system) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
 
 
 def _epoch_of(name: str) -> int:

@@ -23,6 +23,7 @@ from jobs.sinks.outline import outline_of
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.epoch import COUNTER_BITS
+from statestore.meta.readable import check_readable
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
@@ -41,7 +42,6 @@ class PublishedTable:
     """A table at an epoch. `changed`: this publish wrote it."""
 
     relation: str
-    place: str
     state: TableState
     changed: bool
 
@@ -58,6 +58,20 @@ class TablesNotPublishedError(InputError):
         return f"{len(self.failures)} of {len(self.failures) + self.published} tables were not published:{lines}"
 
 
+class NotPublishedError(InputError):
+    """Tables were to show an epoch that readers of the store do not see yet."""
+
+    def __init__(self, epoch: int, published: int) -> None:
+        super().__init__(epoch, published)
+        self.epoch, self.published = epoch, published
+
+    def __str__(self) -> str:
+        return (
+            f"epoch {self.epoch} is committed, and readers still see epoch {self.published}: tables never show more than they. Publish it "
+            "first; where suites hold it, `tussock inspect epochs` and their report say why."
+        )
+
+
 def publish_tables(
     meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, epoch: int | None = None, progress: Progress = no_progress
 ) -> tuple[PublishedTable, ...]:
@@ -65,16 +79,15 @@ def publish_tables(
 
     Args:
         sink_of: makes the sink of a relation (jobs.sinks.kinds).
-        epoch: the published one when None, or when it is later than that, or cannot be read any more.
+        epoch: the published one when None, or when it cannot be read any more.
         progress: called with one line per table.
 
     Returns: the tables, in the order of the catalog; those that hold a later epoch already are left out, and all where the epoch is done.
-    Raises: UnknownRelationError for a name in the settings; TablesNotPublishedError when the others are done, and no manifest was written;
-        RetryableError where the bucket or disk is away.
+    Raises: EpochNotCommittedError, NotPublishedError; UnknownRelationError for a name in the settings; TablesNotPublishedError when the
+        others are done, and no manifest was written; RetryableError where the bucket or disk is away.
     Cost: of each relation what has changed since its table was written; all of it the first time, and where a sink takes no changes.
     """
-    latest = meta.latest()
-    epoch = latest.published if epoch is None or not latest.min_readable_epoch <= epoch <= latest.published else epoch
+    epoch = _published_epoch(meta.latest(), epoch)
     location = location_of(settings.to)
     if epoch == 0 or read_manifest(location.objects, epoch) is not None:
         return ()
@@ -86,8 +99,7 @@ def publish_tables(
         for relation in chosen(version, epoch, settings):
             try:
                 sink = sink_of(location, outline_of(relation, identity))
-                found = _Copying(meta.objects, version, epoch, relation, sink, None if known is None else known.tables.get(relation.name))
-                done.append(found.bring_on(0 if known is None else int(known.epoch), progress))
+                done.append(_Copying(_Rows(meta.objects, version, relation, epoch), sink, known, progress).bring_on())
             except InputError as err:
                 failures[relation.name] = str(err)
     tables = tuple(table for table in done if table is not None)
@@ -97,6 +109,15 @@ def publish_tables(
         states = {table.relation: table.state for table in tables}
         write_manifest(location.objects, Manifest(str(epoch), settings.kind, states))
     return tables
+
+
+def _published_epoch(latest: HummockVersion, epoch: int | None) -> int:
+    if epoch is None or epoch < latest.min_readable_epoch:
+        return latest.published
+    check_readable(latest, epoch)
+    if epoch > latest.published:
+        raise NotPublishedError(epoch, latest.published)
+    return epoch
 
 
 def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now_ms: int, progress: Progress = no_progress) -> None:
@@ -145,56 +166,64 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Copying:
-    """One relation on its way into its sink. `known`: what a manifest of an earlier epoch says of the sink."""
+    """One relation on its way into its sink. `known`: the newest manifest of an epoch before."""
 
-    objects: ObjectStore
-    version: HummockVersion
-    epoch: int
-    relation: Relation
+    rows: _Rows
     sink: Sink
-    known: TableState | None
+    known: Manifest | None
+    progress: Progress
 
-    def bring_on(self, known_epoch: int, progress: Progress) -> PublishedTable | None:
+    def bring_on(self) -> PublishedTable | None:
         """The sink at the epoch; None: it holds a later one. Raises SinkBusyError, and what the sink raises."""
         for _ in range(TRIES):
             held = self.sink.held()
-            if held is not None and held.epoch > self.epoch:
-                progress(f"{self.relation.name}: {self.sink.place} holds a later epoch already")
+            if held is not None and held.epoch > self.rows.epoch:
+                self._say(f"{self.sink.place} holds a later epoch already")
                 return None
             try:
-                return self._written(held, known_epoch, progress)
+                return self._written(held)
             except BeatenError:
                 continue
         raise SinkBusyError(self.sink.place, TRIES)
 
-    def _written(self, held: Held | None, known_epoch: int, progress: Progress) -> PublishedTable:
-        name = self.relation.name
-        if held is not None and held.epoch == self.epoch:
-            return self._published(held.version, held.epoch, changed=False)
-        changes = None if held is None else self._changes(held, known_epoch)
+    def _written(self, held: Held | None) -> PublishedTable:
+        if held is not None and held.epoch == self.rows.epoch:
+            return self._unchanged(held)
+        changes = None if held is None else self._changes(held)
         if held is not None and changes is not None:
             if changes.num_rows == 0:
-                progress(f"{name}: nothing has changed")
-                return self._published(held.version, held.epoch, changed=False)
+                self._say("nothing has changed")
+                return self._unchanged(held)
             difference = difference_of(changes, self.sink.key)
-            if (version := self.sink.apply(difference, self.epoch)) is not None:
-                progress(f"{name}: {_counted(difference)}, version {version} of {self.sink.place}")
-                return self._published(version, self.epoch, changed=True)
-        version = self.sink.replace(_Rows(self.objects, self.version, self.relation, self.epoch), self.epoch)
-        progress(f"{name}: all rows, version {version} of {self.sink.place}")
-        return self._published(version, self.epoch, changed=True)
+            if (version := self.sink.apply(difference, self.rows.epoch)) is not None:
+                self._say(f"{_counted(difference)}, version {version} of {self.sink.place}")
+                return self._published(version, self.rows.epoch, changed=True)
+        version = self.sink.replace(self.rows, self.rows.epoch)
+        self._say(f"all rows, version {version} of {self.sink.place}")
+        return self._published(version, self.rows.epoch, changed=True)
 
-    def _changes(self, held: Held, known_epoch: int) -> pa.Table | None:
+    def _changes(self, held: Held) -> pa.Table | None:
         """The net changes since the sink was right; None: they cannot be told, and the sink has to be replaced."""
-        since = held.epoch
-        if self.known is not None and self.known.written == str(held.epoch):
-            since = max(since, known_epoch)  # nothing had changed until then
-        if not held.fits or self.relation.created > since or since < self.version.min_readable_epoch:
+        rows, since = self.rows, self._right_until(held)
+        if not held.fits or rows.relation.created > since or since < rows.version.min_readable_epoch:
             return None
-        return changes_between(self.objects, self.version, self.relation, since, self.epoch)
+        return changes_between(rows.objects, rows.version, rows.relation, since, rows.epoch)
+
+    def _right_until(self, held: Held) -> int:
+        """The last epoch known whose rows the sink holds: those of its own, unless a manifest says that nothing changed after it."""
+        state = None if self.known is None else self.known.tables.get(self.rows.relation.name)
+        if self.known is None or state is None or state.written != str(held.epoch):
+            return held.epoch
+        return max(held.epoch, int(self.known.epoch))
+
+    def _unchanged(self, held: Held) -> PublishedTable:
+        return self._published(held.version, held.epoch, changed=False)
 
     def _published(self, version: str, written: int, *, changed: bool) -> PublishedTable:
-        return PublishedTable(self.relation.name, self.sink.place, TableState(self.sink.place, version, str(written)), changed)
+        return PublishedTable(self.rows.relation.name, TableState(self.sink.place, version, str(written)), changed)
+
+    def _say(self, what: str) -> None:
+        self.progress(f"{self.rows.relation.name}: {what}")
 
 
 def _counted(difference: Difference) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
@@ -136,6 +137,12 @@ class S3ObjectStore:
         key = self._key(name)
         with self._translated("put", name, len(data)):
             self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data)
+
+    def put_file(self, name: str, file: Path) -> None:
+        """Write a whole object of a file's bytes, in parts where it is large; it appears when all of them are there, or not at all."""
+        key = self._key(name)
+        with self._translated("put_file", name, file.stat().st_size), file.open("rb") as content:
+            self._client.upload_fileobj(content, self._address.bucket, key)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         key = self._key(name)

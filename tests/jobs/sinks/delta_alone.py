@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.settings.pipeline import PublishSettings, TableEngine
-from jobs.sinks.kinds import SPARK_SETTINGS, sinks_on_spark, sinks_without_spark
+from jobs.sinks.delta_packages import with_delta
+from jobs.sinks.kinds import sinks_on_spark, sinks_without_spark
 from jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
 from jobs.spark import spark_session
 from tests.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorted_rows
@@ -26,7 +27,7 @@ def main(root: Path) -> None:
     shop = Shop(root)
     names = "orders", "events", "by_shop", "ratios"
     with_spark = PublishSettings(str(root / "by_spark"), names, engine=TableEngine.SPARK)
-    with spark_session(settings=SPARK_SETTINGS) as spark:
+    with spark_session(settings=with_delta({})) as spark:
         for number in range(4):
             shop.empty() if number == 2 else shop.change()
             epoch = shop.commit()

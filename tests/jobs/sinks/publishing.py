@@ -21,7 +21,7 @@ VISIBLE = (
     (delta_rs, "write_deltalake"),
     (delta_rs.DeltaRsSink, "_merge"),
     (delta_rs.DeltaRsSink, "_described"),
-    (parquet.ParquetSink, "_write_locally"),
+    (parquet, "write_parquet"),
     (publication, "write_manifest"),
     (publication, "store_identity"),
 )

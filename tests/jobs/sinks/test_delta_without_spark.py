@@ -11,17 +11,21 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from jobs.driver.runner import LocalRunner
 from jobs.settings.pipeline import PublishSettings
 from jobs.settings.process import open_meta
 from jobs.sinks.base import SinkBusyError
+from jobs.sinks.delta_packages import with_delta
 from jobs.sinks.kinds import sinks_without_spark
 from jobs.sinks.location import location_of
 from jobs.sinks.manifest import read_manifest
-from jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
+from jobs.sinks.publication import NotPublishedError, TablesNotPublishedError, publish_tables, tidy_tables
 from jobs.sql.logical import Column, Field, Project, Scan
 from jobs.sql.statements import CreateTable, CreateView, Drop
 from statestore.meta.catalog import RelationKind
+from statestore.meta.errors import EpochNotCommittedError
 from statestore.objectstore.open import open_object_store
+from tests.jobs.driver.embedded import epoch as commit_epoch
 from tests.jobs.sinks.shop import Shop, in_order, read_back
 from tests.s3_servers import BUCKET, moto_process, versitygw_binary, versitygw_server
 
@@ -48,7 +52,7 @@ def check(shop: Shop) -> None:
     """Every table equals its relation, read by two libraries."""
     location = location_of(shop.settings.to)
     for name, rows in shop.model().items():
-        assert read_back(location.uri(name), options=location.delta_options()) == in_order(rows), name
+        assert read_back(location.uri(name), options=location.delta_options) == in_order(rows), name
 
 
 def versions(shop: Shop) -> dict[str, int]:
@@ -88,6 +92,24 @@ def test_a_publish_that_is_repeated_writes_nothing_and_one_that_was_left_out_is_
     check(shop)
     shop.publish(first)  # an old run that is cleared
     check(shop)
+
+
+def test_tables_never_show_an_epoch_that_readers_do_not_see_nor_one_that_never_was(shop: Shop) -> None:
+    shop.change()
+    published = shop.commit()
+    shop.change()
+    held = commit_epoch(shop.meta, LocalRunner()).epoch
+    with pytest.raises(NotPublishedError, match=f"epoch {held} is committed, and readers still see epoch {published}"):
+        shop.publish(held)
+    with pytest.raises(EpochNotCommittedError):
+        shop.publish(published + 1)
+    assert not (shop.folder / "tables").exists()
+
+
+def test_a_pipelines_own_packages_of_spark_stay_beside_deltas() -> None:
+    own = {"spark.jars.packages": "org.apache.spark:spark-avro_2.13:4.2.0", "spark.driver.memory": "1g"}
+    assert with_delta(own)["spark.jars.packages"] == own["spark.jars.packages"] + "," + with_delta({})["spark.jars.packages"]
+    assert with_delta(own)["spark.driver.memory"] == "1g"
 
 
 def test_a_table_whose_relation_does_not_change_gets_no_commit_and_is_merged_into_again_after_its_epoch_has_expired(shop: Shop) -> None:
@@ -139,7 +161,7 @@ def race(shop: Shop, rounds: int) -> None:
             check(shop)
     location = location_of(shop.settings.to)
     for name in shop.model():
-        history = DeltaTable(location.uri(name), storage_options=location.delta_options()).history()
+        history = DeltaTable(location.uri(name), storage_options=location.delta_options).history()
         epochs = [commit["tussock.epoch"] for commit in history if "tussock.epoch" in commit]
         assert len(epochs) == len(set(epochs)), name
 

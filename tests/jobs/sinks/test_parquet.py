@@ -1,14 +1,19 @@
 """Snapshots in Parquet of published relations."""
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from jobs.sinks.kinds import sinks_without_spark
+from jobs.sinks.location import location_of
 from jobs.sinks.manifest import read_manifest
-from jobs.sinks.publication import tidy_tables
+from jobs.sinks.publication import _Rows, tidy_tables
 from statestore.objectstore.open import open_object_store
 from tests.jobs.sinks.shop import Shop, in_order, sorted_rows
+from tests.s3_servers import BUCKET, moto_server
 
 DAY_MS = 86_400_000
 
@@ -40,3 +45,36 @@ def test_each_epoch_in_which_rows_changed_has_a_file_and_old_ones_are_forgotten(
     tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), now)
     assert len(list(Path(shop.settings.to, "orders").iterdir())) == 1
     check_snapshots(shop)
+
+
+class _BrokenOffError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("bucket", [False, True], ids=["folder", "bucket"])
+def test_a_snapshot_that_breaks_off_halfway_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: bool) -> None:
+    def half(self: _Rows) -> pa.RecordBatchReader:
+        (batch, *_) = list(whole(self)) or [pa.RecordBatch.from_pylist([])]
+
+        def batches() -> Any:
+            yield batch
+            raise _BrokenOffError
+
+        return pa.RecordBatchReader.from_batches(batch.schema, batches())
+
+    whole = _Rows.batches
+    with moto_server() as endpoint:
+        shop = Shop(tmp_path, kind="parquet", to=f"s3://{BUCKET}/snapshots?endpoint={endpoint}&path_style=true" if bucket else None)
+        location = location_of(shop.settings.to)
+        shop.change()
+        shop.commit()
+        with monkeypatch.context() as broken:
+            broken.setattr(_Rows, "batches", half)
+            with pytest.raises(_BrokenOffError):
+                shop.publish()
+        assert [info.name for info in location.objects.list("")] == []
+        shop.publish()
+        for name, rows in shop.model().items():
+            (newest,) = [info.name for info in location.objects.list(f"{name}/")]
+            found = pq.read_table(f"{location.root}/{newest}", filesystem=location.file_system)
+            assert sorted_rows(found) == in_order(rows), name

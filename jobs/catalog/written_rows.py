@@ -1,5 +1,6 @@
 """Rows as files and streams for other tools: CSV, JSON lines, Parquet. Batch by batch, so that a view may be larger than memory."""
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,8 +65,8 @@ def write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """A hidden file to write, which becomes `path` when the block has run, and goes when it fails."""
-    hidden = path.with_name(f".{path.name}.writing")
+    """A hidden file to write, this process's own, which becomes `path` when the block has run, and goes when it fails."""
+    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield hidden
         hidden.replace(path)
