@@ -139,7 +139,7 @@ def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now
 
 def chosen(version: HummockVersion, epoch: int, settings: PublishSettings) -> tuple[Relation, ...]:
     """The relations to publish: those that the settings name, else all materialized views. Raises UnknownRelationError."""
-    there = {r.name: r for r in version.catalog.at(epoch)}
+    there = {r.name: r for r in version.catalog.at(epoch) if r.kind in (RelationKind.TABLE, RelationKind.VIEW)}
     if settings.relations is None:
         return tuple(r for r in there.values() if r.kind is RelationKind.VIEW)
     wanted = {name.lower() for name in settings.relations}

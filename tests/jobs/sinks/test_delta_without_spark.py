@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.driver.runner import LocalRunner
+from jobs.plan.definition import UnknownRelationError
 from jobs.settings.pipeline import PublishSettings
 from jobs.settings.process import open_meta
 from jobs.sinks.base import SinkBusyError
@@ -104,6 +105,14 @@ def test_tables_never_show_an_epoch_that_readers_do_not_see_nor_one_that_never_w
     with pytest.raises(EpochNotCommittedError):
         shop.publish(published + 1)
     assert not (shop.folder / "tables").exists()
+
+
+def test_a_name_that_is_no_view_or_table_is_answered_with_those_there_are(shop: Shop) -> None:
+    shop.change()
+    shop.commit()
+    settings = PublishSettings(shop.settings.to, ("orderz",))
+    with pytest.raises(UnknownRelationError, match="there is no view or table 'orderz'.*Did you mean 'orders'"):
+        publish_tables(shop.meta, settings, sinks_without_spark(settings))
 
 
 def test_a_pipelines_own_packages_of_spark_stay_beside_deltas() -> None:
