@@ -111,7 +111,7 @@ def test_a_name_that_is_no_view_or_table_is_answered_with_those_there_are(shop: 
     shop.change()
     shop.commit()
     settings = PublishSettings(shop.settings.to, ("orderz",))
-    with pytest.raises(UnknownRelationError, match="there is no view or table 'orderz'.*Did you mean 'orders'"):
+    with pytest.raises(UnknownRelationError, match=r"there is no view or table 'orderz'.*Did you mean 'orders'"):
         publish_tables(shop.meta, settings, sinks_without_spark(settings))
 
 
