@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from jobs.plan.definition import Replayed, apply_log
+from jobs.plan.apply import Replayed, apply_log
 from jobs.sql.statements import AddColumns, AlterTable, Change, CreateTableAs, Delete, Insert, Statement, Update
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier

@@ -11,7 +11,8 @@ from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import replay
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
-from jobs.plan.definition import Replayed, SourceDefinition, definition_of, follows_moment
+from jobs.plan.apply import Replayed
+from jobs.plan.definition import SourceDefinition, definition_of, follows_moment
 from jobs.sources.base import Asked, Pins
 from jobs.sources.listing import Interval
 from jobs.sources.registry import reader_of

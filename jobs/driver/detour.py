@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.plan.definition import apply_statement, find, pause_view
+from jobs.plan.apply import apply_statement, pause_view
+from jobs.plan.definition import find
 from jobs.sql.statements import Drop
 from statestore.meta.catalog import Catalog, RelationKind
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from jobs.catalog.statement_log import replay
 from jobs.executors.operator import Entry
-from jobs.plan.definition import Replayed, source_of
+from jobs.plan.apply import Replayed
+from jobs.plan.definition import source_of
 from jobs.plan.schedule import Schedule, schedule
 from jobs.sources.base import Item
 from jobs.sources.registry import reader_of

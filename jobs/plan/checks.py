@@ -2,7 +2,7 @@
 every state table a layout. CREATE and EXPLAIN pass the same."""
 
 from jobs.kernels.render import check
-from jobs.plan.definition import apply_statement
+from jobs.plan.apply import apply_statement
 from jobs.sources.registry import reader_of
 from jobs.sql import logical
 from jobs.sql.expression_tree import calls_of_spark, with_spark_calls

@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.plan.definition import CannotAlterError
+from jobs.plan.alter_table import CannotAlterError
 from jobs.session import Session
 from statestore.errors import InputError
 
@@ -144,7 +144,7 @@ def test_columns_are_added_and_older_rows_hold_the_default_of_that_moment(sessio
 
 def test_of_two_sessions_statements_the_second_on_the_old_names_is_rejected(session: Session) -> None:
     session.execute("CREATE TABLE twice (a int)")
-    from jobs.plan.definition import apply_statement
+    from jobs.plan.apply import apply_statement
     from jobs.sql.logical import Field
     from jobs.sql.statements import AlterTable, CreateTable
     from statestore.meta.catalog import Catalog

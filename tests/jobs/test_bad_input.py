@@ -18,7 +18,8 @@ from jobs.driver.detour import Detour
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.supersede import abandon
-from jobs.plan.definition import RelationExistsError, RelationInUseError, UnknownRelationError
+from jobs.plan.apply import RelationExistsError, RelationInUseError
+from jobs.plan.definition import UnknownRelationError
 from jobs.session import Session
 from jobs.sources.errors import (
     BadOptionError,

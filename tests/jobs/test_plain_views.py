@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from jobs.catalog.reader import NoStoredRowsError
 from jobs.catalog.statement_log import WaitingStatementsError
-from jobs.plan.definition import RelationInUseError
+from jobs.plan.apply import RelationInUseError
 from jobs.session import Session
 from statestore.errors import InputError
 

@@ -17,7 +17,7 @@ from jobs.driver.row_names import ViewRowError
 from jobs.driver.supersede import abandon
 from jobs.flow.failure import ActorError
 from jobs.kernels.python_function import FunctionCodeError
-from jobs.plan.definition import RelationExistsError, RelationInUseError
+from jobs.plan.apply import RelationExistsError, RelationInUseError
 from jobs.session import Session
 from jobs.sql.errors import SqlError, UnsupportedQueryError
 from tests.truth.compare import assert_same_answer

@@ -1,6 +1,6 @@
 """Catalogs for planner tests, from statements whose plans are written by hand: no JVM."""
 
-from jobs.plan.definition import apply_statement
+from jobs.plan.apply import apply_statement
 from jobs.sql.logical import AggCall, AggFunction, Aggregate, Column, Field, Join, JoinKind, Plan, Scan
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Statement
 from statestore.meta.catalog import Catalog

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from jobs.plan.definition import RelationExistsError, apply_log, apply_statement
+from jobs.plan.apply import RelationExistsError, apply_log, apply_statement
 from jobs.sql.logical import Call, Column, Field, Filter, Literal, Place
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Drop
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, source, table, view

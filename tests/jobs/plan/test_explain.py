@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.plan.definition import apply_statement
+from jobs.plan.apply import apply_statement
 from jobs.plan.explain import explain_relation
 from jobs.sql.binder import Binder
 from jobs.sql.script import split_script

@@ -5,7 +5,7 @@ import pytest
 
 from jobs.catalog.statement_log import PendingCatalog
 from jobs.plan import definition
-from jobs.plan.definition import apply_statement
+from jobs.plan.apply import apply_statement
 from jobs.sql.statements import Statement
 from statestore.meta.catalog import Catalog, Relation
 from statestore.meta.store import MetaStore

@@ -3,7 +3,7 @@
 from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.partial_agg import PartialAgg
-from jobs.plan.definition import pause_view
+from jobs.plan.apply import pause_view
 from jobs.plan.schedule import Schedule, Scheduled, schedule
 from jobs.sql.logical import Field, Scan
 from statestore.meta.catalog import Catalog

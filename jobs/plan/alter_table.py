@@ -1,0 +1,108 @@
+"""ALTER TABLE: a table's names and comments are others, or it has more columns."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from jobs.plan.definition import TableDefinition, ViewDefinition, definition_of, encoded, find
+from jobs.plan.fragments import Input
+from jobs.sql.statements import AddColumns, CreateTable
+from statestore.errors import InputError
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
+
+
+class CannotAlterError(InputError):
+    """A table whose names can't be changed."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"table {self.name!r} can't be altered so: {self.reason}. Nothing was changed."
+
+
+def alter(catalog: Catalog, table: CreateTable, to: CreateTable) -> Catalog:
+    """The catalog in which a table has other names or comments. Who reads it by its names must not be there."""
+    relation, definition = _unaltered(catalog, table)
+    if to.name != table.name and any(r.name == to.name for r in catalog.live()):
+        raise CannotAlterError(table.name, f"{to.name!r} exists already; choose another name")
+    readers = [r.name for r in catalog.live() if relation.id in r.depends_on]
+    if readers and (to.name, to.fields) != (table.name, table.fields):
+        raise CannotAlterError(table.name, f"{', '.join(readers)} reads it by the names that it has; drop what reads it first")
+    altered = msgspec.structs.replace(
+        relation,
+        name=to.name,
+        columns=tuple(ColumnSpec(f.name, f.type) for f in to.fields),
+        definition=encoded(definition.altered(to)),
+    )
+    return msgspec.structs.replace(catalog, relations=tuple(altered if r.id == relation.id else r for r in catalog.relations))
+
+
+def _unaltered(catalog: Catalog, table: CreateTable) -> tuple[Relation, TableDefinition]:
+    """The table that an ALTER was made for. Raises CannotAlterError where it is another by now."""
+    relation = find(catalog, table.name, RelationKind.TABLE)
+    definition = definition_of(relation)
+    assert isinstance(definition, TableDefinition)
+    if definition.statement != table:
+        raise CannotAlterError(table.name, "it has been altered since this statement was checked; give it again")
+    return relation, definition
+
+
+def add_columns(catalog: Catalog, statement: AddColumns) -> Catalog:
+    """The catalog in which a table has more columns. Who reads it reads the columns that it had.
+
+    The row id of a table without a key stays the last column. So the added ones are stored before it, under names that the state table
+    had not yet: those of c0, c1, … that follow.
+    """
+    relation, definition = _unaltered(catalog, statement.table)
+    own, all_columns = len(statement.table.fields), len(definition.output.types)
+    added = statement.to.fields[own:]
+
+    def shifted(column: int) -> int:
+        return column if column < own else column + len(added)
+
+    types = (*definition.output.types[:own], *(f.type for f in added), *definition.output.types[own:])
+    (rows,) = relation.state_tables
+    names = (f"c{all_columns + i}" for i in range(len(added)))
+    new = (ColumnSpec(n, f.type, held) for n, f, held in zip(names, added, statement.held, strict=True))
+    rows = msgspec.structs.replace(
+        rows,
+        columns=(*rows.columns[:own], *new, *rows.columns[own:]),
+        key=tuple(msgspec.structs.replace(k, column=shifted(k.column)) for k in rows.key),
+        distribution=tuple(shifted(c) for c in rows.distribution),
+    )
+    (fragment,) = definition.fragments
+    (operator,) = fragment.operators
+    key = tuple(shifted(c) for c in definition.output.key)
+    replay = msgspec.structs.replace(operator.node, key=key, types=types)
+    output = msgspec.structs.replace(definition.output, types=types, key=key, distribution=rows.distribution)
+    fragment = msgspec.structs.replace(fragment, types=types, operators=(msgspec.structs.replace(operator, node=replay),))
+    grown = msgspec.structs.replace(
+        relation,
+        columns=tuple(ColumnSpec(f.name, f.type) for f in statement.to.fields),
+        state_tables=(rows,),
+        definition=encoded(msgspec.structs.replace(definition.altered(statement.to), fragments=(fragment,), output=output)),
+    )
+
+    def after(other: Relation) -> Relation:
+        if other.id == relation.id:
+            return grown
+        return _reading(other, relation.id, shifted) if relation.id in other.depends_on and other.kind is RelationKind.VIEW else other
+
+    return msgspec.structs.replace(catalog, relations=tuple(after(r) for r in catalog.relations))
+
+
+def _reading(view: Relation, relation_id: int, place: Callable[[int], int]) -> Relation:
+    """A view whose fragments find the columns of a relation that they read at other places."""
+    definition = definition_of(view)
+    assert isinstance(definition, ViewDefinition)
+
+    def moved(given: Input) -> Input:
+        columns = tuple(place(c) for c in given.columns) if given.relation_id == relation_id else given.columns
+        return msgspec.structs.replace(given, columns=columns)
+
+    fragments = tuple(msgspec.structs.replace(f, inputs=tuple(moved(i) for i in f.inputs)) for f in definition.fragments)
+    if fragments == definition.fragments:
+        return view
+    return msgspec.structs.replace(view, definition=encoded(msgspec.structs.replace(definition, fragments=fragments)))
