@@ -7,7 +7,16 @@ and nothing else.
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
-from tussock_operators import PARAMS, commit_version, inject_barrier, publish_tables, publish_views, run_actors, validate_views
+from tussock_operators import (
+    PARAMS,
+    commit_version,
+    held_sources,
+    inject_barrier,
+    publish_tables,
+    publish_views,
+    run_actors,
+    validate_views,
+)
 from tussock_steps import definitions
 from tussock_timetable import IntervalsUntil
 
@@ -29,9 +38,10 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         tags=["tussock"],
         doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`",
     ) as dag:
+        ran = inject_barrier(pipeline) >> run_actors(pipeline)
+        ran >> held_sources(pipeline)  # the run is not green where a source in trouble kept files from it
         published = (
-            inject_barrier(pipeline)
-            >> run_actors(pipeline)
+            ran
             >> commit_version(pipeline)  # the only step that makes anything durable, if run_actors has not done so
             >> validate_views(pipeline)
             >> publish_views(pipeline)  # the only step that makes anything visible to readers

@@ -36,7 +36,8 @@ from jobs.driver.barrier import micros_of
 from jobs.driver.epoch import next_epoch
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
-from jobs.driver.summary import EpochSummary
+from jobs.driver.source_holds import warn_of_held
+from jobs.driver.summary import EpochSummary, holds_of
 from jobs.kernels.render import has_kernel
 from jobs.plan.definition import find
 from jobs.settings.jvm_errors import jvm_errors_as_ours
@@ -177,14 +178,18 @@ class Session:
             moment: what now() means in views, with its time zone; None: the interval's end, without one the clock. It never goes back.
             max_epoch_bytes: of source files; the rest waits for the next epoch. None: all of them, however many.
             progress: called with one line per step.
+
+        Warns: HeldSourceWarning for each source in trouble: its new files wait, and everything else was taken in.
         """
         with self._at_work():
             at = None if moment is None else micros_of(moment)
             summary = next_epoch(self._runner, self.meta, interval, max_epoch_bytes, progress, at)
             if summary is None:
                 version = self.meta.latest()
-                return EpochSummary(version.epoch, version.id, {}, 0, 0, {})
-            publish(self.meta, summary.epoch)
+                summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, holds_of(version.catalog))
+            else:
+                publish(self.meta, summary.epoch)
+            warn_of_held(self.meta.latest().catalog, interval)
             return summary
 
     def query(self, sql: str, epoch: int | None = None, *, at: datetime | None = None) -> pa.Table:

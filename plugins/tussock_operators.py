@@ -1,6 +1,7 @@
 """The tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
     inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables]
+                      run_actors >> held_sources
 
 Runs of all kinds (scheduled, triggered, backfills) take turns: tussock_turn.py. They need nothing that an Airflow does not have by itself:
 no pool, and of connections only Spark's. What makes them safe is the store: whichever order tasks of two runs come in, an open barrier is
@@ -18,7 +19,7 @@ from typing import Any
 import tussock_steps as steps
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias, BaseOperator, Param, get_current_context, task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
 from pydantic import JsonValue
 from tussock_archive import build_archive
 from tussock_turn import IN_ORDER, RunPublished, run_ahead
@@ -27,6 +28,7 @@ from jobs.settings.pipeline import Pipeline, TableEngine
 from jobs.sinks.delta_packages import with_delta
 from statestore.errors import DamagedError, InputError
 
+HELD_SOURCES = "held_sources"
 SPARK_CONNECTION = "spark_default"
 BIN = Path(sys.executable).parent
 
@@ -108,6 +110,11 @@ def inject_barrier(pipeline: Pipeline) -> "InjectBarrier":
 def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
     """Finish the open barrier, then take in the run's interval, to the last file: one Spark application."""
     return RunActors(pipeline=pipeline, task_id="run_actors", application="epoch.py")
+
+
+def held_sources(pipeline: Pipeline) -> "HeldSources":
+    """Fail where a source in trouble kept files from the run; skipped, at no cost, where none did."""
+    return HeldSources(pipeline=pipeline, task_id=HELD_SOURCES)
 
 
 def commit_version(pipeline: Pipeline) -> Any:
@@ -226,6 +233,18 @@ class RunActors(SubmitJob):
     """
 
     def execute(self, context: Any) -> None:
+        from jobs.driver.source_holds import HeldSourcesError
+
+        self._take_in(context)
+        with no_retry():
+            try:
+                _require_not_held(self.pipeline_name, context)
+            except HeldSourcesError as err:
+                self.log.warning("%s", err)  # this task has done its work, and those after it are to publish it
+                return
+        raise DownstreamTasksSkipped(tasks=[HELD_SOURCES])
+
+    def _take_in(self, context: Any) -> None:
         if _inject(self.pipeline_name, context) is None:  # asked again: files may have come, or another run finished, since inject_barrier
             self.log.info("nothing waits")
             return
@@ -247,6 +266,26 @@ class RunActors(SubmitJob):
                 self.log.info("%s", err)
                 return False
         return True
+
+
+class HeldSources(BaseOperator):
+    """Fails the run, with the reason, where the files of a source in trouble wait that the run wanted; all else is published.
+
+    It stands beside the tasks that publish, so that neither waits for the other.
+    """
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline_name = pipeline.name
+
+    def execute(self, context: Any) -> None:
+        try:
+            with no_retry():
+                _require_not_held(self.pipeline_name, context)
+        except AirflowFailException as err:
+            raise AirflowFailException(
+                f"{err}\nOnce the cause is gone, clear this run, from inject_barrier on: it takes in what waits"
+            ) from err
 
 
 class ValidateViews(SubmitJob):
@@ -317,6 +356,11 @@ def _inject(name: str, context: Any) -> dict[str, str] | None:
     start, end = run_interval(context) or (None, None)
     with no_retry():
         return steps.inject(name, start, end, _run_of(context))
+
+
+def _require_not_held(name: str, context: Any) -> None:
+    start, end = run_interval(context) or (None, None)
+    steps.require_not_held(name, start, end)
 
 
 def _run_of(context: Any) -> dict[str, str]:

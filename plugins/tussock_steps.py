@@ -173,6 +173,14 @@ def advance(name: str, start: datetime | None, end: datetime | None, run: Mappin
         say(show_summary(summary))
 
 
+def require_not_held(name: str, start: datetime | None, end: datetime | None) -> None:
+    """Raises HeldSourcesError where a source in trouble kept files from a run of this interval. Cost: reads the newest version."""
+    from jobs.driver.source_holds import require_not_held as require
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    require(open_meta(pipeline).latest().catalog, interval_of(pipeline, start, end))
+
+
 def commit(name: str) -> dict[str, str]:
     """Commit what is sealed and not committed; without effect when the epoch job has done so itself, as it does unless it was killed."""
     pipeline = find_pipeline(name, pipelines_folder())

@@ -27,8 +27,8 @@ _QUERY = "the query"  # what EXPLAIN calls a SELECT that has no name; no relatio
 
 
 def show(catalog: Catalog, statement: Show) -> Mapping[str, Sequence[str]]:
-    """The answer to SHOW, column by column: relations with their kind, columns and, where one is paused, since when; or one relation's
-    columns, or the statement that made it."""
+    """The answer to SHOW, column by column: relations with their kind, columns and, where one is paused or held, since when; or one
+    relation's columns, or the statement that made it."""
     if statement.name is not None:
         relation = find(catalog, statement.name)
         if statement.what == "columns":
@@ -39,8 +39,13 @@ def show(catalog: Catalog, statement: Show) -> Mapping[str, Sequence[str]]:
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
     found = [r for r in catalog.live() if r.kind in kinds]
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
-    states = ["" if r.paused is None else f"paused since epoch {r.paused}" for r in found]
+    states = [_state(r) for r in found]
     return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
+
+
+def _state(relation: Relation) -> str:
+    paused = () if relation.paused is None else (f"paused since epoch {relation.paused}",)
+    return "; ".join((*paused, *(f"held since epoch {h.since}: {h.reason}" for h in relation.holds)))
 
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:

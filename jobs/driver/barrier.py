@@ -11,14 +11,16 @@ from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import replay
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
+from jobs.driver.source_holds import hold_of, wanted_holds, with_holds
 from jobs.plan.apply import Replayed
 from jobs.plan.definition import SourceDefinition, definition_of, follows_moment
 from jobs.sources.base import Asked, Pins
 from jobs.sources.listing import Interval
 from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource
+from statestore.errors import InputError
 from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, VnodeMapping
 from statestore.table.storage_table import StorageTable
@@ -58,7 +60,8 @@ def take_in(
     """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
 
     None where nothing waits: no new file, no statement, no view whose rows come and go with the moment. An idle pipeline costs its
-    listings and no commit.
+    listings and no commit. A source that cannot be listed or pinned is held (jobs.driver.source_holds): that it is, or is no more, is
+    something to take in.
 
     Args:
         interval: of the run; sources whose path is a template take that interval's files only.
@@ -67,8 +70,7 @@ def take_in(
         units: parallel units that epochs are to run on from this barrier on; None: as before. An open barrier keeps those it pinned.
         moment: what now() is to mean in views, Unix microseconds; None: the interval's end, without one the clock. It never goes back.
 
-    Raises: MissingPathError, ChangedFileError, SettingError for units that the store can't have, and errors of the object store. Nothing
-        is in force then.
+    Raises: SettingError for units that the store can't have, and errors of the object store. Nothing is in force then.
     Cost: one listing per source, one scan of what each has taken. No LIST in the store itself.
     """
     version = meta.latest()
@@ -103,7 +105,7 @@ def draft(
     moment = moment_of(meta, interval, moment)
     pinning = Pinning(meta, base, Detour(), interval, max_epoch_bytes, dict(run or {}), moment, mapping_before)
     drafted = meta.draft_barrier(base.version, pinning.plan)
-    if drafted.log_end == base.version.log_end and not drafted.splits and not pinning.moves_rows():
+    if drafted.log_end == base.version.log_end and not drafted.splits and drafted.catalog is None and not pinning.moves_rows():
         return None
     _log_barrier("drafted", drafted)
     return pinning.intake(drafted)
@@ -149,7 +151,7 @@ class Pinning:
     run: dict[str, str]
     moment: int = 0  # what now() is to mean in views; 0: what it meant before
     mapping_before: VnodeMapping | None = None  # where this barrier is the first on the version's
-    pinned: dict[tuple[int, int | None], Pins] = field(default_factory=dict)  # by relation and room; asked for twice
+    pinned: dict[tuple[int, int | None], "Pinned"] = field(default_factory=dict)  # by relation and room; asked for twice
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
 
     @property
@@ -163,7 +165,10 @@ class Pinning:
 
     def waiting(self) -> bool:
         """Whether there is anything to take in."""
-        return self.meta.log_end() > self.version.log_end or self.moves_rows() or bool(self.plan(self.version.epoch + 1).splits)
+        if self.meta.log_end() > self.version.log_end or self.moves_rows():
+            return True
+        plan = self.plan(self.version.epoch + 1)
+        return bool(plan.splits) or plan.catalog is not None
 
     def moves_rows(self) -> bool:
         """Whether there are views whose rows come and go as moments pass, and the moment is another than that of the epoch before."""
@@ -180,12 +185,16 @@ class Pinning:
         replayed = self.replayed[epoch] = replay(self.meta, version, version.log_end, log_end, detour.skip_entries, epoch)
         catalog = paused(dropped(replayed.catalog, detour.drop, epoch), detour.pause, epoch)
         sources: dict[int, Pins] = {}
+        holds: dict[int, tuple[Hold, ...]] = {}
         left = self.max_epoch_bytes
         for relation in catalog.live():
             if relation.kind is RelationKind.SOURCE:
-                pins = sources[relation.id] = self._pin(relation, left)
+                pinned = self.pin(relation, left)
+                pins = sources[relation.id] = pinned.pins
+                holds[relation.id] = pinned.holds
                 if left is not None:
                     left = max(0, left - sum(item.nbytes for item in reader_of(statement_of(relation)).items(pins.read)))
+        catalog = with_holds(catalog, holds, epoch)
         return BarrierPlan(
             mapping=version.mapping,
             log_end=log_end,
@@ -199,12 +208,34 @@ class Pinning:
             moment=self.moment,
         )
 
-    def _pin(self, relation: Relation, max_bytes: int | None) -> Pins:
-        if (found := self.pinned.get((relation.id, max_bytes))) is None:
-            statement = statement_of(relation)
-            found = reader_of(statement).pin(statement, taken_table(self.meta, self.base, relation), self.asked(max_bytes))
-            self.pinned[relation.id, max_bytes] = found
+    def pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
+        """What the barrier takes of a source; a source in trouble is held."""
+        if (found := self.pinned.get((source.id, max_bytes))) is None:
+            found = self.pinned[source.id, max_bytes] = self._pin(source, max_bytes)
         return found
+
+    def _pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
+        statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
+        reader, wanted = reader_of(statement), wanted_holds(source, self.interval)
+        others = tuple(h for h in source.holds if h not in wanted)  # of files that this run does not look at
+        try:
+            if marked := [h for h in wanted if h.mark]:
+                there = {(item.name, item.mark) for item in reader.waiting(statement, taken, self.interval)}
+                if still := [h for h in marked if (h.file, h.mark) in there]:
+                    log.warning("source %s stays held: %s", source.name, "; ".join(h.reason for h in still))
+                    return Pinned(Pins(), (*others, *still))
+            return Pinned(reader.pin(statement, taken, self.asked(max_bytes)), others)
+        except InputError as err:
+            log.warning("source %s is held: %s", source.name, err)
+            return Pinned(Pins(), (*others, hold_of(err, wanted)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What a barrier takes of a source, and what it leaves for its trouble."""
+
+    pins: Pins
+    holds: tuple[Hold, ...] = ()
 
 
 def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable | None:

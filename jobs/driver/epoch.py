@@ -7,7 +7,9 @@ from zoneinfo import ZoneInfo
 from jobs.driver.barrier import moment_of
 from jobs.driver.runner import LevelRunner
 from jobs.driver.summary import EpochSummary, barrier_text
+from jobs.driver.supersede import hold
 from jobs.driver.train import DEPTH, Train
+from jobs.flow.failure import SourceFileError
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
@@ -22,7 +24,8 @@ def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: 
         barrier: in force for the latest version (MetaStore.open_barrier or jobs.driver.barrier.inject).
         progress: called with one line as each part begins or ends.
 
-    Raises: InputError branches when an input stops the epoch (nothing is committed, the barrier stays in force);
+    Raises: InputError branches when an input stops the epoch (nothing is committed, the barrier stays in force), a file that can't be read
+        among them, since no other barrier is put in this one's place;
         LostRaceError when another driver committed first.
     """
     with Train(runner, meta, 1, progress=progress) as train:
@@ -40,13 +43,15 @@ def next_epoch(
     moment: int | None = None,
 ) -> EpochSummary | None:
     """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors: as of `advance`."""
-    with Train(runner, meta, 1, progress=progress) as train:
-        if (barrier := train.next_barrier(interval, max_epoch_bytes, moment=moment)) is None:
-            return None
-        progress(barrier_text(barrier, meta.latest().catalog))
-        train.run(barrier)
-    (summary,) = train.done
-    return summary
+    tried: set[tuple[str, str]] = set()
+    while True:
+        with Train(runner, meta, 1, progress=progress) as train:
+            if (barrier := train.next_barrier(interval, max_epoch_bytes, moment=moment)) is None:
+                return None
+            ran = _ran(train, barrier, tried)
+        if ran:
+            (summary,) = train.done
+            return summary
 
 
 def advance(
@@ -70,14 +75,40 @@ def advance(
         moment: what now() means in the views of all these epochs, Unix microseconds; None: the interval's end, without one the clock as
             this begins.
 
+    A source in trouble is held, and everything else goes on; whether this run got all that it wanted, says
+    `jobs.driver.source_holds.require_not_held`.
+
     Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
     """
     moment = moment_of(meta, interval, moment)  # one for all: epochs that only follow the clock would have no end
-    with Train(runner, meta, in_flight, progress=progress) as train:
-        while (barrier := train.next_barrier(interval, max_epoch_bytes, run, units, moment)) is not None:
-            progress(barrier_text(barrier, meta.latest().catalog))
-            train.run(barrier)
-    return train.done
+    done: list[EpochSummary] = []
+    tried: set[tuple[str, str]] = set()
+    superseded = True
+    while superseded:  # by a barrier without a file that can't be read: another train begins with it
+        superseded = False
+        with Train(runner, meta, in_flight, progress=progress) as train:
+            while not superseded and (barrier := train.next_barrier(interval, max_epoch_bytes, run, units, moment)) is not None:
+                superseded = not _ran(train, barrier, tried)
+        done += train.done
+    return done
+
+
+def _ran(train: Train, barrier: Barrier, tried: set[tuple[str, str]]) -> bool:
+    """Run an epoch; False: a new file of a source can't be read, the source is held, and another barrier is in force.
+
+    Args:
+        tried: (source, file) that this run met before. One that it meets again (somebody keeps on writing it) stops the run.
+    """
+    train.progress(barrier_text(barrier, train.meta.latest().catalog))
+    try:
+        train.run(barrier)
+    except SourceFileError as err:
+        if (err.source, err.path) in tried:
+            raise
+        tried.add((err.source, err.path))
+        hold(train.meta, barrier, err)
+        return False
+    return True
 
 
 def interval_of(start: str, end: str, time_zone: str) -> Interval:

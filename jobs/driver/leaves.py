@@ -9,6 +9,7 @@ import pyarrow as pa
 from jobs.catalog.reader import open_table
 from jobs.driver.epoch_plan import Base, EpochPlan
 from jobs.flow.chunk import encode
+from jobs.flow.failure import SourceFileError
 from jobs.plan.definition import source_of
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.base import Pins, SourceReader
@@ -101,7 +102,8 @@ class LeafCells:
         if document is None:
             return
         statement = scheduled.source.statement
-        parts = reader_of(statement).parts(statement, document, len(units))
+        with SourceFileError.met_in(statement.name):
+            parts = reader_of(statement).parts(statement, document, len(units))
         for n, unit in enumerate(units):
             if mine := parts[n :: len(units)]:
                 yield cells(unit, Address.leaf(scheduled.id, input), [msgspec.json.encode(mine)])

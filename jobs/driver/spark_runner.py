@@ -23,7 +23,7 @@ from jobs.driver.by_spark import computed, with_reasons
 from jobs.driver.held import Held, HeldByDriver
 from jobs.driver.leaves import SparkRead
 from jobs.driver.runner import LevelsToRun, P, R
-from jobs.flow.failure import carried_failure
+from jobs.flow.failure import SourceFileError, carried_failure
 from jobs.spark import epoch_session
 from jobs.task.flush import flush_function
 from jobs.task.level import level_function
@@ -139,7 +139,8 @@ def _cells(spark: SparkSession, reading: SparkSession, known: "Broadcast[EpochTa
 def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
     """A source's rows as cells. A failure goes to the unit of its part, which announces it to the others."""
     assert read.scheduled.source is not None
-    rows = read.reader.frame(spark, read.source, read.document, read.scheduled.source.columns)
+    with SourceFileError.met_in(read.source.name):
+        rows = read.reader.frame(spark, read.source, read.document, read.scheduled.source.columns)
     assert rows is not None, "a reader that needs Spark reads by it"
     return rows.select(
         F.expr(f"part % {units}").alias("slot"),
@@ -169,4 +170,8 @@ def spark_errors_as_ours(reads: Sequence[SparkRead]) -> Iterator[None]:
     except Exception as err:
         if (carried := carried_failure(err)) is not None:
             raise carried from err
-        raise next((e for r in reads if (e := r.reader.translate(err, r.source, r.document)) is not None), err) from err
+        for read in reads:
+            if (ours := read.reader.translate(err, read.source, read.document)) is not None:
+                with SourceFileError.met_in(read.source.name):
+                    raise ours from err
+        raise

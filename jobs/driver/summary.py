@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
+from jobs.driver.source_holds import holds_text
 from jobs.plan.schedule import Schedule
 from jobs.wire.epoch_task import FragmentReport
 from statestore.meta.barrier import Barrier, MutationKind
-from statestore.meta.catalog import Catalog
+from statestore.meta.catalog import Catalog, Hold
 from statestore.meta.manifest import RowCounts, SealedManifest, StepSeconds
+from statestore.meta.version import HummockVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +24,18 @@ class EpochSummary:
     ssts: int
     bytes: int
     seconds: Mapping[str, float]
+    held: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)  # sources whose new files wait, by name
 
 
-def summary_of(sealed: SealedManifest, version: int, seconds: Mapping[str, float]) -> EpochSummary:
-    """The summary of a sealed epoch."""
-    return EpochSummary(sealed.epoch, version, sealed.rows or {}, len(sealed.ssts), sum(s.size for s in sealed.ssts), dict(seconds))
+def summary_of(sealed: SealedManifest, version: HummockVersion, seconds: Mapping[str, float]) -> EpochSummary:
+    """The summary of a sealed epoch, committed as `version`."""
+    size, held = sum(s.size for s in sealed.ssts), holds_of(version.catalog)
+    return EpochSummary(sealed.epoch, version.id, sealed.rows or {}, len(sealed.ssts), size, dict(seconds), held)
+
+
+def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
+    """The sources that are held, by name, with why."""
+    return {r.name: r.holds for r in catalog.live() if r.holds}
 
 
 def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, RowCounts]:
@@ -70,6 +79,7 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
             changes = ()
         case unknown:
             assert_never(unknown)
+    changes = (*changes, *(() if barrier.catalog is None else holds_text(before, barrier.catalog)))
     line = f"barrier {barrier.epoch} after {barrier.prev_epoch}"
     return ": ".join((line, ", ".join((*changes, *barrier.skipped)))) if changes or barrier.skipped else line
 
@@ -79,7 +89,9 @@ def show_summary(summary: EpochSummary) -> str:
     seconds = seconds_text(summary.seconds)
     lines = [f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"]
     width = max((len(name) for name in summary.rows), default=0)
-    return "\n".join(lines + [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()])
+    lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()]
+    lines += [f"  {name} is held since epoch {hold.since}: {hold.reason}" for name, holds in summary.held.items() for hold in holds]
+    return "\n".join(lines)
 
 
 class Timed:

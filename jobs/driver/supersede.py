@@ -1,19 +1,22 @@
 """Superseding a barrier: the ways out when an input can't be taken. Needs no Spark."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
 from jobs.catalog.statement_log import replay
-from jobs.driver.barrier import Pinning, documents, mutation_of, names_of, rejected, statement_of, taken_table
+from jobs.driver.barrier import Pinned, Pinning, documents, mutation_of, names_of, rejected, statement_of, taken_table
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
+from jobs.driver.source_holds import hold_of, with_holds
+from jobs.flow.failure import SourceFileError
 from jobs.sources.base import Asked, Pins
 from jobs.sources.registry import reader_of
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier, BarrierPlan, MutationKind
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 
@@ -56,6 +59,29 @@ def abandon(meta: MetaStore, detour: Detour) -> Barrier:
     return barrier
 
 
+def hold(meta: MetaStore, failed: Barrier, error: SourceFileError) -> None:
+    """Supersede a barrier whose epoch met a file that can't be read by one that takes in nothing new of that file's source, which is held.
+
+    Without effect where `failed` is no longer the open barrier.
+
+    Raises: `error` where the file is none of those that the barrier takes in: a new view reads again what was taken, and no hold helps it.
+        LostRaceError where the barrier was committed or superseded meanwhile.
+    """
+    version = meta.latest()
+    barrier = meta.barrier_after(version.epoch)
+    if barrier is None or barrier.epoch != failed.epoch:
+        return
+    for source in (barrier.catalog or version.catalog).live():
+        if source.kind is RelationKind.SOURCE and source.name == error.source.lower():
+            for item in reader_of(statement_of(source)).items(barrier.splits.get(source.id)):
+                if item.name == error.path:
+                    held = msgspec.structs.replace(hold_of(error), file=item.name, mark=item.mark)
+                    meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(), {source.id: held}).plan)
+                    log.warning("source %s is held: %s", source.name, error)
+                    return
+    raise error
+
+
 @dataclass(frozen=True, slots=True)
 class _Superseding:
     """Decides what takes the place of an open barrier."""
@@ -64,6 +90,7 @@ class _Superseding:
     version: HummockVersion
     held: Barrier
     detour: Detour
+    holds: Mapping[int, Hold] = field(default_factory=dict)  # that begin, by the source of the held barrier
 
     def plan(self, epoch: int) -> BarrierPlan:
         version, held, detour = self.version, self.held, self.detour
@@ -72,7 +99,9 @@ class _Superseding:
         replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
         catalog = dropped(replayed.catalog, (*self._dropped_before(replayed.catalog), *detour.drop), epoch)
         catalog = paused(catalog, (*self._paused_before(catalog), *detour.pause), epoch)
-        sources = {after.id: self._revised(before) for before, after in self._sources(catalog)}
+        kept = self._sources(catalog)
+        sources = {after.id: self._revised(before) for before, after in kept}
+        catalog = with_holds(catalog, {after.id: self._holds(before) for before, after in kept}, epoch)
         return BarrierPlan(
             mapping=held.mapping,
             log_end=log_end,
@@ -132,9 +161,17 @@ class _Superseding:
         """A source's pins with the detour; `held` where it is not those of the barrier that is superseded."""
         barrier = self.held if held is None else held
         statement = statement_of(source)
-        before = Pins(barrier.splits.get(source.id), barrier.unread.get(source.id))
+        read = None if source.id in self.holds else barrier.splits.get(source.id)
+        before = Pins(read, barrier.unread.get(source.id))
         taken = taken_table(self.meta, Base(self.version), source)
         return reader_of(statement).revise(statement, before, taken, self.detour.skip_files, self.detour.repin_files)
+
+    def _holds(self, source: Relation) -> tuple[Hold, ...]:
+        """A source's holds as the superseded barrier has them, but for files that a person decides on, and the one that begins."""
+        begins = self.holds.get(source.id)
+        decided = {*self.detour.skip_files, *self.detour.repin_files, *(() if begins is None else [begins.file])}
+        kept = (h for h in source.holds if h.file not in decided)
+        return (*kept, *(() if begins is None else [begins]))
 
 
 class _PinningSkipped(Pinning):
@@ -144,15 +181,22 @@ class _PinningSkipped(Pinning):
         """See Pinning."""
         return Asked(self.interval, max_bytes, self.detour.skip_files, True)
 
+    def _pin(self, source: Relation, max_bytes: int | None) -> Pinned:
+        """See Pinning. What a person skips or wants tried again is held no more; what can't be listed, is an error here."""
+        statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
+        holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))
+        return Pinned(reader_of(statement).pin(statement, taken, self.asked(max_bytes)), holds)
+
     def require_known(self) -> None:
-        """A file to skip has to be one of a source's. Raises NothingToAbandonError."""
+        """A file to skip has to be one of a source's, a file to take as it is one that is held. Raises NothingToAbandonError."""
         catalog = replay(self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1).catalog
         sources = [r for r in dropped(catalog, self.detour.drop, self.version.epoch + 1).live() if r.kind is RelationKind.SOURCE]
-        found = {name for source in sources for name in names_of(source, self._pin(source, self.max_epoch_bytes).unread)}
-        if self.detour.repin_files:
+        found = {name for source in sources for name in names_of(source, self.pin(source, self.max_epoch_bytes).pins.unread)}
+        held = {h.file for source in sources for h in source.holds}
+        if unheld := [path for path in self.detour.repin_files if path not in held]:
             raise NothingToAbandonError(
                 self.version.epoch,
-                f"no barrier is open, so {self.detour.repin_files[0]!r} is not pinned and the next epoch takes it as it is then; "
+                f"no barrier is open, so {unheld[0]!r} is not pinned and the next epoch takes it as it is then; "
                 "if an epoch has taken it, its rows can only be kept: --skip-file",
             )
         if unknown := [path for path in self.detour.skip_files if path not in found]:

@@ -257,7 +257,7 @@ class Train:
         )
         base = _pinned_at(meta, barrier.epoch) if move else None
         self._broken = False
-        return _Committed(summary_of(sealed, committed.id, epoch.seconds), base)
+        return _Committed(summary_of(sealed, committed, epoch.seconds), base)
 
     def _sealed(self, epoch: _ToCommit) -> SealedManifest:
         """Flush the epoch and seal what it wants to commit."""

@@ -22,6 +22,23 @@ class ActorError(InputError):
         return f"{self.relation}: {self.cause}"
 
 
+class SourceFileError(InputError):
+    """What is wrong with one file of a source: the source can wait while everything else goes on."""
+
+    path: str
+    source: str = ""  # the source that met it, once that is known
+
+    @classmethod
+    @contextmanager
+    def met_in(cls, source: str) -> Iterator[None]:
+        """Names the source in what is raised here."""
+        try:
+            yield
+        except SourceFileError as err:
+            err.source = source
+            raise
+
+
 class _Envelope(msgspec.Struct):
     level: int
     relation: str
@@ -65,6 +82,8 @@ def first_failure(failures: list[bytes]) -> TussockError:
     envelopes = [msgspec.json.decode(f, type=_Envelope) for f in failures]
     first = min(envelopes, key=lambda e: (e.level, e.relation, e.text))
     error = _rebuild(first)
+    if isinstance(error, SourceFileError):
+        error.source = first.relation
     error.add_note(f"while at work on {first.relation!r}")
     return error
 

@@ -144,6 +144,7 @@ class SourceFacts(msgspec.Struct, frozen=True):
     waiting_files: int
     waiting_bytes: int
     trouble: str  # why what waits could not be looked up; empty: it could
+    held: tuple[str, ...] = ()  # why what waits was not taken in, with the epoch that first went on without it
 
 
 def moment(epoch: int) -> datetime:
@@ -323,4 +324,5 @@ def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statem
         len(waiting),
         sum(item.nbytes for item in waiting),
         trouble,
+        tuple(f"held since epoch {h.since}: {h.reason}" for h in relation.holds),
     )

@@ -121,6 +121,9 @@ def _sources(chosen: argparse.Namespace) -> None:
     print(_table(names, rows) if rows else "no sources")
     for trouble in dict.fromkeys(s.trouble for s in found if s.trouble):
         print(f"what waits is not known: {trouble}")
+    for source in found:
+        for reason in source.held:
+            print(f"{source.source} is {reason}")
 
 
 def _barrier_show(chosen: argparse.Namespace) -> None:

@@ -112,6 +112,7 @@ def _epoch(chosen: argparse.Namespace) -> None:
     from jobs.driver.epoch import advance, interval_of
     from jobs.driver.publish import publish
     from jobs.driver.runner import AutoRunner, LevelRunner
+    from jobs.driver.source_holds import require_not_held
     from jobs.driver.summary import EpochSummary, show_summary
 
     pipeline = chosen_pipeline(chosen)
@@ -146,6 +147,7 @@ def _epoch(chosen: argparse.Namespace) -> None:
             run_publish(pipeline, version.epoch, tidy=False, progress=lambda line: say(f"  {line}"))
     elif not done:
         print(f"nothing waits; the store is at epoch {version.epoch}")
+    require_not_held(version.catalog, interval)
 
 
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -220,7 +222,8 @@ COMMANDS = (
         "New statements in the log and new files of the sources are taken in, an epoch's files being at most max_bytes of the "
         f"pipeline's [epoch] ({EpochSettings().max_bytes >> 20} MiB where it names none, and with --store). An epoch that another run "
         "began and did not finish is finished first. The command can be stopped at any point and started twice: nothing is visible "
-        "before it is committed.",
+        "before it is committed. A source in trouble (a file that cannot be read, a path that is gone) is held: its new files wait, "
+        "everything else is taken in and published, and the exit code is 1.",
         ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
         _epoch,
         _epoch_arguments,

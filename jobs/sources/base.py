@@ -53,6 +53,7 @@ class Item:
 
     name: str
     nbytes: int
+    mark: str = ""  # another one where the same name stands for other content; empty where nothing says so
 
 
 class SourceReader(Protocol):
@@ -80,8 +81,12 @@ class SourceReader(Protocol):
     def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked) -> Pins:
         """What the next epoch takes. `taken` is the table as the barrier's base has it; None while the source is new."""
 
-    def waiting(self, source: CreateSource, taken: StorageTable | None) -> tuple[Item, ...]:
-        """What is there and not taken yet, for persons. Raises as `pin` does. Cost: less than `pin`'s, which reads what it pins."""
+    def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
+        """What is there and not taken yet, of a run's interval or at all. Raises as `pin` does. Cost: less than `pin`'s, which reads what
+        it pins."""
+
+    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
+        """Whether a run takes in the item of this name, if it is there. Looks nowhere."""
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         """What has been taken so far, for persons."""

@@ -1,12 +1,13 @@
-"""What can be wrong with a source's files. Each stops the epoch before anything of it is visible."""
+"""What can be wrong with a source's files. No row of such a file is taken in; what else goes on, says jobs.driver.source_holds."""
 
+from jobs.flow.failure import SourceFileError
 from statestore.errors import InputError
 
 
 def _ways_on(path: str) -> str:
     return (
         f"`tussock barrier abandon --skip-file {path}` goes on without it (rows that an epoch took from it before stay); "
-        f"`tussock barrier abandon --repin-file {path}` takes it as it is then, if no epoch has taken it"
+        f"`tussock barrier abandon --repin-file {path}` has it tried again as it is then, if no epoch has taken it"
     )
 
 
@@ -40,7 +41,7 @@ class MissingPathError(InputError):
                 "'wait')."
             )
         return (
-            f"source {self.source!r}: {found} Nothing of this epoch was committed. Put the file there; or DROP SOURCE {self.source} "
+            f"source {self.source!r}: {found} Put the file there; or DROP SOURCE {self.source} "
             "(CASCADE drops its readers too) and create it with another path, or with OPTIONS (…, missing 'wait')."
         )
 
@@ -88,7 +89,7 @@ class UndeclaredColumnsError(InputError):
         )
 
 
-class ChangedFileError(InputError):
+class ChangedFileError(SourceFileError):
     """A file is not the one that was recorded. `taken`: an earlier epoch has taken it; else a barrier has pinned it."""
 
     def __init__(self, path: str, recorded: str, found: str, taken: bool = False) -> None:
@@ -96,16 +97,16 @@ class ChangedFileError(InputError):
         self.path, self.recorded, self.found, self.taken = path, recorded, found, taken
 
     def __str__(self) -> str:
-        changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.found}. Nothing of this epoch was committed."
+        changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.found}."
         if self.taken:
             return (
                 f"{changed} A file that was taken never changes: put its bytes back and write the change as a new file; or go on with the "
                 f"rows that were taken from it: `tussock barrier abandon --skip-file {self.path}`."
             )
-        return f"{changed} Put its bytes back, or go on: {_ways_on(self.path)}."
+        return f"{changed} Once it rests, the next run takes it as it is; or go on: {_ways_on(self.path)}."
 
 
-class UnreadableFileError(InputError):
+class UnreadableFileError(SourceFileError):
     """A file cannot be read as what the source says it is."""
 
     def __init__(self, path: str, format: str, reason: str) -> None:
@@ -114,12 +115,12 @@ class UnreadableFileError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path} cannot be read as {self.format}: {self.reason}. Nothing of this epoch was committed. "
-            f"Repair the file and take it anew, or go on: {_ways_on(self.path)}."
+            f"file {self.path} cannot be read as {self.format}: {self.reason}. "
+            f"Repair it, and the next run takes it in; or go on: {_ways_on(self.path)}."
         )
 
 
-class SchemaMismatchError(InputError):
+class SchemaMismatchError(SourceFileError):
     """A column of a file is missing or of a type that does not read as the declared one."""
 
     def __init__(self, path: str, column: str, found: str, expected: str) -> None:
@@ -128,12 +129,12 @@ class SchemaMismatchError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path}, column {self.column!r}: found {self.found}, expected {self.expected}. Nothing of this epoch was committed. "
-            f"Write the file with the source's declared columns, or go on: {_ways_on(self.path)}."
+            f"file {self.path}, column {self.column!r}: found {self.found}, expected {self.expected}. "
+            f"Write it with the source's declared columns, and the next run takes it in; or go on: {_ways_on(self.path)}."
         )
 
 
-class BadRowError(InputError):
+class BadRowError(SourceFileError):
     """A record does not parse as the declared columns. `record` counts from 1 within the file, a header not counted."""
 
     def __init__(self, path: str, record: int, text: str, reason: str) -> None:
@@ -142,12 +143,12 @@ class BadRowError(InputError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path}, record {self.record}: {self.text!r} does not parse: {self.reason}. Nothing of this epoch was committed. "
-            f"Repair the record and take the file anew, or go on: {_ways_on(self.path)}."
+            f"file {self.path}, record {self.record}: {self.text!r} does not parse: {self.reason}. "
+            f"Repair the record, and the next run takes the file in; or go on: {_ways_on(self.path)}."
         )
 
 
-class BadTextError(InputError):
+class BadTextError(SourceFileError):
     """A string whose bytes are not UTF-8. `record` counts from 1 within the file, a header not counted."""
 
     def __init__(self, path: str, record: int, column: str, found: str) -> None:
@@ -157,7 +158,7 @@ class BadTextError(InputError):
     def __str__(self) -> str:
         return (
             f"file {self.path}, row {self.record}, column {self.column!r}: the bytes {self.found} are not UTF-8, and a string has to be. "
-            "Nothing of this epoch was committed. Write the file with the text in UTF-8, declare the column as binary, or go on: "
+            "Write the file with the text in UTF-8, declare the column as binary, or go on: "
             f"{_ways_on(self.path)}."
         )
 

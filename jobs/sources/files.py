@@ -12,7 +12,17 @@ import pyarrow as pa
 
 from jobs.sources.base import Asked, Item, Pins
 from jobs.sources.errors import BadOptionError, ChangedFileError, MissingPathError, NoFilesError, PartitionFoldersError
-from jobs.sources.listing import STORE_OPTIONS, ListedFile, check_path, has_interval, list_files, open_file, partition_path
+from jobs.sources.listing import (
+    STORE_OPTIONS,
+    Interval,
+    ListedFile,
+    check_path,
+    has_interval,
+    list_files,
+    names_file,
+    open_file,
+    partition_path,
+)
 from jobs.sources.pins import POSITION_BITS, PinnedFile, recorded_etag
 from jobs.sources.taken import pin_files, taken_files, taken_rows, taken_schema
 from jobs.sql.logical import Field
@@ -99,12 +109,14 @@ class FileSource:
         files = pin_files(listed, taken, asked.max_bytes, accept_changed=asked.skip)
         return _pins([f for f in files if f.path not in asked.skip], [f for f in files if f.path in asked.skip])
 
-    def waiting(self, source: CreateSource, taken: StorageTable | None) -> tuple[Item, ...]:
-        listed = self._listed(source, Asked())
-        return tuple(Item(f.path, f.size) for f in pin_files(listed, taken, content=False))
+    def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
+        return _items(pin_files(self._listed(source, Asked(interval)), taken, content=False))
+
+    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
+        return names_file(source.options["path"], source.options, item, interval)
 
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
-        return tuple(Item(f.path, f.size) for f in taken_files(taken))
+        return _items(taken_files(taken))
 
     def revise(self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str]) -> Pins:
         """Files to skip that were taken in earlier epochs count too: a new view would read them again."""
@@ -125,7 +137,7 @@ class FileSource:
             return ()  # the interval has no files (yet); late ones come with a later run of it
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
-        return tuple(Item(f.path, f.size) for f in files_of(document))
+        return _items(files_of(document))
 
     # --- in the epoch ------------------------------------------------------------------------------------------------------------
 
@@ -160,6 +172,10 @@ class FileSource:
 
 def _pins(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:
     return Pins(document_of(read) if read else None, document_of(unread) if unread else None)
+
+
+def _items(files: Sequence[PinnedFile]) -> tuple[Item, ...]:
+    return tuple(Item(f.path, f.size, f.etag.partition("#")[0]) for f in files)
 
 
 def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:

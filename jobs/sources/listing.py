@@ -93,11 +93,28 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
     Cost: one LIST request per 1,000 objects below the literal prefix, or a walk of the directory.
     """
     place = _place_of(path, options, interval)
-    recursive = options.get("recursiveFileLookup", "false").lower() == "true"
+    recursive = _is_recursive(options)
     files = _glob(place, recursive) if _GLOB.search(place.name) else _literal(place, recursive)
     if not files and not _is_empty_directory(place):
         raise MissingPathError(_shown(place), _near(place))
     return tuple(sorted(files, key=lambda f: f.path))
+
+
+def names_file(path: str, options: Mapping[str, str], file: str, interval: Interval | None = None) -> bool:
+    """Whether `list_files` would name this file, if it is there. Looks nowhere. Raises BadPathError."""
+    place = _place_of(path, options, interval)
+    if not file.startswith(place.root):
+        return False
+    name, recursive = file.removeprefix(place.root), _is_recursive(options)
+    if name == place.name:
+        return True
+    is_pattern = _GLOB.search(place.name) is not None
+    base = _pattern(place, recursive)[0] if is_pattern else place.name
+    inside = f"{base}/" if base else ""
+    if not name.startswith(inside):
+        return False
+    below = name.removeprefix(inside)
+    return _pattern(place, recursive)[2](below) if is_pattern else recursive or "/" not in below
 
 
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:
@@ -174,6 +191,10 @@ def _fill(path: str, name: str, interval: Interval | None) -> str:
     return re.sub(r"\*\*(?=\*)|(?<=\*\*)\*", "", filled)
 
 
+def _is_recursive(options: Mapping[str, str]) -> bool:
+    return options.get("recursiveFileLookup", "false").lower() == "true"
+
+
 def _hidden(part: str) -> bool:
     return part.startswith((".", "_")) or part.endswith("._COPYING_")
 
@@ -195,7 +216,14 @@ def _literal(place: _Place, recursive: bool) -> list[ListedFile]:
 
 
 def _glob(place: _Place, recursive: bool) -> list[ListedFile]:
-    """A path with wildcards, matched against each file and, since a matched directory stands for its files, against its directories."""
+    """A path with wildcards: the files below its first one that match."""
+    base, literal, taken = _pattern(place, recursive)
+    return [f for f, below in _walk(place, base, literal) if taken(below)]
+
+
+def _pattern(place: _Place, recursive: bool) -> tuple[str, str, Callable[[str], bool]]:
+    """A path with wildcards: what is spelled out before the first of them, what names below it begin with, and whether such a name
+    matches: the file's or, since a matched directory stands for its files, that of its directory."""
     parts = place.name.split("/")
     first = next(i for i, part in enumerate(parts) if _GLOB.search(part))
     base, rest = "/".join(parts[:first]), parts[first:]
@@ -208,7 +236,7 @@ def _glob(place: _Place, recursive: bool) -> list[ListedFile]:
         ancestors = [str(a) for a in PurePosixPath(below).parents][:-1]
         return any(matches(a) for a in (ancestors if recursive else ancestors[:1]))
 
-    return [f for f, below in _walk(place, base, literal) if taken(below)]
+    return base, literal, taken
 
 
 def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, str]]:

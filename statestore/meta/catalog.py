@@ -54,6 +54,16 @@ class RelationKind(StrEnum):
     FUNCTION = "function"  # the user's, in Python
 
 
+class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a source's new files wait."""
+
+    reason: str  # for a person
+    since: int  # the epoch that first went on without them
+    kind: str  # of the error, by its class
+    file: str = ""  # the one in trouble, where it is one
+    mark: str = ""  # of the file as it could not be read: it is not tried again before it has another. Empty: it is tried each time
+
+
 class Relation(msgspec.Struct, frozen=True):
     """A source, a table, a view, or what has no rows of its own: a plain view (a name for a query), a function.
 
@@ -71,6 +81,7 @@ class Relation(msgspec.Struct, frozen=True):
     created: int = 0
     dropped: int | None = None
     paused: int | None = None  # a view that is, stays so until it is dropped
+    holds: tuple[Hold, ...] = ()  # of a source in trouble, a file each
 
     def paused_at(self, epoch: int) -> bool:
         """Whether a reader at `epoch` sees rows of an earlier one."""

@@ -65,7 +65,7 @@ from jobs.sql.statements import (
     Update,
 )
 from statestore.meta.barrier import Barrier, Mutation
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
+from statestore.meta.catalog import Catalog, ColumnSpec, Hold, KeyColumn, Relation, RelationKind, TableSchema
 from statestore.meta.delta import (
     Change,
     CompactionClosed,
@@ -255,6 +255,8 @@ _RELATION = Relation(
     5, "orders", "view", (ColumnSpec("k", "int"),), msgspec.Raw(b'{"type":"opaque"}'), (_SCHEMA,), (3, 4), created=10, dropped=30, paused=20
 )
 CATALOG = Catalog((_RELATION,), 6, 13)
+_HOLDS = (Hold("a", 10, "B"), Hold("c", 11, "D", "/e", "1-2"))
+_HELD = Relation(7, "s", RelationKind.SOURCE, (), msgspec.Raw(b"{}"), (_SCHEMA,), holds=_HOLDS)
 _WIDER = Relation(
     6, "events", RelationKind.TABLE, (ColumnSpec("k", "int"), ColumnSpec("g", "string")), msgspec.Raw(b"{}"), (_GROWN,), created=10
 )
@@ -277,6 +279,7 @@ CHANGES: dict[str, Change] = {
     "compaction_renew": CompactionsRenewed((3, 4), 1_700_000_000_000),
     "move": SstsMoved(_INPUTS, 7),
     "epoch_with_its_moment": EpochCommitted(1, LAST, 0, (), 4, moment=_MOMENT),
+    "epoch_with_a_held_source": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 8, 14)),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),

@@ -1,0 +1,340 @@
+"""A source in trouble is held: its new files wait with a reason, everything else goes on, and so does it once the cause is gone. No Spark.
+
+What views should hold is read from the files' own bytes as they were when they were taken, by pyarrow.
+"""
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.catalog.show import show
+from jobs.driver.detour import Detour
+from jobs.driver.epoch import advance
+from jobs.driver.runner import LevelsToRun, LocalRunner
+from jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
+from jobs.driver.summary import EpochSummary, show_summary
+from jobs.driver.supersede import NothingToAbandonError, abandon
+from jobs.shell import facts
+from jobs.sources.errors import ChangedFileError
+from jobs.sources.listing import Interval
+from jobs.sql.logical import Field, Scan
+from jobs.sql.statements import CreateSource, CreateTable, CreateView, Show
+from statestore.errors import RetryableError
+from statestore.meta.errors import LostRaceError
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from tests.faults import FaultyObjectStore, Killed
+from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
+
+FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))
+FILE_FIELDS = (Field("id", "int"), Field("v", "int"))
+
+
+class Counting(LocalRunner):
+    """Counts what it runs; `before` runs before the levels of an epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran = 0
+        self.before: Callable[[], None] = lambda: None
+
+    def run(self, levels: LevelsToRun) -> tuple[pa.Table, object]:  # type: ignore[override]
+        self.ran += 1
+        self.before()
+        return super().run(levels)
+
+
+def source(name: str, path: object) -> CreateSource:
+    return CreateSource(name, "parquet", FILE_FIELDS, {"path": str(path)})
+
+
+def over(source_name: str) -> CreateView:
+    """SELECT id, v FROM a source"""
+    return CreateView(f"of_{source_name}", "SELECT …", Scan(source_name, (0, 1), FILE_FIELDS))
+
+
+def write(path: Path, *ids: int) -> list[tuple[object, ...]]:
+    """A file of these ids; what a reader finds in it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int32()), "v": pa.array([10 * i for i in ids], pa.int32())}), path)
+    return [(row["id"], row["v"]) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return tmp_path / "files"
+
+
+@pytest.fixture
+def meta(tmp_path: Path, files: Path) -> MetaStore:
+    """Sources `s` and `other` with a file taken of each, a view over each, and a table."""
+    meta = new_store(tmp_path / "store")
+    write(files / "s" / "1.parquet", 1)
+    write(files / "other" / "1.parquet", 100)
+    append(meta, source("s", files / "s"), source("other", files / "other"), over("s"), over("other"), CreateTable("t", FIELDS, (0,)))
+    insert(meta, "t", (1, 1, 1))
+    advance(LocalRunner(), meta)
+    return meta
+
+
+def run(meta: MetaStore, interval: Interval | None = None, runner: LocalRunner | None = None) -> list[EpochSummary]:
+    """A run, as the commands run it: all that waits, then the failure where it did not get all that it wanted."""
+    done = advance(runner or LocalRunner(), meta, interval)
+    require_not_held(meta.latest().catalog, interval)
+    return done
+
+
+def reason(meta: MetaStore, interval: Interval | None = None) -> str:
+    """Of a run that did not get the files of `s`."""
+    with pytest.raises(HeldSourcesError, match="Everything else was taken in and committed") as raised:
+        run(meta, interval)
+    assert list(raised.value.reasons) == ["s"]
+    return raised.value.reasons["s"]
+
+
+def damage(path: Path) -> bytes:
+    """Cut the file in the middle; its whole bytes."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    return whole
+
+
+def change_the_rest(meta: MetaStore, files: Path) -> None:
+    write(files / "other" / "2.parquet", 101)
+    insert(meta, "t", (2, 2, 2))
+
+
+def require_the_rest_went_on(meta: MetaStore) -> None:
+    assert rows(meta, "of_other") == [(100, 1000), (101, 1010)]
+    assert rows(meta, "t") == [(1, 1, 1), (2, 2, 2)]
+    assert meta.open_barrier() is None
+
+
+def state_of(meta: MetaStore, name: str) -> str:
+    shown = show(meta.latest().catalog, Show("sources"))
+    return shown["state"][list(shown["name"]).index(name)]
+
+
+def test_a_damaged_file_holds_its_source_alone_until_it_is_repaired(meta: MetaStore, files: Path) -> None:
+    write(files / "s" / "2.parquet", 2, 3)
+    whole = damage(files / "s" / "2.parquet")
+    change_the_rest(meta, files)
+    why = reason(meta)
+    assert f"file {files}/s/2.parquet cannot be read as parquet" in why
+    require_the_rest_went_on(meta)
+    assert rows(meta, "of_s") == [(1, 10)]
+    assert state_of(meta, "s") == f"held since epoch {meta.latest().epoch}: {why}"
+    assert state_of(meta, "other") == ""
+    assert {s.source: s.held for s in facts.sources(meta)} == {"s": (state_of(meta, "s"),), "other": ()}
+    (files / "s" / "2.parquet").write_bytes(whole)
+    (summary,) = run(meta)
+    assert summary.held == {}
+    assert rows(meta, "of_s") == [(1, 10), (2, 20), (3, 30)]
+    assert state_of(meta, "s") == ""
+
+
+def test_a_source_that_stays_held_is_not_read_again_and_makes_no_epochs(meta: MetaStore, files: Path) -> None:
+    write(files / "s" / "2.parquet", 2)
+    damage(files / "s" / "2.parquet")
+    first, epoch = reason(meta), meta.latest().epoch
+    again = Counting()
+    with pytest.raises(HeldSourcesError):
+        run(meta, runner=again)
+    assert (again.ran, meta.latest().epoch) == (0, epoch)
+    write(files / "s" / "3.parquet", 3)  # good, and waits with the other
+    assert reason(open_store(files.parent / "store", "another")) == first
+    assert meta.latest().epoch == epoch
+    change_the_rest(meta, files)
+    (summary,) = advance(again, meta)
+    assert again.ran == 1, "the epoch of the others, and no attempt at the damaged file"
+    require_the_rest_went_on(meta)
+    assert f"\n  s is held since epoch {epoch}: {first}" in show_summary(summary)
+
+
+def test_a_path_that_has_gone_holds_its_source_until_it_is_back(meta: MetaStore, files: Path) -> None:
+    moved = shutil.move(files / "s", files / "elsewhere")
+    change_the_rest(meta, files)
+    assert "no file at" in reason(meta)
+    require_the_rest_went_on(meta)
+    epoch = meta.latest().epoch
+    assert "no file at" in reason(meta), "each run that wants its files fails"
+    assert meta.latest().epoch == epoch
+    shutil.move(moved, files / "s")
+    write(files / "s" / "2.parquet", 2)
+    run(meta)
+    assert rows(meta, "of_s") == [(1, 10), (2, 20)]
+    assert state_of(meta, "s") == ""
+
+
+def test_a_file_that_changed_after_it_was_taken_holds_its_source_and_no_changed_byte_is_taken(meta: MetaStore, files: Path) -> None:
+    as_taken = (files / "s" / "1.parquet").read_bytes()
+    write(files / "s" / "1.parquet", 1, 99)
+    write(files / "s" / "2.parquet", 2)
+    change_the_rest(meta, files)
+    assert "1.parquet has changed" in reason(meta)
+    require_the_rest_went_on(meta)
+    assert rows(meta, "of_s") == [(1, 10)]
+    (files / "s" / "1.parquet").write_bytes(as_taken)
+    run(meta)
+    assert rows(meta, "of_s") == [(1, 10), (2, 20)]
+
+
+def test_a_changed_file_that_is_let_be_by_a_person_holds_its_source_no_more(meta: MetaStore, files: Path) -> None:
+    write(files / "s" / "1.parquet", 1, 99)
+    write(files / "s" / "2.parquet", 2)
+    reason(meta)
+    abandon(meta, Detour(skip_files=(str(files / "s" / "1.parquet"),)))
+    run(meta)
+    assert rows(meta, "of_s") == [(1, 10), (2, 20)]
+    assert state_of(meta, "s") == ""
+
+
+def test_a_damaged_file_is_skipped_or_tried_again_at_a_persons_word(meta: MetaStore, files: Path) -> None:
+    write(files / "s" / "2.parquet", 2)
+    damage(files / "s" / "2.parquet")
+    write(files / "s" / "3.parquet", 3)
+    reason(meta)
+    with pytest.raises(NothingToAbandonError, match=r"3\.parquet' is not pinned"):
+        abandon(meta, Detour(repin_files=(str(files / "s" / "3.parquet"),)))
+    abandon(meta, Detour(repin_files=(str(files / "s" / "2.parquet"),)))
+    again = Counting()
+    with pytest.raises(HeldSourcesError):
+        run(meta, runner=again)
+    assert again.ran == 1, "it was tried, and is held again"
+    abandon(meta, Detour(skip_files=(str(files / "s" / "2.parquet"),)))
+    run(meta)
+    assert rows(meta, "of_s") == [(1, 10), (3, 30)]
+
+
+def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
+    meta = new_store(tmp_path / "store")
+    days = tmp_path / "days"
+    append(meta, source("s", f"{days}/{{start:%Y-%m-%d}}.parquet"), over("s"))
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    intervals = [Interval(start + timedelta(days=n), start + timedelta(days=n + 1)) for n in range(3)]
+    for n in range(3):
+        write(days / f"2026-01-0{n + 1}.parquet", n)
+    whole = damage(days / "2026-01-02.parquet")
+    run(meta, intervals[0])
+    assert "2026-01-02.parquet" in reason(meta, intervals[1])
+    run(meta, intervals[2])
+    assert rows(meta, "of_s") == [(0, 0), (2, 20)]
+    assert "2026-01-02.parquet" in state_of(meta, "s"), "a run of another interval does not look at it"
+    run(meta, intervals[0])
+    assert "2026-01-02.parquet" in reason(meta, intervals[1])
+    assert "2026-01-02.parquet" in reason(meta), "a run that takes whatever waits wants it too"
+    (days / "2026-01-02.parquet").write_bytes(whole)
+    run(meta, intervals[1])
+    assert rows(meta, "of_s") == [(0, 0), (1, 10), (2, 20)]
+    assert held_sources(meta.latest().catalog) == {}
+
+
+def test_a_train_with_a_damaged_file_in_the_middle_goes_on_with_the_others_and_takes_it_once_it_is_repaired(
+    meta: MetaStore, files: Path
+) -> None:
+    """An epoch a file of each source: the damaged one is met while epochs before it are in flight."""
+    for n in range(2, 8):
+        write(files / "s" / f"{n}.parquet", n)
+        write(files / "other" / f"{n}.parquet", 99 + n)
+    whole = damage(files / "s" / "4.parquet")
+    done = advance(LocalRunner(), meta, max_epoch_bytes=1)
+    assert len(done) >= 6
+    assert [s.epoch for s in done] == sorted({s.epoch for s in done})
+    assert rows(meta, "of_other") == [(99 + n, 10 * (99 + n)) for n in range(1, 8)]
+    assert rows(meta, "of_s") == [(1, 10), (2, 20), (3, 30)]
+    (files / "s" / "4.parquet").write_bytes(whole)
+    advance(LocalRunner(), meta, max_epoch_bytes=1)
+    assert rows(meta, "of_s") == [(n, 10 * n) for n in range(1, 8)]
+    require_not_held(meta.latest().catalog)
+
+
+def test_two_sources_over_one_bad_file_are_both_held(meta: MetaStore, files: Path) -> None:
+    append(meta, source("s2", files / "s"), over("s2"))
+    write(files / "s" / "2.parquet", 2)
+    damage(files / "s" / "2.parquet")
+    change_the_rest(meta, files)
+    with pytest.raises(HeldSourcesError) as raised:
+        run(meta)
+    assert sorted(raised.value.reasons) == ["s", "s2"]
+    require_the_rest_went_on(meta)
+    assert rows(meta, "of_s2") == [], "its first epoch had this file among its new ones"
+
+
+def test_a_file_written_while_it_is_read_is_taken_as_it_is_in_the_end(meta: MetaStore, files: Path) -> None:
+    write(files / "s" / "2.parquet", 2)
+    runner = Counting()
+
+    def rewrite_once() -> None:
+        runner.before = lambda: None
+        write(files / "s" / "2.parquet", 20, 21)
+
+    runner.before = rewrite_once
+    run(meta, runner=runner)
+    assert rows(meta, "of_s") == [(1, 10), (20, 200), (21, 210)]
+
+
+def test_a_file_that_never_rests_stops_the_run_and_not_for_ever(meta: MetaStore, files: Path) -> None:
+    write(files / "s" / "2.parquet", 2)
+    runner, written = Counting(), iter(range(1000, 2000))
+    runner.before = lambda: write(files / "s" / "2.parquet", next(written), next(written)) and None
+    with pytest.raises(ChangedFileError):
+        run(meta, runner=runner)
+    last = write(files / "s" / "2.parquet", 5)
+    run(meta)
+    assert rows(meta, "of_s") == [(1, 10), *last]
+
+
+def test_a_new_view_over_a_held_source_reads_what_was_taken(meta: MetaStore, files: Path) -> None:
+    write(files / "s" / "2.parquet", 2)
+    damage(files / "s" / "2.parquet")
+    reason(meta)
+    append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
+    reason(meta)
+    assert rows(meta, "late") == [(1, 10)] == rows(meta, "of_s")
+
+
+def test_a_taken_file_that_is_damaged_stops_a_new_view_as_before_and_holds_nothing(meta: MetaStore, files: Path) -> None:
+    (files / "s" / "1.parquet").unlink()
+    append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
+    before = meta.latest()
+    with pytest.raises(ChangedFileError, match="no such file"):
+        run(meta)
+    assert meta.latest() == before
+    abandon(meta, Detour(drop=("late",)))
+    run(meta)
+    assert rows(meta, "of_s") == [(1, 10)]
+
+
+def test_a_driver_killed_at_any_request_of_a_run_with_a_hold_leaves_what_another_ends_in_the_same_rows(
+    meta: MetaStore, files: Path, tmp_path: Path
+) -> None:
+    write(files / "s" / "2.parquet", 2)
+    whole = damage(files / "s" / "2.parquet")
+    change_the_rest(meta, files)
+    calls: list[tuple[str, str]] = []
+    number = 0
+    while number <= len(calls):
+        store = Path(shutil.copytree(tmp_path / "store", tmp_path / f"store-{number}"))
+        objects = FaultyObjectStore(open_object_store(str(store)))
+        if number < len(calls):
+            objects.kill(number)
+        with suppress(Killed, RetryableError, LostRaceError):
+            advance(LocalRunner(), MetaStore(objects, "first", lambda: 1_700_000_100_000))
+        calls = calls or list(objects.calls)
+        other = MetaStore(open_object_store(str(store)), "second", lambda: 1_700_000_200_000)
+        advance(LocalRunner(), other)
+        require_the_rest_went_on(other)
+        assert (rows(other, "of_s"), list(held_sources(other.latest().catalog))) == ([(1, 10)], ["s"]), f"killed at request {number}"
+        (files / "s" / "2.parquet").write_bytes(whole)
+        run(other)
+        assert rows(other, "of_s") == [(1, 10), (2, 20)]
+        damage(files / "s" / "2.parquet")
+        shutil.rmtree(store)
+        number += 1
+    assert sum(name.startswith("meta/barrier") for operation, name in calls if operation == "put_if_absent") == 2
