@@ -242,7 +242,7 @@ class RunActors(SubmitJob):
             except HeldSourcesError as err:
                 self.log.warning("%s", err)  # this task has done its work, and those after it are to publish it
                 return
-        raise DownstreamTasksSkipped(tasks=[HELD_SOURCES])
+        raise DownstreamTasksSkipped(tasks=[HELD_SOURCES])  # type: ignore[no-untyped-call]
 
     def _take_in(self, context: Any) -> None:
         if _inject(self.pipeline_name, context) is None:  # asked again: files may have come, or another run finished, since inject_barrier

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -11,14 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 import tussock_steps as steps
 
-from jobs.driver.runner import SparkWantedError
+from jobs.driver.epoch import advance
+from jobs.driver.runner import LocalRunner, SparkWantedError
+from jobs.driver.source_holds import HeldSourcesError
 from jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
 from jobs.gate.suite import read_suite
 from jobs.session import Session
 from jobs.settings.process import open_meta
+from jobs.shell import facts
 from jobs.sources.files import files_of
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
+from jobs.sources.listing import Interval
+from jobs.sql.logical import Field, Scan
+from jobs.sql.statements import CreateSource, CreateView
 from statestore.meta.barrier import BarrierPlan
 from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.errors import NotInitialisedError
@@ -115,6 +119,25 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
         open_barrier = meta.open_barrier()
         assert open_barrier is not None
         assert [Path(f.path).stem for document in open_barrier.splits.values() for f in files_of(document)] == ["2013-01-04"]
+
+
+def test_a_run_whose_interval_wants_a_damaged_file_fails_in_the_end_and_no_other_does(meta: MetaStore, tmp_path: Path) -> None:
+    file = tmp_path / "data/2013-01-02.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:20])
+    write_day(tmp_path, "2013-01-03")
+    meta.append_log("test/2", msgspec.json.encode(CreateView("v", "SELECT …", Scan("orders", (0,), (Field("id", "bigint"),)))))
+    next_day = DAY[0] + timedelta(days=1), DAY[1] + timedelta(days=1)
+    advance(LocalRunner(), meta, Interval(*(moment - timedelta(days=9) for moment in DAY)))  # the view begins, over no files
+    for day in (DAY, next_day):
+        steps.advance("shop", *day, {}, print)
+    with pytest.raises(HeldSourcesError, match=r"source 'orders' is held: file .*2013-01-02\.parquet cannot be read as parquet"):
+        steps.require_not_held("shop", *DAY)
+    steps.require_not_held("shop", *next_day)
+    file.write_bytes(whole)
+    steps.advance("shop", *DAY, {}, print)
+    steps.require_not_held("shop", *DAY)
+    assert facts.sources(meta)[0].taken_files == 2
 
 
 def test_commit_commits_what_is_sealed_and_is_without_effect_when_repeated(meta: MetaStore) -> None:
