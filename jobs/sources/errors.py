@@ -37,12 +37,12 @@ class MissingPathError(InputError):
         found = f"no file at {self.path!r}; {near}. Files whose name starts with `.` or `_` do not count."
         if self.source is None:
             return (
-                f"{found} Put the file there, correct the source's path, or create a source that waits for its files: OPTIONS (…, missing "
-                "'wait')."
+                f"{found} Put the file there, correct the source's path, or create a source that waits for its files: OPTIONS (…, "
+                "may_be_missing 'true')."
             )
         return (
             f"source {self.source!r}: {found} Put the file there; or DROP SOURCE {self.source} "
-            "(CASCADE drops its readers too) and create it with another path, or with OPTIONS (…, missing 'wait')."
+            "(CASCADE drops its readers too) and create it with another path, or with OPTIONS (…, may_be_missing 'true')."
         )
 
 

@@ -36,8 +36,9 @@ from statestore.table.storage_table import StorageTable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MISSING = "missing"  # an option of any source of files
-OWN_OPTIONS = ("path", "recursiveFileLookup", _MISSING, *STORE_OPTIONS)  # what listing and pinning act on
+_MAY_BE_MISSING = "may_be_missing"  # 'true': the files may come later than the source, and go
+MISSING = "missing"  # what a declared column is that a file lacks: 'error' or 'null'; 'wait' is may_be_missing's name of before
+OWN_OPTIONS = ("path", "recursiveFileLookup", _MAY_BE_MISSING, MISSING, *STORE_OPTIONS)  # Spark's readers do not get them
 
 _files = msgspec.json.Decoder(tuple[PinnedFile, ...])
 
@@ -57,6 +58,8 @@ class FileSource:
 
     append_only: ClassVar[bool] = True
     needs_spark: ClassVar[bool] = False
+    missing_columns: ClassVar[tuple[str, ...]]  # values of the option `missing`: what the format can do about a column that a file lacks
+    why_missing: ClassVar[str]  # what to say of other values
 
     def key(self, source: CreateSource) -> tuple[int, ...] | None:
         return None
@@ -65,8 +68,12 @@ class FileSource:
 
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)
-        if (missing := source.options.get(_MISSING, "wait")) != "wait":
-            raise BadOptionError(source.name, _MISSING, missing, "its only value is 'wait': files may come later than the source")
+        if (flag := source.options.get(_MAY_BE_MISSING, "true")) not in ("true", "false"):
+            raise BadOptionError(
+                source.name, _MAY_BE_MISSING, flag, "expected 'true' (the files may come later than the source) or 'false'"
+            )
+        if (missing := source.options.get(MISSING, "wait")) not in (*self.missing_columns, "wait"):
+            raise BadOptionError(source.name, MISSING, missing, self.why_missing)
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         raise NotImplementedError
@@ -80,7 +87,7 @@ class FileSource:
         try:
             found = list_files(path, options)
         except MissingPathError:
-            if options.get(_MISSING) == "wait":
+            if _may_be_missing(source):
                 return None
             raise
         if (spelled := partition_path(path, options)) is not None:
@@ -131,7 +138,7 @@ class FileSource:
         try:
             return list_files(path, options, asked.interval)
         except MissingPathError as err:
-            waits = asked.only_skipped or options.get(_MISSING) == "wait"
+            waits = asked.only_skipped or _may_be_missing(source)
             if not waits and (asked.interval is None or not has_interval(path)):
                 raise MissingPathError(err.path, err.near, source.name) from err
             return ()  # the interval has no files (yet); late ones come with a later run of it
@@ -168,6 +175,10 @@ class FileSource:
         skipped = {f.path for f in files_of(without)}
         files = [f for f in taken_files(taken) if f.path not in skipped]
         return document_of(files) if files else None
+
+
+def _may_be_missing(source: CreateSource) -> bool:
+    return source.options.get(_MAY_BE_MISSING) == "true" or source.options.get(MISSING) == "wait"
 
 
 def _pins(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:

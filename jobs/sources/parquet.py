@@ -2,11 +2,12 @@
 
 Columns are found by name, without regard to case, as Spark finds them. A file's type reads as the declared one where no value can be lost
 or change its meaning (a narrower integer, float as double, a decimal with room for all digits, any timestamp as microseconds); anything
-else is a SchemaMismatchError, also where Spark would wrap around silently (int read as smallint).
+else is a SchemaMismatchError, also where Spark would wrap around silently (int read as smallint). So is a declared column that a file
+lacks, unless the source says `missing 'null'`: then it is NULL in all rows of that file, as Spark has it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from jobs.flow.chunk import inserts
 from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, SchemaMismatchError, UnreadableFileError
-from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
+from jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
 from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from jobs.sources.listing import open_file
 from jobs.sources.parquet_schema import parquet_fields
@@ -52,6 +53,9 @@ _split = msgspec.json.Decoder(Split)
 
 class ParquetFiles(FileSource):
     """Parquet files, cut for actors at row groups."""
+
+    missing_columns: ClassVar[tuple[str, ...]] = ("error", "null")
+    why_missing: ClassVar[str] = "expected 'error' (a file that lacks a declared column is not taken) or 'null' (the column is NULL there)"
 
     def check(self, source: CreateSource) -> None:
         super().check(source)
@@ -97,7 +101,7 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
     verify_pin(file, options)
     with _open(file, options) as reader:
         meta = reader.metadata
-        _require_columns(file, reader.schema_arrow, fields, range(len(fields)))
+        _require_columns(file, reader.schema_arrow, fields, range(len(fields)), options)
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
         sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
         starts = np.concatenate([[0], np.cumsum([g.num_rows for g in groups])])
@@ -133,15 +137,18 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
     file = split.file
     verify_pin(file, options)
     with _open(file, options) as reader:
-        found = _require_columns(file, reader.schema_arrow, fields, columns)
+        found = _require_columns(file, reader.schema_arrow, fields, columns, options)
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
         rows = sum(reader.metadata.row_group(g).num_rows for g in groups)
         try:
-            table = reader.read_row_groups(groups, columns=[name for name, _ in found], use_threads=False)
+            table = reader.read_row_groups(groups, columns=[name for name in found if name is not None], use_threads=False)
             legacy = legacy_zones(reader.metadata.metadata, options)
             int96 = {c.path for c in (reader.schema.column(i) for i in range(len(reader.schema))) if c.physical_type == "INT96"}
             typed = []
-            for (name, _), c in zip(found, columns, strict=True):
+            for name, c in zip(found, columns, strict=True):
+                if name is None:
+                    typed.append(pa.chunked_array([pa.nulls(rows, arrow_type(fields[c].type))]))
+                    continue
                 zone = legacy.int96 if name in int96 else legacy.datetime
                 typed.append(_as_declared(table[name], fields[c].type, zone))
                 if "string" in fields[c].type:
@@ -169,17 +176,22 @@ def _unreadable(file: PinnedFile, err: Exception, options: Mapping[str, str]) ->
     return err if isinstance(err, TussockError) else UnreadableFileError(file.path, "parquet", str(err).split("\n")[0])
 
 
-def _require_columns(file: PinnedFile, schema: pa.Schema, fields: Sequence[Field], columns: Sequence[int]) -> list[tuple[str, pa.DataType]]:
-    """The file's name and type of each wanted column, all readable as declared."""
-    found = []
+def _require_columns(
+    file: PinnedFile, schema: pa.Schema, fields: Sequence[Field], columns: Sequence[int], options: Mapping[str, str]
+) -> list[str | None]:
+    """The file's name of each wanted column, all readable as declared; None for one that it lacks, where the source allows that."""
+    found: list[str | None] = []
     for declared in (fields[c] for c in columns):
         same = [f for f in schema if f.name.lower() == declared.name.lower()]
+        if not same and options.get(MISSING) == "null":
+            found.append(None)
+            continue
         if len(same) != 1:
             there = "no such column" if not same else "several columns of this name"
             raise SchemaMismatchError(file.path, declared.name, f"{there} (the file has {', '.join(schema.names)})", declared.type)
         if not reads_as(same[0].type, arrow_type(declared.type)):
             raise SchemaMismatchError(file.path, declared.name, str(same[0].type), declared.type)
-        found.append((same[0].name, same[0].type))
+        found.append(same[0].name)
     return found
 
 

@@ -62,6 +62,8 @@ class SparkFiles(FileSource):
     """Files that Spark's reader of the data source `format` reads. A file is read whole by one task."""
 
     needs_spark: ClassVar[bool] = True
+    missing_columns: ClassVar[tuple[str, ...]] = ("null",)
+    why_missing: ClassVar[str] = "expected 'null': Spark's reader has a column that a file lacks as NULL, and so has this source anyway"
     format: ClassVar[str]
     options_class: ClassVar[str]  # Spark's class that lists the format's options, below org.apache.spark.sql
     corrupt_records: ClassVar[bool] = False  # whether Spark can put a record that does not parse into a column of its own

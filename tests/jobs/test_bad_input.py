@@ -148,6 +148,15 @@ STATEMENTS = {
     "a source whose files are to say its columns and are not there": Bad(
         "CREATE SOURCE s USING parquet OPTIONS (path '/nowhere/at/all')", MissingPathError, ("/nowhere/at/all", "Put the file there")
     ),
+    "a csv source whose missing columns are to be null": Bad(
+        "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', missing 'null')", BadOptionError, ("'null'", "go by their place")
+    ),
+    "a json source whose missing fields are to be errors": Bad(
+        "CREATE SOURCE s (a int) USING json OPTIONS (path '/x', missing 'error')", BadOptionError, ("'error'", "expected 'null'")
+    ),
+    "a source whose files may be maybe missing": Bad(
+        "CREATE SOURCE s (a int) USING parquet OPTIONS (path '/x', may_be_missing 'maybe')", BadOptionError, ("'maybe'", "'true'")
+    ),
     "an option that cannot be honoured": Bad(
         "CREATE SOURCE s (a int) USING csv OPTIONS (path '/x', mode 'DROPMALFORMED')", BadOptionError, ("'DROPMALFORMED'", "FAILFAST")
     ),
@@ -269,7 +278,7 @@ def test_a_mistyped_path_is_refused_when_the_source_is_created(session: Session,
     write_sales(tmp_path / "in" / "sales.parquet", 1)
     before = session.meta.log_end()
     for wrong in ("in/slaes.parquet", "im", "im/{start:%Y}/*.parquet"):
-        with pytest.raises(MissingPathError, match=rf"no file at '{tmp_path}/.*what exists near it: {tmp_path}/in.*missing 'wait'"):
+        with pytest.raises(MissingPathError, match=rf"no file at '{tmp_path}/.*what exists near it: {tmp_path}/in.*may_be_missing 'true'"):
             session.execute(f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/{wrong}')")
     assert session.meta.log_end() == before
     works(session)
@@ -292,13 +301,35 @@ def test_folders_whose_names_would_be_columns_are_refused_and_read_where_the_pat
 
 def test_a_source_waits_for_its_files_where_its_statement_says_so(session: Session, tmp_path: Path) -> None:
     session.execute(
-        f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later/sales.parquet', missing 'wait')"
+        f"CREATE SOURCE sales (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later/sales.parquet', may_be_missing 'true')"
     )
+    as_it_was_called = "missing 'wait'"
+    session.execute(f"CREATE SOURCE older (id int, amount double) USING parquet OPTIONS (path '{tmp_path}/later', {as_it_was_called})")
     session.execute("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM sales")
+    session.execute("CREATE MATERIALIZED VIEW total_older AS SELECT count(*) AS n FROM older")
     session.flush()
     write_sales(tmp_path / "later" / "sales.parquet", 1)
     works(session)
-    assert session.query("SELECT n FROM total").to_pylist() == [{"n": 3}]
+    assert session.query("SELECT n FROM total").to_pylist() == session.query("SELECT n FROM total_older").to_pylist() == [{"n": 3}]
+
+
+def test_a_column_that_a_parquet_file_lacks_is_null_where_the_source_says_so_as_spark_has_it(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    write_sales(data / "1.parquet", 1)
+    pq.write_table(pa.table({"ID": pa.array([4, 5], pa.int32()), "more": ["x", "y"]}), data / "2.parquet")
+    pq.write_table(pa.table({"other": [1, 2, 3]}), data / "3.parquet")
+    declared = "id int, amount double, tags array<string>"
+    session.execute(f"CREATE SOURCE sales ({declared}) USING parquet OPTIONS (path '{data}', missing 'null')")
+    session.execute(
+        "CREATE MATERIALIZED VIEW v AS SELECT id, amount, tags FROM sales; CREATE MATERIALIZED VIEW n AS SELECT count(*) FROM sales"
+    )
+    works(session)
+    spark.read.schema(declared).parquet(str(data)).createOrReplaceTempView("sales_of_spark")
+    expected = spark.sql("SELECT id, amount, tags FROM sales_of_spark").toArrow().to_pylist()
+    assert sorted(session.query("SELECT * FROM v").to_pylist(), key=repr) == sorted(expected, key=repr)
+    assert session.query("SELECT * FROM n").to_pylist() == [{"count(1)": 8}]
 
 
 def _whose_files_went(session: Session, folder: Path) -> None:

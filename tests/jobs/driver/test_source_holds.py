@@ -229,6 +229,12 @@ def test_runs_of_other_intervals_neither_wait_nor_fail(tmp_path: Path) -> None:
     run(meta, intervals[0])
     assert "2026-01-02.parquet" in reason(meta, intervals[1])
     assert "2026-01-02.parquet" in reason(meta), "a run that takes whatever waits wants it too"
+    taken = (days / "2026-01-01.parquet").read_bytes()
+    write(days / "2026-01-01.parquet", 77, 78)
+    assert "2026-01-01.parquet has changed" in reason(meta, intervals[0])
+    assert "2026-01-02.parquet" in reason(meta, intervals[1]), "what one run meets does not make another's trouble forgotten"
+    (days / "2026-01-01.parquet").write_bytes(taken)
+    run(meta, intervals[0])
     (days / "2026-01-02.parquet").write_bytes(whole)
     run(meta, intervals[1])
     assert rows(meta, "of_s") == [(0, 0), (1, 10), (2, 20)]
@@ -252,6 +258,20 @@ def test_a_train_with_a_damaged_file_in_the_middle_goes_on_with_the_others_and_t
     advance(LocalRunner(), meta, max_epoch_bytes=1)
     assert rows(meta, "of_s") == [(n, 10 * n) for n in range(1, 8)]
     require_not_held(meta.latest().catalog)
+
+
+def test_trouble_that_comes_while_a_train_runs_fails_that_run(meta: MetaStore, files: Path) -> None:
+    write(files / "s" / "2.parquet", 2)
+    runner = Counting()
+
+    def take_away() -> None:
+        runner.before = lambda: None
+        shutil.move(files / "other", files / "elsewhere")
+
+    runner.before = take_away
+    with pytest.raises(HeldSourcesError, match=r"source 'other' is held: .*no file at"):
+        run(meta, runner=runner)
+    assert rows(meta, "of_s") == [(1, 10), (2, 20)]
 
 
 def test_two_sources_over_one_bad_file_are_both_held(meta: MetaStore, files: Path) -> None:

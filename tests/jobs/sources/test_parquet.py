@@ -96,6 +96,8 @@ def test_a_missing_or_doubled_column_says_what_the_file_has(file: Path, tmp_path
         read_split(Split(pinned(file)), (0, 3), (*FIELDS, Field("city", "string")), {})
     with pytest.raises(SchemaMismatchError, match="city"):
         splits(pinned(file), (*FIELDS, Field("city", "string")), 1, {})
+    nulls = read_split(Split(pinned(file)), (3, 0), (*FIELDS, Field("city", "string")), {"missing": "null"})
+    assert nulls["city"].null_count == nulls.num_rows == pq.read_metadata(file).num_rows
     twice = tmp_path / "twice.parquet"
     pq.write_table(pa.table({"id": [1], "ID": [2]}), twice)
     with pytest.raises(SchemaMismatchError, match="several columns of this name"):
