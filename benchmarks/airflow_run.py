@@ -14,27 +14,19 @@ What is counted, by process from /proc, some twenty times a second, so that a bu
 """
 
 import argparse
-import json
-import os
-import shutil
-import signal
-import socket
-import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 from benchmarks.cpu import Process, processes
+from scripts.airflow_home import AirflowHome
 
 ROOT = Path(__file__).resolve().parent.parent
 DAG = "epoch_flights"
@@ -109,38 +101,29 @@ def table_of(found: Mapping[str, Sequence[Run]]) -> str:
 class Airflow:
     """A running Airflow. `root`: the process that started it."""
 
-    home: Path
-    env: Mapping[str, str]
+    home: AirflowHome
     root: int
 
     def run(self, day: date) -> Run:
         """Trigger a run over one day, wait until it has published, and say what it cost. Raises RuntimeError where it fails."""
+        start, end = (f"{moment}T00:00:00Z" for moment in (day, day + timedelta(days=1)))
         with Watch(self.root) as watch:
             began = time.perf_counter()
-            run_id = self.trigger(day)
+            run_id = self.home.trigger(DAG, {"logical_date": None, "conf": {"start": start, "end": end}})
             while (state := self.state(run_id)) not in ("success", "failed"):
                 if time.perf_counter() - began > PATIENCE_S:
                     raise RuntimeError(f"the run over {day} is {state} after {PATIENCE_S:.0f} s")
                 time.sleep(_LOOK_S)
             seconds = time.perf_counter() - began
         if state == "failed":
-            raise RuntimeError(f"the run over {day} failed: see {self.home / 'logs'}")
-        by_id = self.query(f"SELECT id, task_id FROM task_instance WHERE run_id = '{run_id}'")
+            raise RuntimeError(f"the run over {day} failed: see {self.home.folder / 'logs'}")
+        by_id = self.home.query(f"SELECT id, task_id FROM task_instance WHERE run_id = '{run_id}'")
         by_task = {task: watch.task(str(task_id).replace("-", "")) for task_id, task in by_id}
         return {**{task: by_task.get(task, 0.0) for task in TASKS}, AIRFLOW: watch.others(), SECONDS[1]: seconds}
 
-    def trigger(self, day: date) -> str:
-        """Start a run over a day; its id."""
-        (password,) = json.loads((self.home / ".airflow/passwords.json").read_text()).values()
-        token = self._post("auth/token", {"username": "admin", "password": password})["access_token"]
-        start, end = (f"{moment}T00:00:00Z" for moment in (day, day + timedelta(days=1)))
-        asked = {"logical_date": None, "conf": {"start": start, "end": end}}
-        run_id: str = self._post(f"api/v2/dags/{DAG}/dagRuns", asked, {"Authorization": f"Bearer {token}"})["dag_run_id"]
-        return run_id
-
     def set_runner(self, runner: str | None) -> None:
         """Have the next epochs run there; None: as the checkout's pipeline says."""
-        toml = self.home / "pipelines/flights/pipeline.toml"
+        toml = self.home.folder / "pipelines/flights/pipeline.toml"
         lines = [line for line in toml.read_text().splitlines() if not line.startswith("runner = ")]
         if runner is not None:
             lines.insert(lines.index("[epoch]") + 1, f'runner = "{runner}"')
@@ -148,76 +131,21 @@ class Airflow:
 
     def state(self, run_id: str) -> str:
         """Of a run, as Airflow names it."""
-        ((state,),) = self.query(f"SELECT state FROM dag_run WHERE run_id = '{run_id}'")
+        ((state,),) = self.home.query(f"SELECT state FROM dag_run WHERE run_id = '{run_id}'")
         return state
-
-    def query(self, sql: str) -> list[tuple[str, ...]]:
-        """From Airflow's own database."""
-        with sqlite3.connect(f"file:{self.home}/.airflow/airflow.db?mode=ro", uri=True, timeout=60) as database:
-            return database.execute(sql).fetchall()
-
-    def _post(self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        headers = {"Content-Type": "application/json", **(headers or {})}
-        request = urllib.request.Request(f"{self.env['AIRFLOW__API__BASE_URL']}/{path}", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            parsed: dict[str, Any] = json.load(answer)
-        return parsed
 
 
 @contextmanager
 def running(folder: Path, checkout: Path, days: int) -> Iterator[Airflow]:
     """Airflow of a checkout on a home in `folder`, with the flights of so many days loaded and applied, and its DAG switched on."""
-    shutil.copytree(checkout / "pipelines", folder / "pipelines")
+    home = AirflowHome.with_flights(folder, checkout)
     toml = folder / "pipelines/flights/pipeline.toml"
     toml.write_text(toml.read_text().replace("catchup = true", "catchup = false"))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = int(taken.getsockname()[1])
-    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")} | {
-        "AIRFLOW_HOME": str(folder),
-        "AIRFLOW_CONFIG": str(checkout / "airflow.cfg"),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(checkout / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(checkout / "plugins"),
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",
-        "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
-        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
-        "TUSSOCK_PIPELINES": str(folder / "pipelines"),
-        "FLIGHTS_STORE": str(folder / "store"),
-        "FLIGHTS_DATA": str(folder / "data"),
-        "PYTHONPATH": f"{checkout}{os.pathsep}{checkout}/plugins",  # before those of an editable install
-    }
-    python = str(checkout / ".venv/bin/python")
-    script = str(checkout / "scripts/airflow.sh")
-    with (folder / "log").open("w") as log:
-
-        def command(*arguments: str) -> None:
-            subprocess.run(arguments, cwd=checkout, env=env, stdout=log, stderr=log, check=True)
-
-        command(python, "-m", "pipelines.flights.load", "--out", str(folder / "data"), "--days", str(days))
-        command(python, "-m", "jobs.cli", "apply", "flights")
-        server = subprocess.Popen([script, "up"], cwd=checkout, env=env, stdout=log, stderr=log, start_new_session=True)
-        try:
-            airflow = Airflow(folder, env, server.pid)
-            _wait_for_the_dag(airflow)
-            command(script, "dags", "unpause", DAG)
-            yield airflow
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(60)
-
-
-def _wait_for_the_dag(airflow: Airflow) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        try:
-            if airflow.query(f"SELECT 1 FROM dag WHERE dag_id = '{DAG}'") and (airflow.home / ".airflow/passwords.json").stat().st_size:
-                return
-        except sqlite3.OperationalError:  # the tables are being made
-            pass
-        time.sleep(1)
-    raise RuntimeError(f"no DAG {DAG} after {PATIENCE_S:.0f} s: see {airflow.home / 'log'}")
+    home.python("-m", "pipelines.flights.load", "--out", str(folder / "data"), "--days", str(days))
+    home.python("-m", "jobs.cli", "apply", "flights")
+    with home.up(DAG, PATIENCE_S) as server:
+        home.airflow("dags", "unpause", DAG)
+        yield Airflow(home, server.pid)
 
 
 @dataclass

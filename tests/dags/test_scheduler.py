@@ -5,13 +5,7 @@ One Airflow of the test's own, on a store and files of its own. Minutes long, mo
 
 import json
 import os
-import shutil
-import socket
-import sqlite3
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,35 +21,20 @@ from jobs.session import Session
 from jobs.settings.process import open_meta
 from jobs.sources.taken import taken_files
 from pipelines.flights import load
+from scripts.airflow_home import AirflowHome
 from statestore.meta.store import MetaStore
 
-ROOT = Path(__file__).resolve().parents[2]
 DAG = "epoch_flights"
 PATIENCE_S = float(os.environ.get("TUSSOCK_TEST_PATIENCE_S", "900"))  # for one thing to happen; machines differ
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200)]
 
 
 @dataclass(frozen=True)
-class Home:
+class Home(AirflowHome):
     """An Airflow home, with the store and the pipelines its DAGs work on."""
-
-    folder: Path
-    env: dict[str, str]
-
-    def command(self, *arguments: str) -> str:
-        run = subprocess.run(arguments, cwd=ROOT, env=self.env, capture_output=True, text=True)
-        assert run.returncode == 0, f"{' '.join(arguments)}:\n{run.stdout[-3000:]}\n{run.stderr[-3000:]}"
-        return run.stdout
-
-    def airflow(self, *arguments: str) -> str:
-        return self.command(str(ROOT / "scripts/airflow.sh"), *arguments)
 
     def meta(self) -> MetaStore:
         return open_meta(str(self.folder / "store"))
-
-    def query(self, sql: str) -> list[tuple[str, ...]]:
-        with sqlite3.connect(f"file:{self.folder}/.airflow/airflow.db?mode=ro", uri=True, timeout=60) as database:
-            return database.execute(sql).fetchall()
 
     def runs(self) -> dict[str, str]:
         """State by run: `<kind> <day of its interval>` for those of the schedule, `manual` for those by hand."""
@@ -79,19 +58,9 @@ class Home:
             happened.append(((store / f"version/{number:020}.json").stat().st_mtime_ns, what))
         return [what for _, what in sorted(happened)]
 
-    def trigger(self, start: str, end: str) -> None:
-        """A run by hand, as the trigger form starts one whose data interval is filled in."""
-        (password,) = json.loads((self.folder / ".airflow/passwords.json").read_text()).values()
-        token = self.post("auth/token", {"username": "admin", "password": password})["access_token"]
-        interval = {"logical_date": None, "data_interval_start": start, "data_interval_end": end}
-        self.post(f"api/v2/dags/{DAG}/dagRuns", interval, {"Authorization": f"Bearer {token}"})
-
-    def post(self, path: str, body: dict[str, str | None], headers: dict[str, str] | None = None) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", **(headers or {})}
-        request = urllib.request.Request(f"{self.env['AIRFLOW__API__BASE_URL']}/{path}", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            parsed: dict[str, str] = json.load(answer)
-        return parsed
+    def log_of(self, task: str) -> str:
+        """Of the run by hand."""
+        return next((self.folder / "logs").rglob(f"run_id=manual*/task_id={task}/*.log")).read_text()
 
     def set_pipeline(self, old: str, new: str, file: str = "pipeline.toml") -> None:
         path = self.folder / "pipelines/flights" / file
@@ -106,53 +75,16 @@ def wait_for(what: str, happened: Callable[[], bool]) -> None:
         time.sleep(2)
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     folder = tmp_path_factory.mktemp("airflow")
-    shutil.copytree(ROOT / "pipelines", folder / "pipelines")
-    port = free_port()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")} | {
-        "AIRFLOW_HOME": str(folder),
-        "AIRFLOW_CONFIG": str(ROOT / "airflow.cfg"),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",
-        "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
-        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
-        "TUSSOCK_PIPELINES": str(folder / "pipelines"),
-        "FLIGHTS_STORE": str(folder / "store"),
-        "FLIGHTS_DATA": str(folder / "data"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    made = Home(folder, env)
+    made = Home.with_flights(folder, more={"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"})
     load.load(folder / "data", days=5)
     made.set_pipeline("catchup = true", "catchup = false")
     made.set_pipeline("end = 2013-12-31", "end = 2013-01-04")
-    made.command(sys.executable, "-m", "jobs.cli", "apply", "flights")
-    with (folder / "up.log").open("w") as log:
-        server = subprocess.Popen([str(ROOT / "scripts/airflow.sh"), "up"], cwd=ROOT, env=env, stdout=log, stderr=log)
-    try:
-        wait_for("the DAG is parsed", lambda: bool((folder / ".airflow/airflow.db").exists() and _parsed(made)))
+    made.python("-m", "jobs.cli", "apply", "flights")
+    with made.up(DAG, PATIENCE_S):
         yield made
-    finally:
-        server.terminate()
-        server.wait(60)
-
-
-def _parsed(home: Home) -> bool:
-    try:
-        return bool(home.query(f"SELECT 1 FROM dag WHERE dag_id = '{DAG}'"))
-    except sqlite3.OperationalError:  # the tables are being made
-        return False
 
 
 def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None:
@@ -185,13 +117,17 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     # By hand, over a data interval from the form, with a suite that these rows do not meet: committed, not published.
     before = home.meta().latest()
     home.set_pipeline('"min_value": 1}', '"min_value": 100000}', "quality/manufacturer_delays.json")
-    home.trigger("2013-01-05T00:00:00Z", "2013-01-06T00:00:00Z")
+    start, end = "2013-01-05T00:00:00Z", "2013-01-06T00:00:00Z"
+    home.trigger(
+        DAG, {"logical_date": start, "data_interval_start": start, "data_interval_end": end}
+    )  # no date: Airflow drops the interval
     wait_for("the run by hand", lambda: _ended(home, {**scheduled, "manual": "failed"}))
     held = home.meta().latest()
     assert home.taken_days()[-1] == "2013-01-05"
     assert held.epoch > before.epoch
     assert held.published == before.epoch
-    log = next((home.folder / "logs").rglob("run_id=manual*/task_id=validate_views/*.log")).read_text()
+    assert "takes in the interval from 2013-01-05T00:00:00+00:00 to 2013-01-06T00:00:00+00:00" in home.log_of("inject_barrier")
+    log = home.log_of("validate_views")
     assert "expect_column_values_to_be_between(column='miles', min_value=100000" in log
     assert "failing rows: manufacturer=" in log
     assert "readers still see the epoch before" in log
@@ -217,7 +153,7 @@ def test_backfill_schedule_trigger_clear_and_a_failing_suite(home: Home) -> None
     assert "flights.worst_routes.table" in names
     with Session(str(home.folder / "store"), create=False) as session:
         for view in ("carrier_delays", "worst_routes"):
-            table = DeltaTable(home.folder / ".tussock/flights/tables" / view)
+            table = DeltaTable(home.folder / "tables" / view)
             assert in_order(table.to_pyarrow_table()) == in_order(session.read(view))
             epochs = [commit["tussock.epoch"] for commit in table.history() if "tussock.epoch" in commit]
             assert epochs[0] == str(held.epoch)

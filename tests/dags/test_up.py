@@ -1,8 +1,6 @@
 """What `make up` leaves open to others of the machine and of its network: nothing."""
 
-import os
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scripts.airflow_home import airflow_environment
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(600)]
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def answers(port: int) -> bool:
@@ -37,16 +31,9 @@ def listening_at(process: psutil.Process) -> list[tuple[str, int]]:
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, psutil.Process, int]]:
     """An Airflow home that `scripts/airflow.sh up` fills, the process, and the port of the API server, which answers."""
-    home, port = tmp_path_factory.mktemp("home"), free_port()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")} | {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW_CONFIG": str(ROOT / "airflow.cfg"),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(home),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
+    home = tmp_path_factory.mktemp("home")
+    env = {**airflow_environment(home), "AIRFLOW__CORE__DAGS_FOLDER": str(home)}
+    port = int(env["AIRFLOW__API__PORT"])
     log = (home / "up.log").open("w")
     server = psutil.Popen(
         ["bash", "-c", "umask 022; exec scripts/airflow.sh up"], cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from scripts.airflow_home import airflow_environment
 from statestore.objectstore.local import LocalObjectStore
 from tests.statestore.hummock.living_store import living_store, named_by
 
@@ -118,13 +119,7 @@ def test_a_run_lets_go_of_old_epochs_merges_and_removes(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     upkeep = '[upkeep]\nkeep = "0s"\nkeep_epochs = 2\n[spark]\n"spark.driver.memory" = "1g"\n'
     (folder / "pipeline.toml").write_text(f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["a.sql"]\n{upkeep}')
-    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")} | {
-        "AIRFLOW_HOME": str(tmp_path / "home"),
-        "AIRFLOW_CONFIG": str(ROOT / "airflow.cfg"),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "TUSSOCK_PIPELINES": str(tmp_path / "pipelines"),
-    }
+    env = {**airflow_environment(tmp_path / "home"), "TUSSOCK_PIPELINES": str(tmp_path / "pipelines")}
     command = [str(ROOT / "scripts/airflow.sh"), "dags", "test", "upkeep_shop"]
     run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-5000:]

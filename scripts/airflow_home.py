@@ -1,0 +1,118 @@
+"""An Airflow for tests and benchmarks: a home in a folder of its own, with a checkout's DAGs and plugins, on a free port."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def airflow_environment(home: Path, checkout: Path = ROOT) -> dict[str, str]:
+    """The variables of processes whose Airflow has its home there, and the code of `checkout`. The port is one that is free now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = int(taken.getsockname()[1])
+    foreign = ("AIRFLOW_", "PYTHONDONTWRITEBYTECODE")  # without byte code, a task would compile what it imports, as in no deployment
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)} | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW_CONFIG": str(checkout / "airflow.cfg"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(checkout / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(checkout / "plugins"),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+        "PATH": f"{checkout / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": f"{checkout}{os.pathsep}{checkout / 'plugins'}",  # before those of an editable install
+    }
+
+
+@dataclass(frozen=True)
+class AirflowHome:
+    """An Airflow home with pipelines of its own, and the Airflow that runs on it, while `up`."""
+
+    folder: Path
+    checkout: Path
+    env: Mapping[str, str]
+
+    @classmethod
+    def with_flights(cls, folder: Path, checkout: Path = ROOT, more: Mapping[str, str] | None = None) -> Self:
+        """A home whose pipelines are copies of a checkout's, with store, files and tables of the flights in it. `more`: variables."""
+        shutil.copytree(checkout / "pipelines", folder / "pipelines")
+        env = airflow_environment(folder, checkout) | {
+            "TUSSOCK_PIPELINES": str(folder / "pipelines"),
+            "FLIGHTS_STORE": str(folder / "store"),
+            "FLIGHTS_DATA": str(folder / "data"),
+            "FLIGHTS_TABLES": str(folder / "tables"),
+        }
+        return cls(folder, checkout, {**env, **(more or {})})
+
+    def command(self, *arguments: str) -> str:
+        """Run a command in the checkout, with the home's environment; its output. Raises RuntimeError where it fails."""
+        run = subprocess.run(arguments, cwd=self.checkout, env=self.env, capture_output=True, text=True)
+        if run.returncode != 0:
+            raise RuntimeError(f"{' '.join(arguments)}:\n{run.stdout[-3000:]}\n{run.stderr[-3000:]}")
+        return run.stdout
+
+    def python(self, *arguments: str) -> str:
+        """The checkout's Python; as `command`."""
+        return self.command(str(self.checkout / ".venv/bin/python"), *arguments)
+
+    def airflow(self, *arguments: str) -> str:
+        """Airflow's own command line; as `command`."""
+        return self.command(str(self.checkout / "scripts/airflow.sh"), *arguments)
+
+    def query(self, sql: str) -> list[tuple[str, ...]]:
+        """From Airflow's own database."""
+        with sqlite3.connect(f"file:{self.folder}/.airflow/airflow.db?mode=ro", uri=True, timeout=60) as database:
+            return database.execute(sql).fetchall()
+
+    def trigger(self, dag: str, asked: Mapping[str, object]) -> str:
+        """Start a run by hand, through the API as the trigger form does; its id."""
+        (password,) = json.loads((self.folder / ".airflow/passwords.json").read_text()).values()
+        token = self._post("auth/token", {"username": "admin", "password": password})["access_token"]
+        run_id: str = self._post(f"api/v2/dags/{dag}/dagRuns", asked, {"Authorization": f"Bearer {token}"})["dag_run_id"]
+        return run_id
+
+    @contextmanager
+    def up(self, dag: str, patience_s: float) -> Iterator[subprocess.Popen[bytes]]:
+        """All of Airflow, from when it has parsed `dag` to the end of the block. Raises RuntimeError after so many seconds."""
+        with (self.folder / "up.log").open("wb") as log:
+            command = [str(self.checkout / "scripts/airflow.sh"), "up"]
+            server = subprocess.Popen(command, cwd=self.checkout, env=self.env, stdout=log, stderr=log, start_new_session=True)
+            try:
+                self._wait_for(dag, patience_s)
+                yield server
+            finally:
+                server.send_signal(signal.SIGTERM)
+                server.wait(60)
+
+    def _wait_for(self, dag: str, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            try:
+                if self.query(f"SELECT 1 FROM dag WHERE dag_id = '{dag}'") and (self.folder / ".airflow/passwords.json").stat().st_size:
+                    return
+            except sqlite3.OperationalError:  # the tables are being made
+                pass
+            time.sleep(1)
+        raise RuntimeError(f"no DAG {dag} after {patience_s:.0f} s: see {self.folder / 'up.log'}")
+
+    def _post(self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        request = urllib.request.Request(f"{self.env['AIRFLOW__API__BASE_URL']}/{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            parsed: dict[str, Any] = json.load(answer)
+        return parsed
