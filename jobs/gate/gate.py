@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
 
 from jobs.gate.import_gx import import_gx
-from jobs.gate.index import Result, add_result
+from jobs.gate.index import Result, add_results
 from jobs.gate.record import SAMPLE_KEYS, Failure, QualityRecord, ViewQuality, passed_before, read_record, stays_published, write_record
 from jobs.gate.rows import PandasRows, Rows, SparkRows
 from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
@@ -36,6 +36,7 @@ from statestore.meta.version import HummockVersion
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
+    from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
     from pyspark.sql import SparkSession
 
     from statestore.meta.catalog import Relation
@@ -55,8 +56,23 @@ class Found(NamedTuple):
     failures: tuple[Failure, ...]
 
 
+_Pages: TypeAlias = "tuple[ValidationResultIdentifier, ExpectationSuiteIdentifier]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A part of a suite that was run: what the index says of it, but for its page, and what names that page and the suite's."""
+
+    result: Result
+    pages: _Pages
+
+
 class QualityGate:
-    """Runs suites and keeps their Data Docs in `docs` (a folder; created when missing, `docs/index.html` is the page to open)."""
+    """Runs suites and keeps their Data Docs in `docs` (a folder; created when missing, `docs/index.html` is the page to open).
+
+    A context manager: the pages of all that was checked are written at the end, whichever way it ends. Great Expectations compiles its
+    templates anew for each call that writes pages, which takes longer than to look at a small view.
+    """
 
     def __init__(self, docs: Path, *, spark: bool = True) -> None:
         """
@@ -81,9 +97,21 @@ class QualityGate:
                 self._context.delete_data_docs_site(name)
             self._context.add_data_docs_site(site_name="docs", site_config=site)
         self.docs = docs
+        self._checked: list[_Checked] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._checked:
+            return
+        with _quiet():
+            pages: Any = [page for one in self._checked for page in one.pages]  # these, however long the history is; the index is our own
+            self._context.build_data_docs(site_names=["docs"], resource_identifiers=pages, build_index=False)
+            add_results(self.docs, [msgspec.structs.replace(one.result, page=self._address(one.pages[0])) for one in self._checked])
 
     def check(self, suite: Suite, part: Part, rows: Rows, epoch: int, key: Sequence[str]) -> Found:
-        """Hold `rows`, as they are at `epoch`, against a part of `suite`, and add the outcome to the Data Docs.
+        """Hold `rows`, as they are at `epoch`, against a part of `suite`.
 
         Args:
             key: the view's own key, which names rows in a report; the suite's goes before it.
@@ -93,16 +121,18 @@ class QualityGate:
         """
         require_columns(suite, rows.columns)
         with rows.frame() as frame:
+            named_by = list(suite.key or key)
             with _quiet():
-                result, page = self._run(suite, part, rows.source(self._context), frame, epoch, list(suite.key or key))
-            found = Found(rows.count(), tuple(_failures(result.results, suite.file)))
-            add_result(self.docs, Result(epoch, part.name, suite.view, found.rows, len(part.items), len(found.failures), page))
+                result, pages = self._run(suite, part, rows.source(self._context), frame, epoch, named_by)
+            found = Found(rows.count(), tuple(_failures(result.results, suite.file, named_by)))
+            shown = Result(epoch, part.name, suite.view, found.rows, len(part.items), len(found.failures), page="")
+            self._checked.append(_Checked(shown, pages))
             return found
 
     def _run(
         self, suite: Suite, part: Part, source: Any, frame: Any, epoch: int, key: list[str]
-    ) -> "tuple[ExpectationSuiteValidationResult, str]":
-        """The result, and its page as the index names it."""
+    ) -> "tuple[ExpectationSuiteValidationResult, _Pages]":
+        """The result, and what names its page and the suite's."""
         import great_expectations as gx
         from great_expectations.core.run_identifier import RunIdentifier
         from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
@@ -130,12 +160,15 @@ class QualityGate:
         if not result.success:
             result = definition.run(batch_parameters={"dataframe": frame}, run_id=run, result_format=formats[1])
         suite_id = ExpectationSuiteIdentifier(part.name)
-        result_id = ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id)
-        pages: Any = [result_id, suite_id]  # these, however long the history is; the index is our own
-        context.build_data_docs(site_names=["docs"], resource_identifiers=pages, build_index=False)
-        (site,) = context.get_docs_sites_urls(resource_identifier=result_id, site_name="docs")
-        address = site["site_url"] or ""
-        return result, address.removeprefix(f"file://{self.docs.resolve()}/")
+        return result, (
+            ValidationResultIdentifier(expectation_suite_identifier=suite_id, run_id=run, batch_identifier=result.batch_id),
+            suite_id,
+        )
+
+    def _address(self, page: "ValidationResultIdentifier") -> str:
+        """Of a page that is written, as the index names it."""
+        (site,) = self._context.get_docs_sites_urls(resource_identifier=page, site_name="docs")
+        return (site["site_url"] or "").removeprefix(f"file://{self.docs.resolve()}/")
 
 
 class SparkNeededError(InputError):
@@ -222,16 +255,16 @@ def _validate(
     }
     reasons = [f"{look.suite.file.name}: {look.reason}" for look in looks if look.rows is None]
     session = spark(reasons) if reasons else None
-    gate = QualityGate(pipeline.quality.docs, spark=session is not None) if pipeline.quality is not None and looks else None
-    for look in looks:
-        assert gate is not None
-        if look.rows is None:
-            assert session is not None
-            rows: Rows = SparkRows(relation_frame(session, meta.objects.uri, version, look.relation, epoch, look.since))
-        else:
-            rows = PandasRows(look.rows, look.part, look.key)
-        found = gate.check(look.suite, look.part, rows, epoch, look.key)
-        views[look.suite.view] = _with(views[look.suite.view], found)
+    if pipeline.quality is not None and looks:
+        with QualityGate(pipeline.quality.docs, spark=session is not None) as gate:
+            for look in looks:
+                if look.rows is None:
+                    assert session is not None
+                    rows: Rows = SparkRows(relation_frame(session, meta.objects.uri, version, look.relation, epoch, look.since))
+                else:
+                    rows = PandasRows(look.rows, look.part, look.key)
+                found = gate.check(look.suite, look.part, rows, epoch, look.key)
+                views[look.suite.view] = _with(views[look.suite.view], found)
     return QualityRecord(epoch, tuple(views.values()), tuple(suite.view for suite in suites if suite.view in still))
 
 
@@ -284,7 +317,7 @@ def _key_columns(relation: "Relation") -> list[str]:
     return [names[key.column] for key in stored_table(relation).key if key.column < len(names)] or names
 
 
-def _failures(results: Iterable["ExpectationValidationResult"], file: Path) -> Iterator[Failure]:
+def _failures(results: Iterable["ExpectationValidationResult"], file: Path, key: Sequence[str]) -> Iterator[Failure]:
     for result in results:
         if result.success:
             continue
@@ -292,7 +325,7 @@ def _failures(results: Iterable["ExpectationValidationResult"], file: Path) -> I
         if config is None:
             raise QualitySuiteError(str(file), "a result that names no expectation", "GX to say which expectation it evaluated")
         arguments = ", ".join(f"{name}={value!r}" for name, value in config.kwargs.items() if name not in _NOT_SHOWN)
-        yield Failure(f"{config.type}({arguments})", _observed(result), tuple(_failing_keys(result.result)))
+        yield Failure(f"{config.type}({arguments})", _observed(result), tuple(_failing_keys(result.result, key)))
 
 
 def _observed(result: "ExpectationValidationResult") -> str:
@@ -313,11 +346,13 @@ def _exception_text(info: Mapping[str, Any]) -> str:
     return next((str(text) for text in texts if text is not None), "unknown")
 
 
-def _failing_keys(found: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _failing_keys(found: Mapping[str, Any], key: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Of each row, its key and then what was looked at; engines differ in that order."""
     rows = found.get("partial_unexpected_index_list") or found.get("details", {}).get("unexpected_rows") or []
     for row in rows[:SAMPLE_KEYS]:
         if isinstance(row, Mapping):
-            yield {str(name): str(value) for name, value in row.items()}
+            in_order = [name for name in key if name in row] + [name for name in row if name not in key]
+            yield {str(name): str(row[name]) for name in in_order}
 
 
 def _first_lines(err: Exception, lines: int = 6) -> str:

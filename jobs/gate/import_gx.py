@@ -4,6 +4,7 @@ GX imports Spark, SQLAlchemy and clouds' clients where they are installed, and g
 looks at rows over pandas says that they are not.
 """
 
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ def import_gx(*, spark: bool) -> None:
     if _GX not in sys.modules:
         # Where Spark is loaded, all that it goes on to import has to be there, or its own modules end the process.
         without = frozenset() if spark or "pyspark" in sys.modules else _ENGINES - sys.modules.keys()
+        logging.getLogger(_GX).setLevel(logging.WARNING)  # else some hundred lines about its own decorators
         with _leaving_out(without):
             import great_expectations  # noqa: F401
         _spark_was_left_out = "pyspark" in without

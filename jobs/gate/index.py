@@ -39,8 +39,8 @@ class Result(msgspec.Struct, frozen=True):
     page: str  # path of its page, seen from the index
 
 
-def add_result(docs: Path, result: Result) -> None:
-    """Keep a result, in place of an earlier one of the same epoch and part, and write the page anew.
+def add_results(docs: Path, results: Sequence[Result]) -> None:
+    """Keep results, each in place of an earlier one of the same epoch and part, and write the page anew.
 
     Cost: a pass over all results kept. Both files are replaced, never seen half written.
     """
@@ -48,10 +48,10 @@ def add_result(docs: Path, result: Result) -> None:
     known = msgspec.json.Decoder(list[Result])
     lines = file.read_bytes().splitlines() if file.exists() else []
     before = known.decode(b"[" + b",".join(lines) + b"]")
-    kept = [r for r in before if (r.epoch, r.part) != (result.epoch, result.part)]
-    kept = sorted([*kept, result], key=lambda r: (-r.epoch, r.part))
-    _replace(file, b"".join(msgspec.json.encode(r) + b"\n" for r in kept))
-    _replace(docs / "index.html", render(kept).encode())
+    kept = {(-r.epoch, r.part): r for r in (*before, *results)}
+    kept_in_order = [kept[at] for at in sorted(kept)]
+    _replace(file, b"".join(msgspec.json.encode(r) + b"\n" for r in kept_in_order))
+    _replace(docs / "index.html", render(kept_in_order).encode())
 
 
 def render(results: Sequence[Result]) -> str:

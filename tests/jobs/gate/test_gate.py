@@ -13,7 +13,7 @@ from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.supersede import abandon
 from jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
-from jobs.gate.index import Result, add_result
+from jobs.gate.index import Result, add_results
 from jobs.gate.record import SAMPLE_KEYS, Failure, QualityGateError, QualityRecord, ViewQuality, stays_published
 from jobs.gate.rows import SparkRows
 from jobs.gate.suite import QualitySuiteError, read_suite
@@ -41,7 +41,8 @@ def suite(folder: Path, *expectations: dict[str, Any], key: list[str] | None = N
 
 def checked(gate: QualityGate, rows: DataFrame, file: Path, key: list[str], epoch: int = EPOCH) -> Found:
     read = read_suite(file)
-    return gate.check(read, read.whole, SparkRows(rows), epoch, key)
+    with gate:
+        return gate.check(read, read.whole, SparkRows(rows), epoch, key)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_the_index_lists_every_epochs_result_once_the_newest_first(tmp_path: Pat
     first = Result(EPOCH, "delays", "delays", 3, 2, 1, "validations/a.html")
     later = Result(EPOCH + (86_400_000 << 16), "delays", "<delays>", 1_234, 2, 0, 'b".html')
     for result in (first, later, msgspec.structs.replace(first, failed=0), first):
-        add_result(tmp_path, result)
+        add_results(tmp_path, [result])
     index = (tmp_path / "index.html").read_text()
     assert index.index("all 2 passed") < index.index("1 of 2 failed")
     assert index.count("<tr><td>") == 2

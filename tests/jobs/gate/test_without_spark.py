@@ -99,7 +99,8 @@ def suite(folder: Path, *items: dict[str, Any]) -> Suite:
 
 def judged(docs: Path, read: Suite, rows: Rows) -> tuple[Found, dict[str, str]]:
     """What a gate finds, and its pages by name."""
-    found = QualityGate(docs).check(read, read.whole, rows, EPOCH, KEY)
+    with QualityGate(docs) as gate:
+        found = gate.check(read, read.whole, rows, EPOCH, KEY)
     return found, {str(page.relative_to(docs)): page_text(page) for page in docs.rglob("*.html")}
 
 
@@ -122,6 +123,7 @@ def test_every_expectation_of_the_list_finds_the_same_over_pandas_as_over_spark(
     here = judged(tmp_path / "here", read, PandasRows(rows, read.whole, KEY))
     there = judged(tmp_path / "there", read, SparkRows(spark.createDataFrame(rows).coalesce(1)))
     assert here == there
+    assert repr(here[0]) == repr(there[0]), "in the same order, too"
     if rows is GOOD:
         assert here[0].failures == ()
         assert {item["type"] for item in (*BOTH, *COLUMNS, *EQUAL)} == EXPECTATIONS
