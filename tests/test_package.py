@@ -83,7 +83,8 @@ def test_from_an_empty_folder_to_a_view_that_an_airflow_of_its_own_has_published
 
     orders = project / "pipelines/shop/data/orders"
     (orders / "2026-01-04.csv").write_text("id,at,product,quantity\n37,2026-01-04 08:00:00,cheese,2\n")
-    *_, on_a_schedule = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL)
+    tutorial = (ROOT / "docs/tutorial.md").read_text()
+    *_, on_a_schedule = re.findall(r"```bash\n(.*?)```", tutorial, re.DOTALL)
     script = f"set -e\n{on_a_schedule}airflow dags list-import-errors\nairflow plugins\nairflow dags test upkeep_shop\n"
     said = here.run("bash", "-c", script, cwd=project)
     assert {"epoch_shop", "upkeep_shop"} <= set(re.findall(r"^\w+_shop", said, re.M))
@@ -92,3 +93,6 @@ def test_from_an_empty_folder_to_a_view_that_an_airflow_of_its_own_has_published
     assert "already registered" not in said
     after = daily(here.run("tussock", "read", "--pipeline", "shop", "daily_sales", "--csv", cwd=tmp_path))
     assert after == {**before, "2026-01-04": (1, pytest.approx(9.80))}
+    (by_duckdb,) = re.findall(r"^\$ (python -c .*duckdb.*)$", tutorial, re.M)
+    table = re.findall(r"│ (\S+) │ +(\d+) │ +([\d.]+) │", here.run("bash", "-c", by_duckdb, cwd=project))
+    assert {day: (int(orders), float(revenue)) for day, orders, revenue in table} == after
