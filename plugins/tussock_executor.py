@@ -1,0 +1,54 @@
+"""Airflow's LocalExecutor, whose processes have imported the libraries of a task once, instead of each task for itself.
+
+    [core]
+    executor = tussock_executor.WarmLocalExecutor
+
+LocalExecutor forks a process for each task, which then imports what it needs: pyarrow, pandas and Great Expectations take longer than the
+work of a small epoch. Here they are imported before the first fork, so a task finds them. It costs the scheduler seconds when it starts,
+and memory that its forks share.
+
+Only libraries: of Tussock's own code, as of DAG files, each task reads what is installed when it starts.
+"""
+
+from importlib import import_module
+
+from airflow.executors.local_executor import LocalExecutor
+
+from jobs.gate.import_gx import import_gx
+
+LIBRARIES = (
+    "airflow.dag_processing.dagbag",
+    "airflow.providers.apache.spark.operators.spark_submit",
+    "airflow.providers.standard.decorators.python",
+    "airflow.sdk.definitions.decorators.task_group",
+    "airflow.sdk.execution_time.task_runner",
+    "asgiref.sync",
+    "boto3",
+    "crc32c",
+    "deltalake",
+    "duckdb",
+    "msgspec",
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "tomllib",
+    "xxhash",
+)
+"""What tasks import. A fork has none of the threads that a library starts; those of these libraries start them anew there."""
+
+
+def import_libraries() -> None:
+    """Raises ImportError where one is missing, which any task would."""
+    for name in LIBRARIES:
+        import_module(name)
+    import_gx(spark=True)  # all of it: it is there for other DAGs' tasks as well
+
+
+class WarmLocalExecutor(LocalExecutor):
+    """See above."""
+
+    def start(self) -> None:
+        """Import, then fork."""
+        import_libraries()
+        super().start()
