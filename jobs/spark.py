@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from jobs.settings.class_archive import submit_options
 from jobs.settings.debugging import debugging
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -127,13 +128,29 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
     relay = threading.Thread(target=_relay, args=(os.fdopen(reader, "rb"),), name="jvm-stderr", daemon=True)
     relay.start()
     try:
-        gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
+        with _environment(submit_options()):
+            gateway = launch_gateway(conf, popen_kwargs={"stderr": writer})  # type: ignore[no-untyped-call]
     except BaseException:
         os.close(writer)
         relay.join(timeout=1.0)  # its last words say why
         raise
     os.close(writer)
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    """This process's variables, with others for a moment: a JVM that pyspark starts gets no others."""
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _relay(lines: IO[bytes]) -> None:

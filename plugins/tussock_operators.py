@@ -24,6 +24,7 @@ from pydantic import JsonValue
 from tussock_archive import build_archive
 from tussock_turn import IN_ORDER, RunPublished, run_ahead
 
+from jobs.settings.class_archive import submit_options
 from jobs.settings.pipeline import Pipeline, TableEngine
 from jobs.sinks.delta_packages import with_delta
 from statestore.errors import DamagedError, InputError
@@ -221,6 +222,7 @@ class SubmitJob(SparkSubmitOperator):
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
             "TUSSOCK_LOG": log_level,
+            **submit_options(),
         }
         self.application_args = ["--pipeline", str(steps.pipelines_folder() / self.pipeline_name), *arguments]
         super().execute(context)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv from requirements.lock and finds or installs Java. Does nothing when the stamp says that the lock is installed.
+# Makes .venv from requirements.lock, finds or installs Java, has Java archive Spark's classes. Does nothing where all that stands.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -67,9 +67,16 @@ ensure_venv() {
         $VENV/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
     fi
     say "installing $(grep -c '^[a-zA-Z0-9]' requirements.lock) locked packages (a few minutes the first time)"
-    $VENV/bin/uv pip install --quiet --python $VENV/bin/python --require-hashes -r requirements.lock
+    # Byte code too: where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would compile all that it imports.
+    $VENV/bin/uv pip install --quiet --compile-bytecode --python $VENV/bin/python --require-hashes -r requirements.lock
     $VENV/bin/uv pip install --quiet --python $VENV/bin/python --no-deps --no-build-isolation --editable .
     wanted > $STAMP
+    [ ! -e jobs/class_archive.py ] || make_archive  # an image of packages alone has no code to run
+}
+
+make_archive() { # of the classes of Spark's JVM (jobs/settings/class_archive.py)
+    say "making the archive of Spark's classes"
+    $VENV/bin/python -m jobs.class_archive >/dev/null 2>&1 || say "no archive could be made; Spark starts without it, some seconds later"
 }
 
 ensure_java
