@@ -15,7 +15,7 @@ little in this process: a session that does no more than these starts no JVM, an
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +29,8 @@ from jobs.catalog.epochs import EpochsOf
 from jobs.catalog.insert import rows_for_table
 from jobs.catalog.moment import BadMomentError
 from jobs.catalog.show import explain, show
-from jobs.catalog.statement_log import PendingCatalog, require_taken, statement_text
+from jobs.catalog.statement_log import PendingCatalog, statement_text
+from jobs.catalog.statement_maker import StatementMaker
 from jobs.catalog.statement_writer import Answer, StatementWriter
 from jobs.catalog.stored_rows import StoredRows
 from jobs.driver.barrier import micros_of
@@ -38,34 +39,28 @@ from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.source_holds import warn_of_held
 from jobs.driver.summary import EpochSummary, holds_of
-from jobs.kernels.render import has_kernel
 from jobs.plan.definition import find
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.process import open_meta, store_address
-from jobs.sources.describe import described, placed
 from jobs.sources.listing import Interval
-from jobs.sources.registry import READERS
 from jobs.sql.logical import Place
 from jobs.sql.script import split_script
-from jobs.sql.source_text import SourceText
 from jobs.sql.statements import (
-    BoundChange,
     BoundCreateTableAs,
-    BoundInsert,
-    BoundInsertSelect,
+    Change,
     CreateFunction,
-    CreateSource,
-    CreateTableAs,
+    CreatePlainView,
+    CreateTable,
     CreateView,
     Explain,
-    Insert,
     Query,
     Show,
-    Statement,
+    Single,
 )
 from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.catalog import Catalog, RelationKind
 from statestore.meta.errors import NotInitialisedError
+from statestore.meta.statement_log import LogMovedError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.open import open_object_store
@@ -74,9 +69,8 @@ from statestore.progress import Progress, no_progress
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
+    from jobs.catalog.deployment import Deployment
     from jobs.catalog.frames import Frames
-    from jobs.catalog.once import Once
-    from jobs.sql.binder import Binder
 
 
 __all__ = ["Answer", "Session", "TwoThreadsError"]
@@ -98,7 +92,7 @@ class Session:
     def __init__(
         self,
         store: str,
-        spark: "SparkSession | None" = None,
+        spark: "SparkSession | Callable[[], SparkSession] | None" = None,
         *,
         create: bool = True,
         units: int = 2,
@@ -109,7 +103,8 @@ class Session:
 
         Args:
             store: a directory or `s3://bucket/prefix?endpoint=…`.
-            spark: a classic Spark session to use; None starts a local one when first needed, and `close` stops it.
+            spark: a classic Spark session to use, or what gives one when it is first needed; None starts a local one then, and `close`
+                stops it.
             create: make the store where there is none yet.
             units, time_zone: of a store that is made.
             runner: where epochs run: `spark`; `local`, in this process, which can't take files that only Spark reads; `auto`, on Spark
@@ -121,14 +116,15 @@ class Session:
             MetaStore.init(open_object_store(store_address(store)), units=units, time_zone=time_zone)
         self.meta = open_meta(store)
         self.time_zone = self.meta.settings.time_zone
-        self._spark = spark
+        self._spark: SparkSession | None = None if callable(spark) else spark
+        self._start_spark = spark if callable(spark) else None
         self._owned = spark is None and _active_spark() is None
         self._runner = self._runner_of(runner)
-        self._binder: Binder | None = None
         self._frames: Frames | None = None
         self._writer = StatementWriter(self.meta)
         self._pending = PendingCatalog(self.meta)
         self._stored = StoredRows(self.meta, self._pending)
+        self._statements = StatementMaker(self.meta, self._stored, self._writer, lambda: self.spark)
         self._working = RLock()  # held while a call is at work
 
     @property
@@ -137,7 +133,7 @@ class Session:
         if self._spark is None:
             from jobs.spark import build_spark
 
-            self._spark = build_spark()
+            self._spark = (self._start_spark or build_spark)()
         return self._spark
 
     def execute(self, sql: str, *, base: Path | None = None) -> list[Answer]:
@@ -151,16 +147,44 @@ class Session:
         """
         return list(self.run(sql, base=base))
 
-    def run(self, sql: str, *, base: Path | None = None, once: "Once | None" = None) -> Iterator[Answer]:
-        """As `execute`, answer by answer: a statement runs when its answer is asked for.
-
-        Args:
-            once: statements that change a table run once in the store's life: one that ran in an earlier run of this kind is passed over.
-        """
+    def run(self, sql: str, *, base: Path | None = None) -> Iterator[Answer]:
+        """As `execute`, answer by answer: a statement runs when its answer is asked for."""
         for statement in split_script(sql):
             with self._at_work():
-                answer = self._execute(statement.text, statement.place, base or Path.cwd(), once)
+                answer = self._execute(statement.text, statement.place, base or Path.cwd())
             yield answer
+
+    def plan(self, scripts: Sequence[tuple[Path, str]], *, prune: bool = False) -> "Deployment":
+        """What `apply` would do with these files now. Nothing is written; where nothing has changed, Spark is not started."""
+        with self._at_work():
+            return self._deployment(scripts, prune, stores_rows=False)
+
+    def apply(self, scripts: Sequence[tuple[Path, str]], *, prune: bool = False) -> "Deployment":
+        """Make a pipeline's files hold: all of them, as one entry of the log, or nothing.
+
+        A changed view is replaced, statements on rows run once in the store's life, and what is there as the files say is left alone.
+
+        Args:
+            scripts: the files with their text, in order.
+            prune: drop the views that the files do not name.
+
+        Raises: InputError branches that name the place, with the file in a note; nothing is logged then.
+        """
+        with self._at_work():
+            while True:
+                deployment = self._deployment(scripts, prune, stores_rows=True)
+                if deployment.statement is None:
+                    return deployment
+                with suppress(LogMovedError):  # another session's statement came between, over which all is bound anew
+                    position = self._writer.logged(deployment.statement, expected=deployment.log_end)
+                    return replace(deployment, position=position)
+
+    def _deployment(self, scripts: Sequence[tuple[Path, str]], prune: bool, *, stores_rows: bool) -> "Deployment":
+        from jobs.catalog.deployment import Deploying
+
+        version = self.meta.latest()
+        catalog = self._pending.at(version)
+        return Deploying(self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows).of(scripts, prune)
 
     def flush(
         self,
@@ -272,9 +296,9 @@ class Session:
         """
         with self._at_work():
             catalog = self._pending.at(self.meta.latest())
-            binder = self._bind_to(catalog.live())
+            binder = self._statements.binder(catalog.live())
             view = self._opened_frames().view(binder, catalog, name, dataframe, if_not_exists)
-            return self._noted(self._writer.append(catalog, view.sql, view), binder)
+            return _noted(self._writer.append(catalog, view.sql, view), binder.notes)
 
     def _opened_frames(self) -> "Frames":
         if self._frames is None:
@@ -329,13 +353,15 @@ class Session:
 
     # --- statements --------------------------------------------------------------------------------------------------------------
 
-    def _execute(self, text: str, place: Place, base: Path, once: "Once | None") -> Answer:
+    def _execute(self, text: str, place: Place, base: Path) -> Answer:
+        while True:
+            with suppress(LogMovedError):  # another session's statement came between, over which this one is bound anew
+                return self._execute_at_end(text, place, base)
+
+    def _execute_at_end(self, text: str, place: Place, base: Path) -> Answer:
         version = self.meta.latest()
-        catalog = self._pending.at(version)
-        client_id = None if once is None else once.client_id(catalog, text)
-        if client_id is not None and (position := self.meta.logged_position(client_id)) is not None:
-            return Answer(text, f"nothing to do: log entry {position} is this statement, and it runs once")
-        bound = self._bind_to(catalog.live()).bind(text, place, EpochsOf(self._stored, version, version.epoch))
+        catalog, end = self._pending.at(version), self._pending.log_end
+        bound, notes = self._statements.bound(catalog, version, text, place)
         match bound:
             case Query():
                 table = self._select(text, place, version.published)
@@ -346,79 +372,32 @@ class Session:
             case Explain():
                 explained = explain(catalog, bound, version.epoch + 1)
                 return Answer(text, "explained", pa.table({"plan": explained.splitlines()}))
-            case BoundInsert() | BoundInsertSelect():
-                return self._log_rows(version, catalog, text, bound, client_id, lambda insert: insert)
-            case BoundCreateTableAs():
-                return self._create_as(version, catalog, text, bound)
-            case BoundChange():
-                return self._change(version, catalog, text, bound, client_id)
-            case CreateSource():
-                return self._writer.append(catalog, text, _with_columns(catalog, placed(bound, base), lambda: self.spark))
-            case CreateFunction():
-                from jobs.catalog.function_code import with_code
-
-                return self._writer.append(catalog, text, with_code(bound, base))
-            case CreateView():
-                binder = self._bind_to(catalog.live())
-                return self._noted(self._writer.append(catalog, text, bound), binder)
-            case _:
-                return self._writer.append(catalog, text, bound, client_id)
+            case BoundCreateTableAs() if self._is_there(catalog, version, bound.table):  # so the query need not run
+                return Answer(text, f"nothing to do: {statement_text(bound.table)}")
+        statement, reads = self._statements.to_log(catalog, version, bound, base)
+        if isinstance(statement, Change) and statement.rows == 0:
+            return Answer(text, f"nothing to do: no row of {statement.table} changes")
+        if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
+            return _noted(self._replace(version, catalog, text, statement, end), notes)
+        if reads:
+            return self._writer.append_next(version, catalog, text, statement, reads)
+        return _noted(self._writer.append(catalog, text, statement), notes)
 
     @staticmethod
-    def _noted(answer: Answer, binder: "Binder") -> Answer:
-        """The answer with what the user should know of the view that was bound last."""
-        return replace(answer, message=answer.message + "".join(f"\n  note: {note}" for note in binder.notes))
-
-    def _create_as(self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundCreateTableAs) -> Answer:
+    def _is_there(catalog: Catalog, version: HummockVersion, table: CreateTable) -> bool:
         from jobs.plan.checks import admitted
 
-        if admitted(catalog, bound.table, version.epoch + 1) == catalog:  # it is there, and the query need not run
-            return Answer(text, f"nothing to do: {statement_text(bound.table)}")
-        return self._log_rows(version, catalog, text, bound.rows, None, lambda rows: CreateTableAs(bound.table, rows.rows, rows.object))
+        return admitted(catalog, table, version.epoch + 1) == catalog
 
-    def _log_rows(
-        self,
-        version: HummockVersion,
-        catalog: Catalog,
-        text: str,
-        bound: BoundInsert | BoundInsertSelect,
-        client_id: str | None,
-        statement: Callable[[Insert], Statement],
-    ) -> Answer:
-        """Log the statement that rows make, those of constants or of a SELECT over what is committed."""
-        if isinstance(bound, BoundInsert):
-            return self._writer.append(catalog, text, statement(self._writer.insert(bound.table, bound.rows)), client_id)
-        from jobs.sql.dml import rows_to_insert
-        from jobs.sql.spark_errors import spark_errors_as_ours
+    def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
+        """Log what a CREATE OR REPLACE comes to for the views, too, that read what it replaces. Raises LogMovedError."""
+        from jobs.catalog.transaction import Draft
 
-        require_taken(self.meta, version, catalog, bound.reads)
-        with spark_errors_as_ours(SourceText(bound.select)), self.meta.reading(version.epoch) as pinned:
-            selected = self._frame(bound.select, bound, pinned, version.epoch)
-            insert = self._writer.insert(bound.table.name, rows_to_insert(selected, bound))
-        return self._writer.append_next(version, catalog, text, statement(insert), client_id, bound.reads)
-
-    def _change(self, version: HummockVersion, catalog: Catalog, text: str, bound: BoundChange, client_id: str | None) -> Answer:
-        """Log what a statement changes in rows that are committed, as rows."""
-        from jobs.catalog.change import computed_change
-        from jobs.sql.spark_errors import spark_errors_as_ours
-
-        require_taken(self.meta, version, catalog, bound.reads)
-        sandbox = self._bind_to(catalog.live()).sandbox
-        with spark_errors_as_ours(SourceText(bound.statement, bound.start)), self.meta.reading(version.epoch) as pinned:
-            rows = computed_change(self.spark, self.meta.objects, pinned, version.epoch, sandbox, bound, self.time_zone)
-        if rows.num_rows == 0 and client_id is None:
-            return Answer(text, f"nothing to do: no row of {bound.table.name} changes")
-        statement = self._writer.change(bound.table.name, rows)
-        return self._writer.append_next(version, catalog, text, statement, client_id, bound.reads)
-
-    def _bind_to(self, relations: tuple[Relation, ...]) -> "Binder":
-        if self._binder is None:
-            from jobs.sql.binder import Binder
-
-            self._binder = Binder(self.spark, relations, self.time_zone, tuple(READERS), has_kernel)
-        else:
-            self._binder.set_relations(relations)
-        return self._binder
+        draft = Draft(catalog, version.epoch + 1)
+        if not draft.add(created):
+            return Answer(text, f"nothing to do: {statement_text(created)}")
+        self._statements.settle(draft)
+        return self._writer.log(text, draft.statement(), expected=end)
 
     def _select(self, text: str, place: Place, epoch: int) -> pa.Table:
         with self.meta.reading(epoch) as version:  # what the query reads stays, however compaction and vacuum go on meanwhile
@@ -429,24 +408,19 @@ class Session:
         from jobs.sql.spark_errors import spark_errors_as_ours
 
         try:
-            bound = self._bind_to(version.catalog.at(epoch)).bind(text, place, EpochsOf(self._stored, version, epoch))
+            bound = self._statements.binder(version.catalog.at(epoch)).bind(text, place, EpochsOf(self._stored, version, epoch))
         except NoRelationError as err:
             self._stored.refuse_if_late(err.name.strip("`"), epoch, version, err)
             raise
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
         with spark_errors_as_ours(bound.source):
-            return self._frame(bound.source.text, bound, version, epoch).toArrow()
-
-    def _frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, epoch: int) -> "DataFrame":
-        from jobs.catalog.query import query_frame
-
-        return query_frame(self.spark, self.meta.objects.uri, version, epoch, sql, bound.relations, self.time_zone, bound.at)
+            return self._statements.frame(bound.source.text, bound, version, epoch).toArrow()
 
 
-def _with_columns(catalog: Catalog, source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:
-    """The source with its columns; where one of its name exists they are not looked for: IF NOT EXISTS must not need the files."""
-    return source if any(r.name == source.name for r in catalog.live()) else described(source, spark)
+def _noted(answer: Answer, notes: Sequence[str]) -> Answer:
+    """The answer with what the user should know of the view that was bound."""
+    return replace(answer, message=answer.message + "".join(f"\n  note: {note}" for note in notes))
 
 
 def _active_spark() -> "SparkSession | None":

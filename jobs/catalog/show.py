@@ -91,7 +91,7 @@ def _created_by(relation: Relation) -> str:
             options = ", ".join(f"{_option(k)} {_text(v)}" for k, v in statement.options.items())
             return f"CREATE SOURCE {relation.name} ({_declared(statement.fields)}) USING {statement.format} OPTIONS ({options})"
         case TableDefinition(statement):
-            return _table(statement)
+            return f"CREATE TABLE {statement.name} {_table(statement)}"
         case FunctionDefinition(function):
             comment = "" if function.comment is None else f" COMMENT {_text(function.comment)}"
             head = f"CREATE FUNCTION {function.name} ({_declared(function.fields)}) RETURNS {function.returns}"
@@ -101,6 +101,11 @@ def _created_by(relation: Relation) -> str:
         case view:
             columns = f" ({', '.join(map(_name, view.columns))})" if view.columns else ""
             return f"CREATE MATERIALIZED VIEW {relation.name}{columns} AS {view.sql}"
+
+
+def declared_text(of: CreateTable | Sequence[Field]) -> str:
+    """What a CREATE TABLE says behind its name; of columns alone, what stands between its brackets."""
+    return _table(of) if isinstance(of, CreateTable) else _declared(of)
 
 
 def _table(table: CreateTable) -> str:
@@ -113,7 +118,7 @@ def _table(table: CreateTable) -> str:
     if table.key:
         columns.append(f"PRIMARY KEY ({', '.join(_name(table.fields[k].name) for k in table.key)})")
     comment = "" if table.comment is None else f" COMMENT {_text(table.comment)}"
-    return f"CREATE TABLE {table.name} ({', '.join(columns)}){comment}"
+    return f"({', '.join(columns)}){comment}"
 
 
 def _declared(fields: Sequence[Field]) -> str:

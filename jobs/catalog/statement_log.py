@@ -5,7 +5,21 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from jobs.plan.apply import Replayed, apply_log
-from jobs.sql.statements import AddColumns, AlterTable, Change, CreateTableAs, Delete, Insert, Statement, Update
+from jobs.sql.statements import (
+    AddColumns,
+    AlterTable,
+    Change,
+    CreateFunction,
+    CreatePlainView,
+    CreateTableAs,
+    CreateView,
+    Delete,
+    Insert,
+    Single,
+    Statement,
+    Transaction,
+    Update,
+)
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
@@ -41,7 +55,7 @@ def replay(meta: MetaStore, version: HummockVersion, start: int, end: int, skipp
     """The log's entries from `start` to before `end` applied to the version's catalog, but for the skipped positions."""
     kept = [e for e in meta.read_log(start, end) if e.position not in skipped]
     replayed = apply_log(version.catalog, [_statement.decode(e.statement) for e in kept], epoch)
-    changes = {r: [(kept[i].position, s) for i, s in rows] for r, rows in replayed.changes.items()}
+    changes = {r: [msgspec.structs.replace(e, position=kept[e.position].position) for e in rows] for r, rows in replayed.changes.items()}
     return Replayed(replayed.catalog, changes, tuple((kept[i].position, why) for i, why in replayed.rejected))
 
 
@@ -53,6 +67,10 @@ def logged_statements(meta: MetaStore, barrier: Barrier) -> list[tuple[int, str]
 
 def statement_text(statement: Statement) -> str:
     """A statement of the log in few words, e.g. `insert orders, 3 rows`."""
+    if isinstance(statement, Transaction):
+        shown = [statement_text(s) for s in statement.statements[:_SHOWN]]
+        more = len(statement.statements) - len(shown)
+        return "; ".join([*shown, *([f"and {more} more"] if more else [])])
     kind = type(statement).__name__
     words = {
         "CreateSource": "create source",
@@ -64,6 +82,8 @@ def statement_text(statement: Statement) -> str:
         "CreatePlainView": "create plain view",
         "CreateFunction": "create function",
     }.get(kind, kind.lower())
+    if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace:
+        words = words.replace("create", "replace")
     return f"{words} {_subject(statement)}" + (f", {statement.rows} rows" if isinstance(statement, Insert | Change | CreateTableAs) else "")
 
 
@@ -84,19 +104,19 @@ def require_taken(meta: MetaStore, version: HummockVersion, catalog: Catalog, re
     if (end := meta.log_end()) <= version.log_end:
         return end
     held = meta.barrier_after(version.epoch)
-    names = _derived_from(catalog, reads)
+    names = derived_from(catalog, reads)
     waiting = [
         (entry.position, statement_text(statement))
         for entry in meta.read_log(version.log_end, end)
         if (held is None or entry.position not in held.skipped_entries)
-        and _subject(statement := _statement.decode(entry.statement)) in names
+        and _subjects(statement := _statement.decode(entry.statement)) & names
     ]
     if waiting:
         raise WaitingStatementsError(sorted(reads), version.epoch, waiting)
     return end
 
 
-def _derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
+def derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
     """The relations of these names and all that their rows come from."""
     by_id = {r.id: r for r in catalog.live()}
     found = {r.id for r in by_id.values() if r.name in names}
@@ -106,7 +126,11 @@ def _derived_from(catalog: Catalog, names: Collection[str]) -> set[str]:
     return {by_id[i].name for i in found if i in by_id} | set(names)
 
 
-def _subject(statement: Statement) -> str:
+def _subjects(statement: Statement) -> set[str]:
+    return {_subject(s) for s in (statement.statements if isinstance(statement, Transaction) else (statement,))}
+
+
+def _subject(statement: Single) -> str:
     match statement:
         case Insert(table) | Change(table) | Update(table) | Delete(table):
             return table.lower()
@@ -130,6 +154,11 @@ class PendingCatalog:
         self._base: tuple[int, int] | None = None  # (epoch committed, epoch of the open barrier) that `_catalog` builds on
         self._catalog = Catalog()
         self._end = 0  # entries of the log that are in `_catalog`
+
+    @property
+    def log_end(self) -> int:
+        """How much of the log the catalog that was answered last holds."""
+        return self._end
 
     def at(self, version: HummockVersion) -> Catalog:
         """Cost: a probe for an open barrier, a probe for the log's end, and a read of each entry that is new since the last call."""

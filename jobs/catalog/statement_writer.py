@@ -42,9 +42,7 @@ class StatementWriter:
         require_insert_text(table, rows)
         return Change(table, rows.num_rows, self._stored(rows))
 
-    def append_next(
-        self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, client_id: str | None, reads: Sequence[str]
-    ) -> Answer:
+    def append_next(self, version: HummockVersion, catalog: Catalog, text: str, statement: Statement, reads: Sequence[str]) -> Answer:
         """Append what was made of committed rows. Others may have logged statements meanwhile: they count as well.
 
         Raises WaitingStatementsError; as `append`.
@@ -52,16 +50,13 @@ class StatementWriter:
         while True:
             end = require_taken(self._meta, version, catalog, reads)
             with suppress(LogMovedError):
-                return self.append(catalog, text, statement, client_id, end)
+                return self.append(catalog, text, statement, end)
 
-    def append(
-        self, catalog: Catalog, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None
-    ) -> Answer:
+    def append(self, catalog: Catalog, text: str, statement: Statement, expected: int | None = None) -> Answer:
         """Append a statement that can be maintained and applied; others raise InputError and never enter the log.
 
         Args:
             catalog: the pending one.
-            client_id: of a statement that runs once.
             expected: the position that it must get, if any. Raises LogMovedError.
         """
         from jobs.plan.checks import admitted
@@ -69,15 +64,17 @@ class StatementWriter:
         after = admitted(catalog, statement, self._meta.latest().epoch + 1)
         if after == catalog and not isinstance(statement, Insert | Change | Update | Delete):  # IF [NOT] EXISTS
             return Answer(text, f"nothing to do: {statement_text(statement)}")
-        return self.log(text, statement, client_id, expected)
+        return self.log(text, statement, expected)
 
-    def log(self, text: str, statement: Statement, client_id: str | None = None, expected: int | None = None) -> Answer:
+    def log(self, text: str, statement: Statement, expected: int | None = None) -> Answer:
         """As `append`, of a statement that is known to be applicable."""
+        position = self.logged(statement, expected)
+        return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch")
+
+    def logged(self, statement: Statement, expected: int | None = None) -> int:
+        """The position in the log of a statement that is known to be applicable, once it is durable there. Raises LogMovedError."""
         self._written += 1
-        name = client_id or f"{self._meta.writer}/{self._written}"
-        position = self._meta.append_log(name, msgspec.json.encode(statement), expected)
-        again = "" if client_id is None else "; runs once"
-        return Answer(text, f"log entry {position}: {statement_text(statement)}; takes effect with the next epoch{again}")
+        return self._meta.append_log(f"{self._meta.writer}/{self._written}", msgspec.json.encode(statement), expected)
 
     def _stored(self, rows: pa.Table) -> str:
         sink = pa.BufferOutputStream()

@@ -83,5 +83,4 @@ def plan_epoch(meta: MetaStore, base: Base, barrier: Barrier, replayed: Replayed
     catalog = base.version.catalog if barrier.catalog is None else barrier.catalog
     if replayed is None:
         replayed = replay(meta, base.version, barrier.log_start, barrier.log_end, barrier.skipped_entries, barrier.epoch)
-    changes = {r: tuple(Entry(position, s) for position, s in rows) for r, rows in replayed.changes.items()}
-    return EpochPlan(barrier, base, catalog, schedule(catalog, barrier.epoch), changes)
+    return EpochPlan(barrier, base, catalog, schedule(catalog, barrier.epoch, base.version.catalog), replayed.changes)

@@ -51,10 +51,11 @@ Origin = Passed | Computed | Own
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One row change of the log, with its position there."""
+    """One row change of the log, with its position there; before it the same entry gave its table `before` rows."""
 
     position: int
     statement: RowChange
+    before: int = 0
 
 
 def _no_rows(name: str) -> pa.Table:

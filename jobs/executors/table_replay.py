@@ -4,7 +4,7 @@ Every actor replays all entries on its own vnodes, in log order, each on what th
 in one epoch ends as a database would end it. What goes out is netted over the epoch: -old +new per key that changed, old as the epoch
 found it.
 
-A table without a primary key has a hidden last column, the row id: position in the log << 32 | place among the statement's rows. It depends
+A table without a primary key has a hidden last column, the row id: position in the log << 32 | place among the entry's rows. It depends
 on the log alone, so that every attempt and every replay gives a row the same id.
 """
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import state_table
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Own, PlainNode, column_list
+from jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
 from jobs.flow.chunk import difference, empty_chunk
 from jobs.kernels.errors import RowError
 from jobs.sql.expression_text import expression_text
@@ -113,20 +113,20 @@ class TableReplayExecutor:
         for entry in self._entries:
             match entry.statement:
                 case Insert():
-                    self._insert(self._payload(entry.statement.object), entry.position, touched)
+                    self._insert(self._payload(entry.statement.object), entry, touched)
                 case Change():
-                    self._change(self._payload(entry.statement.object), entry.position, touched)
+                    self._change(self._payload(entry.statement.object), entry, touched)
                 case Update():
                     self._update(entry.statement, entry.position, touched)
                 case Delete():
                     self._delete(entry.statement, entry.position, touched)
         return touched.net(self._table)
 
-    def _insert(self, rows: pa.Table, position: int, touched: "_Touched") -> None:
+    def _insert(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
         """Rows of an INSERT: without a key each is new; else it takes the place of the row with its key, and the last of a key counts."""
         rows = self._widened(rows, rows.num_columns)
         if self._node.row_id:
-            rows = rows.append_column("id", pa.array(row_ids(position, rows.num_rows)))
+            rows = rows.append_column("id", pa.array(row_ids(entry, rows.num_rows)))
             rows = self._own(_as_schema(rows, self._schema))
             touched.add(rows, _nulls(self._schema, rows.num_rows), pa.array(np.zeros(rows.num_rows, np.bool_)))
             self._table.insert_rows(rows)
@@ -134,12 +134,12 @@ class TableReplayExecutor:
         rows = self._own(_as_schema(rows, self._schema))
         self._put(rows.take(_last_of_each(touched.keys_of(rows))), touched)
 
-    def _change(self, rows: pa.Table, position: int, touched: "_Touched") -> None:
+    def _change(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
         goes = pc.less(rows[OP], 0)
         rows = rows.drop_columns([OP])
         rows = self._widened(rows, rows.num_columns - self._node.row_id)
         if self._node.row_id:
-            ids = pc.coalesce(rows.column(rows.num_columns - 1), pa.array(row_ids(position, rows.num_rows)))
+            ids = pc.coalesce(rows.column(rows.num_columns - 1), pa.array(row_ids(entry, rows.num_rows)))
             rows = rows.set_column(rows.num_columns - 1, "id", ids)
         rows = _as_schema(rows, self._schema)
         gone = self._own(rows.filter(goes))
@@ -241,9 +241,9 @@ class TableReplayExecutor:
         return StatementRowError(entry.table, statement, key, f"{expression_text(raised)} raised: {err.reason}.")
 
 
-def row_ids(position: int, rows: int) -> np.ndarray:
-    """(rows,) int64, the row ids of the rows of the log's entry at `position`."""
-    return (np.int64(position) << _PLACE_BITS) + np.arange(rows, dtype=np.int64)
+def row_ids(entry: Entry, rows: int) -> np.ndarray:
+    """(rows,) int64, the row ids of the rows of an entry of the log."""
+    return (np.int64(entry.position) << _PLACE_BITS) + np.arange(entry.before, entry.before + rows, dtype=np.int64)
 
 
 class _Touched:

@@ -4,22 +4,18 @@ Pure functions of (catalog, statement, epoch): every driver that resumes a barri
 appends it, comes to the same catalog with the same ids.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
-from jobs.executors.table_replay import TableReplay
+from jobs.executors.operator import Entry
 from jobs.plan.alter_table import add_columns, alter
+from jobs.plan.create import created
 from jobs.plan.definition import (
     KEYWORDS,
-    Definition,
-    FunctionDefinition,
-    PlainViewDefinition,
-    SourceDefinition,
     TableDefinition,
     UnknownRelationError,
-    ViewDefinition,
     created_by,
     definition_of,
     encoded,
@@ -27,43 +23,38 @@ from jobs.plan.definition import (
     with_readers,
 )
 from jobs.plan.difference import Create, differences
-from jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
-from jobs.plan.stream import plan_view
-from jobs.plan.streams.builder import Upstream
-from jobs.sources.registry import reader_of
-from jobs.sql.expression_tree import python_calls
-from jobs.sql.logical import Plan
+from jobs.plan.replace import Replacing, added
 from jobs.sql.statements import (
-    ROW_ID_TYPE,
     AddColumns,
     AlterTable,
     Change,
     CreateFunction,
     CreatePlainView,
-    CreateSource,
-    CreateTable,
     CreateTableAs,
     CreateView,
     Delete,
     Drop,
     Insert,
     RowChange,
+    Single,
     Statement,
+    Transaction,
     Update,
 )
 from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 class RelationExistsError(InputError):
     """The name is taken: by the very relation that the statement defines (`differences` is empty), or by another one.
 
-    `readers` are the relations that read it, directly or not; a drop takes them along.
+    `readers` are the relations that read it, directly or not; a drop takes them along. `in_place`: CREATE OR REPLACE can change it.
     """
 
-    def __init__(self, name: str, kind: str, differences: Sequence[str] = (), readers: Sequence[str] = ()) -> None:
-        super().__init__(name, kind, tuple(differences), tuple(readers))
+    def __init__(self, name: str, kind: str, differences: Sequence[str] = (), readers: Sequence[str] = (), in_place: bool = False) -> None:
+        super().__init__(name, kind, tuple(differences), tuple(readers), in_place)
         self.name, self.kind, self.differences, self.readers = name, kind, tuple(differences), tuple(readers)
+        self.in_place = in_place
 
     def __str__(self) -> str:
         if not self.differences:
@@ -72,18 +63,16 @@ class RelationExistsError(InputError):
                 "it as it is, or choose another name."
             )
         lines = "".join(f"\n    {line}" for line in self.differences)
-        in_place = ""
-        if self.kind == RelationKind.VIEW:
-            in_place = "A view's query can't be changed in place yet. "
-        elif self.kind == RelationKind.FUNCTION and self.readers:
-            in_place = "A view keeps the code that it was made with. "
-        elif self.kind == RelationKind.FUNCTION:
-            in_place = "Functions and relations share their names; CREATE OR REPLACE FUNCTION takes the place of one that no view reads. "
+        if self.in_place:
+            return (
+                f"a {self.kind} {self.name!r} exists already, and this statement defines another:{lines}\n"
+                f"Nothing was changed. CREATE OR REPLACE {KEYWORDS[self.kind]} puts it in that one's place; else choose another name."
+            )
         drop = f"DROP {KEYWORDS[self.kind]} {self.name}"
         also = f" CASCADE, which drops {', '.join(self.readers)} too" if self.readers else ""
         return (
             f"a {self.kind} {self.name!r} exists already, and this statement defines another:{lines}\n"
-            f"Nothing was changed. {in_place}Drop it first ({drop}{also}), or choose another name."
+            f"Nothing was changed. Drop it first ({drop}{also}), or choose another name."
         )
 
 
@@ -98,32 +87,6 @@ class RelationInUseError(InputError):
         return (
             f"{self.kind} {self.name!r} can't be dropped: {', '.join(self.dependents)} reads it. "
             f"Drop what reads it first, or write DROP {KEYWORDS[self.kind]} {self.name} CASCADE to drop all of it."
-        )
-
-
-class FunctionChangedError(InputError):
-    """A view was bound to a function's code, and another session has replaced it since."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-    def __str__(self) -> str:
-        return f"function {self.name!r} has been replaced since this statement was checked. Nothing was changed; give it again."
-
-
-class PausedViewError(InputError):
-    """A view over a view that is paused: its first epoch would take in rows that no later one keeps up to date."""
-
-    def __init__(self, name: str, paused: str, epoch: int) -> None:
-        super().__init__(name, paused, epoch)
-        self.name, self.paused, self.epoch = name, paused, epoch
-
-    def __str__(self) -> str:
-        return (
-            f"view {self.name!r} can't be created: {self.paused!r}, which it reads, is paused since epoch {self.epoch}. "
-            f"A paused view does not go on: drop {self.paused!r} and create it again first (DROP MATERIALIZED VIEW {self.paused}; with "
-            "CASCADE where views read it)."
         )
 
 
@@ -143,7 +106,7 @@ class Replayed:
     """A slice of the log, replayed."""
 
     catalog: Catalog
-    changes: Mapping[int, Sequence[tuple[int, RowChange]]]  # live table's id -> its row changes (index in the slice, statement), in order
+    changes: Mapping[int, Sequence[Entry]]  # live table's id -> its row changes, in order; positions are indices in the slice
     rejected: tuple[tuple[int, str], ...]  # (index, reason) of statements that no longer apply: another session was first
 
 
@@ -155,64 +118,130 @@ def apply_log(catalog: Catalog, statements: Iterable[Statement], epoch: int) -> 
             rejected.
         epoch: the epoch whose commit makes the changes visible.
     """
-    changes: dict[int, list[tuple[int, RowChange]]] = {}
+    changes: dict[int, list[Entry]] = {}
     rejected: list[tuple[int, str]] = []
     for index, statement in enumerate(statements):
-        before = catalog
+        applying = Applying(catalog, epoch)
         try:
-            catalog = apply_statement(catalog, statement, epoch)
+            applying.whole(statement)
         except InputError as err:
             rejected.append((index, str(err)))
             continue
-        if (change := _rows_of(statement, catalog is not before)) is not None:
-            changes.setdefault(find(catalog, change.table, RelationKind.TABLE).id, []).append((index, change))
+        catalog = applying.catalog
+        for table, rows in applying.rows.items():
+            changes.setdefault(table, []).extend(Entry(index, row, before) for before, row in rows)
     live = {r.id for r in catalog.live()}
     return Replayed(catalog, {r: rows for r, rows in changes.items() if r in live}, tuple(rejected))
 
 
-def _rows_of(statement: Statement, took_effect: bool) -> RowChange | None:
-    """The row change that a statement is or, where it made a table, brings along."""
-    match statement:
-        case Insert() | Change() | Update() | Delete():
-            return statement
-        case CreateTableAs(table, rows, payload) if took_effect:
-            return Insert(table.name, rows, payload)
-        case _:
-            return None
-
-
 def apply_statement(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
     """The catalog after one statement; a row change leaves it as it is, its table must exist. Raises InputError branches."""
+    applying = Applying(catalog, epoch)
+    applying.whole(statement)
+    return applying.catalog
+
+
+@dataclass(slots=True)
+class Applying:
+    """One entry of the log being applied, statement by statement: the catalog so far, and its row changes.
+
+    `rows`: by table's id (rows that the entry gave the table before, row change). `unsettled`: see Replacing.
+    """
+
+    catalog: Catalog
+    epoch: int
+    rows: dict[int, list[tuple[int, RowChange]]] = field(default_factory=dict)
+    _replacing: Replacing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._replacing = Replacing(self.epoch)
+
+    @property
+    def unsettled(self) -> tuple[Relation, ...]:
+        """The live relations that still have to be bound anew, since what they read is replaced; each behind what it reads."""
+        return tuple(r for r in self.catalog.live() if r.id in self._replacing.unsettled)
+
+    def whole(self, statement: Statement) -> None:
+        """Apply a whole entry. Raises InputError branches; the object is of no use then."""
+        if isinstance(statement, Transaction):
+            once = dict(statement.once)
+            for place, part in enumerate(statement.statements):
+                self.take(part, once.get(place))
+        else:
+            self.take(statement)
+        self._replacing.require_settled(self.catalog)
+
+    def take(self, statement: Single, once: str | None = None) -> None:
+        """Apply one statement. `once`: what names it to its table, which takes it once. Raises InputError branches."""
+        if once is not None and not self._first_time(statement, once):
+            return
+        before, self.catalog = self.catalog, self._after(statement)
+        match statement:
+            case Insert() | Change() | Update() | Delete():
+                self._change(statement)
+            case CreateTableAs(table, rows, payload) if self.catalog is not before:
+                self._change(Insert(table.name, rows, payload))
+
+    def _change(self, change: RowChange) -> None:
+        rows = self.rows.setdefault(find(self.catalog, change.table, RelationKind.TABLE).id, [])
+        given = sum(r.rows for _, r in rows if isinstance(r, Insert | Change))
+        rows.append((given, change))
+
+    def _first_time(self, statement: Single, once: str) -> bool:
+        name = changed_table(statement)
+        assert name is not None, "only statements on tables run once"
+        table = find(self.catalog, name, RelationKind.TABLE)
+        definition = definition_of(table)
+        assert isinstance(definition, TableDefinition)
+        if once in definition.ran:
+            return False
+        known = encoded(msgspec.structs.replace(definition, ran=(*definition.ran, once)))
+        relations = (msgspec.structs.replace(r, definition=known) if r.id == table.id else r for r in self.catalog.relations)
+        self.catalog = msgspec.structs.replace(self.catalog, relations=tuple(relations))
+        return True
+
+    def _after(self, statement: Single) -> Catalog:
+        catalog = self.catalog
+        match statement:
+            case Insert() | Change() | Update() | Delete():
+                find(catalog, statement.table, RelationKind.TABLE)
+                return catalog
+            case Drop():
+                return _drop(catalog, statement, self.epoch)
+            case CreateTableAs(table):
+                return self._create(table)
+            case AlterTable(table, to):
+                return alter(catalog, table, to)
+            case AddColumns():
+                return add_columns(catalog, statement)
+            case _:
+                return self._create(statement)
+
+    def _create(self, statement: Create) -> Catalog:
+        there = next((r for r in self.catalog.live() if r.name == statement.name.lower()), None)
+        if there is None:
+            return added(self.catalog, created(self.catalog, statement, self.epoch))
+        in_place = False
+        if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and type(created_by(there)) is type(statement):
+            if statement.or_replace:
+                return self._replacing.replaced(self.catalog, there, statement)
+            in_place = True
+        found = _differences(there, statement)
+        if not found and statement.if_not_exists:
+            return self.catalog
+        readers = with_readers(self.catalog, there) - {there.id}
+        raise RelationExistsError(there.name, there.kind, found, [r.name for r in self.catalog.live() if r.id in readers], in_place)
+
+
+def changed_table(statement: Statement) -> str | None:
+    """The name of the table whose rows or columns a statement changes; None where it changes none."""
     match statement:
-        case Insert() | Change() | Update() | Delete():
-            find(catalog, statement.table, RelationKind.TABLE)
-            return catalog
-        case Drop():
-            return _drop(catalog, statement, epoch)
-        case CreateTableAs(table):
-            return apply_statement(catalog, table, epoch)
-        case AlterTable(table, to):
-            return alter(catalog, table, to)
-        case AddColumns():
-            return add_columns(catalog, statement)
+        case Insert(table) | Change(table) | Update(table) | Delete(table):
+            return table.lower()
+        case AlterTable(table) | AddColumns(table):
+            return table.name.lower()
         case _:
-            for relation in catalog.live():
-                if relation.name == statement.name.lower():
-                    found = _differences(relation, statement)
-                    if not found and (statement.if_not_exists or _replaces(statement)):
-                        return catalog
-                    readers = with_readers(catalog, relation) - {relation.id}
-                    if relation.kind is RelationKind.FUNCTION and _replaces(statement) and not readers:
-                        catalog = _drop(catalog, Drop(RelationKind.FUNCTION, relation.name), epoch)
-                        break
-                    raise RelationExistsError(relation.name, relation.kind, found, [r.name for r in catalog.live() if r.id in readers])
-            relation = _create(catalog, statement, epoch)
-            return msgspec.structs.replace(
-                catalog,
-                relations=(*catalog.relations, relation),
-                next_relation_id=catalog.next_relation_id + 1,
-                next_table_id=catalog.next_table_id + len(relation.state_tables),
-            )
+            return None
 
 
 def _differences(relation: Relation, wanted: Create) -> tuple[str, ...]:
@@ -221,86 +250,6 @@ def _differences(relation: Relation, wanted: Create) -> tuple[str, ...]:
     if isinstance(definition, TableDefinition) and definition.created is not None and not differences(definition.created, wanted):
         return ()
     return differences(created_by(relation), wanted)
-
-
-def _create(catalog: Catalog, statement: Create, epoch: int) -> Relation:
-    relation_id, table_id = catalog.next_relation_id, catalog.next_table_id
-    depends_on: tuple[int, ...] = ()
-    tables: tuple[TableSchema, ...]
-    definition: Definition
-    match statement:
-        case CreateSource():
-            fields = statement.fields
-            tables = (msgspec.structs.replace(reader_of(statement).taken_schema(statement.name.lower()), table_id=table_id),)
-            kind, definition = RelationKind.SOURCE, SourceDefinition(statement, table_id)
-        case CreateTable():
-            fields = statement.fields
-            types = tuple(f.type for f in fields)
-            key = statement.key
-            if not key:
-                types, key = (*types, ROW_ID_TYPE), (len(types),)
-            node = TableReplay(relation_id, key, types, not statement.key)
-            tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(node.state_tables()))
-            fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
-            output = Output(types, key, tables[0].distribution, False, table_id)
-            kind, definition = RelationKind.TABLE, TableDefinition(statement, (fragment,), output)
-        case CreateView():
-            fields = statement.plan.fields
-            planned = plan_view(statement.plan, relation_id, _upstream(catalog), table_id)
-            tables = planned.tables
-            kind, definition = (
-                RelationKind.VIEW,
-                ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns),
-            )
-            inputs = (i.relation_id for f in planned.fragments for i in f.inputs)
-            named = {find(catalog, name).id for name in statement.uses} | _functions_called(catalog, statement.plan)
-            depends_on = tuple(sorted({r for r in inputs if r is not None} | named))
-            for read in catalog.live():
-                if read.id in depends_on and read.paused is not None:
-                    raise PausedViewError(statement.name.lower(), read.name, read.paused)
-        case CreatePlainView():
-            fields, tables = statement.fields, ()
-            kind, definition = RelationKind.PLAIN_VIEW, PlainViewDefinition(statement)
-            depends_on = tuple(sorted(find(catalog, name).id for name in statement.uses))
-        case CreateFunction():
-            fields, tables = statement.fields, ()
-            kind, definition = RelationKind.FUNCTION, FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
-    columns = tuple(ColumnSpec(f.name, f.type) for f in fields)
-    return Relation(relation_id, statement.name.lower(), kind, columns, encoded(definition), tables, depends_on, created=epoch)
-
-
-def _replaces(statement: Create) -> bool:
-    return isinstance(statement, CreateFunction) and statement.or_replace
-
-
-def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
-    """The ids of the Python functions in a plan. Raises UnknownRelationError, FunctionChangedError where they are not as they were."""
-    found: set[int] = set()
-    for below in plan.inputs:
-        found |= _functions_called(catalog, below)
-    for call in (c for e in plan.expressions for c in python_calls(e)):
-        relation = find(catalog, dict(call.params)["name"], RelationKind.FUNCTION)
-        definition = definition_of(relation)
-        assert isinstance(definition, FunctionDefinition)
-        if dict(call.params)["digest"] != definition.statement.digest:
-            raise FunctionChangedError(relation.name)
-        found.add(relation.id)
-    return found
-
-
-def _upstream(catalog: Catalog) -> Callable[[str], Upstream]:
-    def known(name: str) -> Upstream:
-        relation = find(catalog, name)
-        definition = definition_of(relation)
-        if isinstance(definition, SourceDefinition):
-            statement, reader = definition.statement, reader_of(definition.statement)
-            own = reader.key(statement)
-            key = ((ROW_ID, "bigint"),) if own is None else tuple((c, statement.fields[c].type) for c in own)
-            return Upstream(relation.id, relation.kind, None, key, reader.append_only)
-        assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), "Spark has expanded it when the query was bound"
-        return Upstream(relation.id, relation.kind, definition.output)
-
-    return known
 
 
 def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:

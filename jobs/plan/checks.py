@@ -6,7 +6,7 @@ from jobs.plan.apply import apply_statement
 from jobs.sources.registry import reader_of
 from jobs.sql import logical
 from jobs.sql.expression_tree import calls_of_spark, with_spark_calls
-from jobs.sql.statements import CreateSource, CreateView, Delete, Statement, Update
+from jobs.sql.statements import CreateSource, CreateView, Delete, Statement, Transaction, Update
 from statestore.meta.catalog import Catalog
 from statestore.table.schema import row_schema
 
@@ -19,15 +19,24 @@ def admitted(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:
     """
     check_statement(statement)
     after = apply_statement(catalog, statement, epoch)
-    for relation in after.relations[len(catalog.relations) :]:
-        for table in relation.state_tables:
-            row_schema(table)
+    check_tables(catalog, after)
     return after
+
+
+def check_tables(before: Catalog, after: Catalog) -> None:
+    """Refuse a relation that `after` alone has, where its rows can't be laid out. Raises UnsupportedTypeError."""
+    for relation in after.relations:
+        if relation.id >= before.next_relation_id:
+            for table in relation.state_tables:
+                row_schema(table)
 
 
 def check_statement(statement: Statement) -> None:
     """Refuse what could not be maintained. Raises UnsupportedExpressionError and other InputErrors with the place in the user's text."""
     match statement:
+        case Transaction(statements):
+            for part in statements:
+                check_statement(part)
         case CreateView():
             check_plan(statement.plan)
         case CreateSource():

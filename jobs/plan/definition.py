@@ -27,6 +27,7 @@ class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True)
     fragments: tuple[Fragment, ...]
     output: Output
     created: CreateTable | None = None  # what did, where it was altered since
+    ran: tuple[str, ...] = ()  # what names the statements that run once and did
 
     def altered(self, to: CreateTable) -> "TableDefinition":
         """The definition of the table that an ALTER makes of this one."""

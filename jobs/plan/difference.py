@@ -69,7 +69,7 @@ def _key(names: str) -> str:
 
 
 def _of_views(existing: CreateView, wanted: CreateView) -> Iterator[str]:
-    same_words = _words(existing.sql) == _words(wanted.sql) and existing.columns == wanted.columns
+    same_words = words_of(existing.sql) == words_of(wanted.sql) and existing.columns == wanted.columns
     if same_words or _meaning(existing.plan) == _meaning(wanted.plan):
         return
     yield from _of_columns(existing.plan.fields, wanted.plan.fields)
@@ -78,7 +78,7 @@ def _of_views(existing: CreateView, wanted: CreateView) -> Iterator[str]:
 
 def _of_plain_views(existing: CreatePlainView, wanted: CreatePlainView) -> Iterator[str]:
     yield from _of_columns(existing.fields, wanted.fields)
-    if _words(existing.sql) != _words(wanted.sql):
+    if words_of(existing.sql) != words_of(wanted.sql):
         yield from _of_lines(existing.sql, wanted.sql)
 
 
@@ -121,16 +121,18 @@ def _kind(statement: Create) -> str:
     return RelationKind.PLAIN_VIEW if isinstance(statement, CreatePlainView) else type(statement).__name__.removeprefix("Create").lower()
 
 
-def _words(sql: str) -> list[str]:
+def words_of(sql: str) -> list[str]:
+    """The words and symbols of a text: it without blanks and comments."""
     return [t.text for t in tokens_of(SourceText(sql))]
 
 
 def _meaning(plan: Plan) -> object:
     """The plan but for the places in the text that its expressions came from."""
-    return _without_places(msgspec.to_builtins(plan))
+    return without_places(msgspec.to_builtins(plan))
 
 
-def _without_places(value: object) -> object:
+def without_places(value: object) -> object:
+    """Builtins of a plan, of an expression or of fragments, but for the places in a text that they came from."""
     if isinstance(value, dict):
-        return {k: _without_places(v) for k, v in value.items() if k != "place"}
-    return [_without_places(v) for v in value] if isinstance(value, list | tuple) else value
+        return {k: without_places(v) for k, v in value.items() if k != "place"}
+    return [without_places(v) for v in value] if isinstance(value, list | tuple) else value

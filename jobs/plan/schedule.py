@@ -7,6 +7,9 @@ One exchange per (producer, columns, dispatch, keys) serves all its readers.
 A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes.
 Such an input has an exchange of its own.
 
+A relation that goes on, and reads one that takes another's place in this epoch, gets the *difference*: the rows that it read before, at
+weight -1, netted with the new one's.
+
 A paused view has no fragment here, and nothing that runs reads one.
 """
 
@@ -14,10 +17,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
-from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator
+from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
 from jobs.sql.logical import Expr
 from jobs.sql.statements import CreateSource
 from statestore.meta.catalog import Catalog, Relation, RelationKind, TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a reader read until now in the place of a producer that is new: columns of the stored rows of `table`."""
+
+    table: TableSchema
+    columns: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,7 @@ class Exchange:
     last_level: int  # of its deepest reader; until there it passes through
     dispatch: Dispatch
     project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (jobs.plan.fragments.Input)
+    replaced: Replaced | None = None  # the difference to these rows is what goes out
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,7 @@ class Feed:
     types: tuple[str, ...]
     full: bool
     project: tuple[Expr, ...] = ()
+    replaced: Replaced | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +83,7 @@ class Scheduled:
     feeds: tuple[Feed, ...]
     exchanges: tuple[Exchange, ...]
     snapshot_table: TableSchema | None  # the stored rows, where a reader wants them in full
-    must_run: bool  # also without input: a new global aggregate, a snapshot to send, rows that the moment moves
+    must_run: bool  # also without input: a new global aggregate, a snapshot to send, rows that go, rows that the moment moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +103,16 @@ class _Entry:
     relation: Relation
     source: Source | None
     fragment: Fragment | None
-    inputs: tuple[tuple[int, Input], ...]  # (producer id, input)
+    inputs: tuple[tuple[int, Input, Replaced | None], ...]  # (producer id, input, what was read there before)
     level: int = 0
 
 
-def schedule(catalog: Catalog, epoch: int) -> Schedule:
-    """The schedule of `epoch` for all live relations of the catalog as of that epoch, but for views that are paused."""
+def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Schedule:
+    """The schedule of `epoch` for all live relations of the catalog as of that epoch, but for views that are paused.
+
+    Args:
+        before: the catalog of the epoch before, which says what a relation read until now. None: what it reads now.
+    """
     relations = tuple(
         r for r in catalog.live() if not r.paused_at(epoch) and r.kind not in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
     )
@@ -109,16 +126,29 @@ def schedule(catalog: Catalog, epoch: int) -> Schedule:
             output[relation.id] = len(entries)
             entries.append(_Entry(relation, source, None, ()))
             continue
-        first = len(entries)
-        for fragment in fragments_of(relation):
+        first, earlier = len(entries), _inputs_before(relation, before)
+        for number, fragment in enumerate(fragments_of(relation)):
             producers = tuple(
-                (first + i.fragment if i.fragment is not None else output[i.relation_id], i)  # type: ignore[index]
-                for i in fragment.inputs
+                (first + i.fragment if i.fragment is not None else output[i.relation_id], i, earlier.get((number, place)))  # type: ignore[index]
+                for place, i in enumerate(fragment.inputs)
             )
             entries.append(_Entry(relation, None, fragment, producers))
         output[relation.id] = len(entries) - 1
     _set_levels(entries)
     return _assemble(entries, epoch)
+
+
+def _inputs_before(relation: Relation, before: Catalog | None) -> dict[tuple[int, int], Replaced]:
+    """By (fragment, input): what the relation read until now where it reads another from this epoch on."""
+    by_id = {} if before is None else {r.id: r for r in before.relations}
+    if relation.id not in by_id or bytes(by_id[relation.id].definition) == bytes(relation.definition):
+        return {}
+    return {
+        (number, place): Replaced(_stored_table(by_id[old.relation_id]), old.columns)
+        for number, (fragment, was) in enumerate(zip(fragments_of(relation), fragments_of(by_id[relation.id]), strict=True))
+        for place, (new, old) in enumerate(zip(fragment.inputs, was.inputs, strict=True))
+        if old.relation_id is not None and new.relation_id != old.relation_id
+    }
 
 
 def _source_columns(relations: Iterable[Relation]) -> dict[int, tuple[int, ...]]:
@@ -134,10 +164,10 @@ def _source_columns(relations: Iterable[Relation]) -> dict[int, tuple[int, ...]]
 
 def _set_levels(entries: list[_Entry]) -> None:
     for entry in entries:  # producers come first
-        entry.level = max((entries[p].level + (i.dispatch != Dispatch.FORWARD) for p, i in entry.inputs), default=0)
+        entry.level = max((entries[p].level + (i.dispatch != Dispatch.FORWARD) for p, i, _ in entry.inputs), default=0)
     readers: dict[int, list[tuple[int, Input]]] = {}
     for index, entry in enumerate(entries):
-        for producer, i in entry.inputs:
+        for producer, i, _ in entry.inputs:
             readers.setdefault(producer, []).append((index, i))
     for index, entry in enumerate(entries):  # leaves wait for their first reader
         if entry.inputs:
@@ -159,21 +189,24 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
     exchanges: dict[int, dict[tuple[object, ...], Exchange]] = {}
     feeds: dict[int, list[Feed]] = {}
     snapshots: set[int] = set()
+    take_back: set[int] = set()  # producers that send what goes, also where nothing comes
     for index, entry in enumerate(entries):
-        for producer, i in entry.inputs:
+        for producer, i, replaced in entry.inputs:
             above = entries[producer]
             full = entry.relation.created == epoch and above.relation.created < epoch and above.relation.id != entry.relation.id
             columns = _stored(i.columns, above.source)
             if full and above.source is None:
                 snapshots.add(producer)
+            if replaced is not None:
+                take_back.add(producer)
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})
-                key = (columns, i.dispatch, i.keys, full, i.on_the_way)
+                key = (columns, i.dispatch, i.keys, full, i.on_the_way, replaced)
                 number = known[key].index if key in known else len(known)
                 last = max(entry.level, known[key].last_level if key in known else 0)
-                known[key] = Exchange(number, columns, i.keys, full, last, i.dispatch, i.on_the_way)
-            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, full, i.on_the_way))
+                known[key] = Exchange(number, columns, i.keys, full, last, i.dispatch, i.on_the_way, replaced)
+            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, full, i.on_the_way, replaced))
     levels: list[list[Scheduled]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
     for index, entry in enumerate(entries):
         relation = entry.relation
@@ -193,7 +226,7 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
                 tuple(feeds.get(index, ())),
                 tuple(exchanges.get(index, {}).values()),
                 stored,
-                stored is not None or (entry.fragment is not None and _runs_without_input(entry.fragment.operators, new)),
+                stored is not None or index in take_back or _runs_without_input(entry.fragment, new),
             )
         )
     return Schedule(tuple(tuple(level) for level in levels))
@@ -212,5 +245,6 @@ def _stored_table(relation: Relation) -> TableSchema:
     return next(t for t in relation.state_tables if t.table_id == output.table_id)
 
 
-def _runs_without_input(operators: Iterable[Operator], new: bool) -> bool:
+def _runs_without_input(fragment: Fragment | None, new: bool) -> bool:
+    operators = () if fragment is None else fragment.operators
     return any((new and o.node.emits_without_input) or o.node.follows_moment for o in operators)

@@ -3,13 +3,24 @@
 import argparse
 import os
 import shlex
-from contextlib import ExitStack
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, Runner, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
-from statestore.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.session import Session
+    from jobs.settings.pipeline import Pipeline
+
+SOMETHING_TO_DO = 2  # the exit code of `tussock plan`
 
 
 def _new(chosen: argparse.Namespace) -> None:
@@ -75,10 +86,31 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, for good (default UTC)")
 
 
+def _plan(chosen: argparse.Namespace) -> None:
+    from jobs.settings.process import open_meta
+    from jobs.shell.deployment_text import deployment_text
+    from statestore.meta.errors import NotInitialisedError
+    from statestore.meta.store import MetaStore
+    from statestore.objectstore.open import open_object_store
+
+    pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
+    with ExitStack() as stack:
+        store = pipeline.store
+        try:
+            _ = open_meta(store).settings
+        except NotInitialisedError:
+            print(f"{store} does not exist yet; `tussock apply {pipeline.name}` makes it")
+            store = stack.enter_context(TemporaryDirectory(prefix="tussock-plan-"))  # so that there is an empty one to compare with
+            MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
+        session = stack.enter_context(_session(pipeline, store, "plan"))
+        deployment = session.plan(pipeline.scripts(), prune=chosen.prune)
+    print(deployment_text(deployment, pipeline.name))
+    if deployment.pending:
+        sys.exit(SOMETHING_TO_DO)
+
+
 def _apply(chosen: argparse.Namespace) -> None:
-    from jobs.catalog.once import Once
-    from jobs.session import Session
-    from jobs.spark import spark_session
+    from jobs.shell.deployment_text import deployment_text
     from statestore.meta.errors import AlreadyInitialisedError
     from statestore.meta.store import MetaStore
     from statestore.objectstore.open import open_object_store
@@ -90,21 +122,30 @@ def _apply(chosen: argparse.Namespace) -> None:
         print(f"created {pipeline.store}")
     except AlreadyInitialisedError:
         pass
-    say("starting Spark")
-    once = Once()
-    with spark_session(f"tussock apply {pipeline.name}", pipeline.spark) as spark, Session(pipeline.store, spark, create=False) as session:
-        for path, script in pipeline.scripts():
-            print(f"{path.name}")
-            try:
-                for answer in session.run(script, base=path.parent, once=once):
-                    print(f"  {answer.message}", flush=True)
-            except InputError as err:
-                err.add_note(f"in {path}")
-                raise
+    with ExitStack() as stack:
+        session = stack.enter_context(_session(pipeline, pipeline.store, "apply"))
+        deployment = session.apply(pipeline.scripts(), prune=chosen.prune)
+    print(deployment_text(deployment, pipeline.name))
 
 
-def _apply_arguments(parser: argparse.ArgumentParser) -> None:
+@contextmanager
+def _session(pipeline: "Pipeline", store: str, command: str) -> "Iterator[Session]":
+    """A session over a pipeline's store, whose Spark is started where it is needed, with the pipeline's settings."""
+    from jobs.session import Session
+
+    def started() -> "SparkSession":
+        from jobs.spark import spark_session
+
+        say("starting Spark")
+        return stack.enter_context(spark_session(f"tussock {command} {pipeline.name}", pipeline.spark))
+
+    with ExitStack() as stack:
+        yield stack.enter_context(Session(store, started, create=False))
+
+
+def _prune_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
+    parser.add_argument("--prune", action="store_true", help="drop the views that the files do not name (tables and sources stay)")
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
@@ -205,15 +246,26 @@ COMMANDS = (
         _init_arguments,
     ),
     Command(
+        "plan",
+        "compare a pipeline's SQL files with its store",
+        "Says what `tussock apply` would do: what is new, what has changed and how, which views follow, what is read for it. Nothing is "
+        f"written, and Spark starts only where a text has changed. The exit code is {SOMETHING_TO_DO} where there is something to do.",
+        ("tussock plan flights", "tussock plan flights --prune"),
+        _plan,
+        _prune_argument,
+        names_store=False,
+    ),
+    Command(
         "apply",
-        "run a pipeline's SQL files against its store",
-        "The store is made where there is none. Every statement enters the log and takes effect with the next epoch. It can be applied "
-        "again and again: CREATE … IF NOT EXISTS leaves alone what is defined the same and refuses what is not; an INSERT, UPDATE, "
-        "DELETE, MERGE, TRUNCATE or ALTER TABLE runs once, until its text changes. A pipeline is a folder below pipelines/ with a "
-        "pipeline.toml.",
+        "make a pipeline's SQL files hold in its store",
+        "All of it as one entry of the store's log, or nothing; it takes effect with the next epoch. The store is made where there is "
+        "none. It can be applied again and again: what is there as the files say is left alone; a view whose text has changed is built "
+        "anew beside the one that readers see, and the views over it follow; a changed table or source is refused, with the difference; "
+        "an INSERT, UPDATE, DELETE, MERGE, TRUNCATE or ALTER TABLE runs once, until its text changes. A pipeline is a folder below "
+        "pipelines/ with a pipeline.toml.",
         ("tussock apply flights", "tussock epoch --pipeline flights"),
         _apply,
-        _apply_arguments,
+        _prune_argument,
         names_store=False,
     ),
     Command(

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from jobs.sql.catalyst import bind_dataframe, bind_view, text_of_dataframe
 from jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
-from jobs.sql.errors import SqlError, sql_error, translated
+from jobs.sql.errors import SqlError, UnsupportedQueryError, sql_error, translated
 from jobs.sql.function_ddl import bind_function
 from jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
 from jobs.sql.logical import Expr, Field, Place
@@ -113,6 +113,22 @@ class Binder:
             select = text_of_dataframe(self._sandbox, analyzed, plan)
         return CreateView(name, select or f"{OF_A_DATAFRAME}\n{show_plan(plan)}\n*/", plan, if_not_exists)
 
+    def bind_again(self, name: str, sql: str, columns: Sequence[str], *, materialized: bool) -> CreateView | CreatePlainView:
+        """A view that is there, over the relations as they are now; it takes its own place.
+
+        Args:
+            sql: its SELECT.
+            columns: the names that its statement gave; empty: the SELECT does.
+
+        Raises: as `bind`; UnsupportedQueryError for one that was made of a DataFrame.
+        """
+        self.notes = []
+        if sql.startswith(OF_A_DATAFRAME):
+            raise UnsupportedQueryError("its query", "it was made of a DataFrame, of which no SELECT is known")
+        source, header = SourceText(sql), ViewHeader(name, False, True, tuple(columns) or None, 0)
+        with self._sandbox.active():
+            return self._view(source, header) if materialized else self._plain_view(source, header)
+
     def _bind(self, source: SourceText, epochs: Epochs | None) -> Bound:
         cursor = Cursor(source)
         if not cursor.tokens:
@@ -155,20 +171,19 @@ class Binder:
         raise cursor.error("expected SELECT, CREATE, ALTER, DROP, INSERT, UPDATE, DELETE, MERGE, TRUNCATE, SHOW, DESCRIBE or EXPLAIN")
 
     def _create(self, source: SourceText, cursor: Cursor) -> Bound:
+        or_replace = cursor.accept("OR", "REPLACE")
         if cursor.accept("MATERIALIZED", "VIEW"):
-            return self._view(source, read_view(cursor))
+            return self._view(source, read_view(cursor, or_replace))
+        if cursor.accept("VIEW"):
+            return self._plain_view(source, read_view(cursor, or_replace))
+        if cursor.accept("FUNCTION"):
+            return bind_function(self._sandbox, source, cursor, or_replace)
+        if or_replace:
+            raise cursor.complaint("OR REPLACE is for views and functions: a table or source holds what can't be computed again")
         if cursor.accept("SOURCE"):
             return self._source(source, cursor)
         if cursor.accept("TABLE"):
             return bind_table(self._sandbox, source, cursor)
-        if cursor.accept("VIEW"):
-            return self._plain_view(source, read_view(cursor))
-        if cursor.accept("FUNCTION"):
-            return bind_function(self._sandbox, source, cursor, or_replace=False)
-        if cursor.accept("OR", "REPLACE", "FUNCTION"):
-            return bind_function(self._sandbox, source, cursor, or_replace=True)
-        if cursor.comes("OR", "REPLACE"):
-            raise cursor.complaint("OR REPLACE is not supported: drop it and create it again")
         raise cursor.error("expected CREATE MATERIALIZED VIEW, CREATE VIEW, CREATE TABLE, CREATE SOURCE or CREATE FUNCTION")
 
     def _view(self, source: SourceText, header: ViewHeader) -> CreateView:
@@ -176,7 +191,9 @@ class Binder:
         refuse_epochs(self._sandbox, select, "a materialized view")
         plan = bind_view(self._sandbox, select, header.columns, self.notes)
         uses = self._sandbox.plain_views(select)
-        return CreateView(header.name, source.text[header.select :], plan, header.if_not_exists, header.columns or (), uses)
+        return CreateView(
+            header.name, source.text[header.select :], plan, header.if_not_exists, header.columns or (), uses, header.or_replace
+        )
 
     def _plain_view(self, source: SourceText, header: ViewHeader) -> CreatePlainView:
         select = source.part(header.select)
@@ -192,7 +209,7 @@ class Binder:
         fields = tuple(Field(name, kind) for name, (_, kind) in zip(names, own, strict=True))
         uses = tuple(r.name for r in self._sandbox.mentioned(select))
         sql = source.text[header.select :]
-        return CreatePlainView(header.name, sql, fields, tuple(name for name, _ in own), uses, header.if_not_exists)
+        return CreatePlainView(header.name, sql, fields, tuple(name for name, _ in own), uses, header.if_not_exists, header.or_replace)
 
     def _drop(self, cursor: Cursor) -> Drop:
         """DROP VIEW drops views of either kind."""

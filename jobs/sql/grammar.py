@@ -1,7 +1,7 @@
 """Reads statements, or their beginnings, that Spark has no grammar for; a SELECT inside is left to Spark, by its offset.
 
 CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
-CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
+CREATE [OR REPLACE] [MATERIALIZED] VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
 CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …) RETURNS type [COMMENT '…'] LANGUAGE PYTHON AS 'module:name'
 DROP SOURCE | TABLE | [MATERIALIZED] VIEW | FUNCTION [IF EXISTS] name [CASCADE]
 SHOW SOURCES | TABLES | [MATERIALIZED] VIEWS | RELATIONS | FUNCTIONS
@@ -114,6 +114,7 @@ class ViewHeader:
 
     name: str
     if_not_exists: bool
+    or_replace: bool
     columns: tuple[str, ...] | None
     select: int
 
@@ -189,20 +190,18 @@ def _options(cursor: Cursor) -> dict[str, str]:
     return options
 
 
-def read_view(cursor: Cursor) -> ViewHeader:
-    """After CREATE MATERIALIZED VIEW."""
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+def read_view(cursor: Cursor, or_replace: bool = False) -> ViewHeader:
+    """After CREATE [OR REPLACE] [MATERIALIZED] VIEW."""
+    if_not_exists = _may_exist(cursor, or_replace)
     name = cursor.name("the view")
     columns = _column_names(cursor) if cursor.accept("(") else None
     cursor.expect("AS")
-    return ViewHeader(name, if_not_exists, columns, cursor.offset)
+    return ViewHeader(name, if_not_exists, or_replace, columns, cursor.offset)
 
 
 def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
     """After CREATE [OR REPLACE] FUNCTION."""
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    if or_replace and if_not_exists:
-        raise cursor.complaint("OR REPLACE and IF NOT EXISTS say two things: write one of them")
+    if_not_exists = _may_exist(cursor, or_replace)
     name = cursor.name("the function")
     cursor.expect("(")
     parameters = (cursor.offset, cursor.close())
@@ -227,6 +226,12 @@ def read_function(cursor: Cursor, or_replace: bool) -> FunctionHeader:
         raise cursor.complaint("expected 'module:name': a file module.py of the folder functions/, and the name of a function in it")
     cursor.end()
     return FunctionHeader(name, if_not_exists, or_replace, parameters, returns, module, function, comment)
+
+
+def _may_exist(cursor: Cursor, or_replace: bool) -> bool:
+    if or_replace and cursor.comes("IF", "NOT", "EXISTS"):
+        raise cursor.complaint("OR REPLACE and IF NOT EXISTS say two things: write one of them")
+    return cursor.accept("IF", "NOT", "EXISTS")
 
 
 def _string(cursor: Cursor, expected: str) -> str:

@@ -59,7 +59,11 @@ class CreateTable(msgspec.Struct, frozen=True, tag=True):
 
 
 class CreateView(msgspec.Struct, frozen=True, tag=True):
-    """An incrementally maintained view; its columns are the plan's fields."""
+    """An incrementally maintained view; its columns are the plan's fields.
+
+    With `or_replace` it takes the place of the view of its name. Whatever reads that one, directly or not, has to follow in the same
+    Transaction, bound anew.
+    """
 
     name: str
     sql: str  # the SELECT as the user wrote it
@@ -67,6 +71,7 @@ class CreateView(msgspec.Struct, frozen=True, tag=True):
     if_not_exists: bool = False
     columns: tuple[str, ...] = ()  # as the statement names them apart from the SELECT; empty: the SELECT does
     uses: tuple[str, ...] = ()  # the plain views by which the SELECT was bound
+    or_replace: bool = False
 
 
 class CreatePlainView(msgspec.Struct, frozen=True, tag=True):
@@ -78,6 +83,7 @@ class CreatePlainView(msgspec.Struct, frozen=True, tag=True):
     columns: tuple[str, ...]  # the query's own names of these columns
     uses: tuple[str, ...]  # relations that it may read, plain views among them
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 class FunctionModule(msgspec.Struct, frozen=True):
@@ -180,7 +186,20 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 RowChange = Insert | Change | Update | Delete
 _Create = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | CreateFunction
-Statement = _Create | AlterTable | AddColumns | Drop | RowChange
+Single = _Create | AlterTable | AddColumns | Drop | RowChange
+
+
+class Transaction(msgspec.Struct, frozen=True, tag=True):
+    """Statements that take effect together or not at all, in their order; one entry of the log.
+
+    `once`: (place in `statements`, what names the statement to its table): one that its table knows by this name already is passed over.
+    """
+
+    statements: tuple[Single, ...]
+    once: tuple[tuple[int, str], ...] = ()
+
+
+Statement = Single | Transaction
 
 
 class BoundInsert(msgspec.Struct, frozen=True):

@@ -14,13 +14,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from jobs.executors.base import net
 from jobs.executors.operator import Actor, Entry
 from jobs.flow.chunk import decode, empty_chunk, encode, make_chunk
 from jobs.flow.failure import carried_by_spark, encode_failure
 from jobs.kernels.kernel import process_kernel
 from jobs.kernels.python_function import install
 from jobs.plan.fragments import Dispatch
-from jobs.plan.schedule import Feed, Scheduled
+from jobs.plan.schedule import Exchange, Feed, Scheduled
 from jobs.sources.registry import reader_of
 from jobs.task.chain import run_operators
 from jobs.task.opened import decoded_version, opened_objects
@@ -112,7 +113,7 @@ class Unit:
             if (sealed := table.seal()) is not None:
                 yield from self._seal(sealed)
         for exchange in scheduled.exchanges:
-            chunk = select(self._of(output, exchange.full), exchange.columns)
+            chunk = self._sent(output, exchange)
             units = np.asarray(self.task.units)
             if exchange.project:
                 step = next(s for s in steps_behind(self.task.schedule, self.level) if s.address == (scheduled.id, exchange.index))
@@ -142,7 +143,7 @@ class Unit:
         delta = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id)
         full = None
         if scheduled.snapshot_table is not None:
-            full = pa.concat_tables([*self._snapshot(scheduled.snapshot_table), delta])
+            full = net(pa.concat_tables([*self._snapshot(scheduled.snapshot_table), delta]))
         return _Output(delta, full), sum(i.num_rows for i in inputs)
 
     def _input(self, feed: Feed) -> pa.Table:
@@ -150,13 +151,16 @@ class Unit:
         if feed.exchange is None:
             if (output := self.outputs.get(feed.producer)) is None:
                 return empty_chunk(feed.types)
-            return select(self._of(output, feed.full), feed.columns)
+            return self._sent(output, feed)
         chunks = self.inbox.get(Address.exchange(feed.producer, feed.exchange), [])
         return decoded if (decoded := decode(sorted(chunks))) is not None else empty_chunk(feed.types)
 
-    @staticmethod
-    def _of(output: _Output, full: bool) -> pa.Table:
-        return output.full if full and output.full is not None else output.delta
+    def _sent(self, output: _Output, to: Feed | Exchange) -> pa.Table:
+        """What a reader gets of a fragment's output: some columns of its changes, or of all rows, or of the difference to others."""
+        chunk = select(output.full if to.full and output.full is not None else output.delta, to.columns)
+        if to.replaced is None:
+            return chunk
+        return net(pa.concat_tables([chunk, *self._snapshot(to.replaced.table, to.replaced.columns, -1)]))
 
     @staticmethod
     def _materializes(scheduled: Scheduled) -> bool:
@@ -186,11 +190,12 @@ class Unit:
         old = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)
         return _Output(delta, pa.concat_tables([old, delta])), delta.num_rows + old.num_rows
 
-    def _snapshot(self, schema: TableSchema) -> Iterator[pa.Table]:
+    def _snapshot(self, schema: TableSchema, columns: Sequence[int] | None = None, weight: int = 1) -> Iterator[pa.Table]:
+        """The rows that this unit has stored of a table by the epoch before."""
         version = decoded_version(self.task.version)
         stored = StorageTable(schema, self.store, version.epoch, len(self.task.units))
-        for rows in stored.scan(vnodes=self.vnodes):
-            yield make_chunk(rows.columns, pa.array(np.ones(rows.num_rows, np.int64)))
+        for rows in stored.scan(columns, self.vnodes):
+            yield make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight, np.int64)))
 
     def _payload(self, name: str) -> pa.Table:
         return pa.ipc.open_stream(read_payload(opened_objects(self.task.store_uri), name)).read_all()

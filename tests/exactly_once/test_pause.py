@@ -14,7 +14,7 @@ from jobs import cli
 from jobs.catalog.read import PausedViewWarning
 from jobs.driver.epoch import advance
 from jobs.driver.row_names import ViewRowError
-from jobs.plan.apply import PausedViewError
+from jobs.plan.create import PausedViewError
 from jobs.session import Session
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
+from jobs.catalog.once import Once
 from jobs.session import Session
 
 pytestmark = pytest.mark.spark
@@ -18,7 +19,7 @@ ROWS = """INSERT INTO shops VALUES (1, 'north'), (2, 'south');
 UPDATE shops SET name = upper(name) WHERE id = 2;
 """
 
-Apply = Callable[[], list[str]]
+Apply = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -34,16 +35,17 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def apply(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Apply:
-    """Applies the pipeline and answers with what it said of each statement."""
+    """Applies the pipeline and answers with the steps that it took, e.g. `+ table shops`, and what has become of them."""
     monkeypatch.chdir(folder.parents[1])
     monkeypatch.delenv("TUSSOCK_PIPELINES", raising=False)
 
-    def run() -> list[str]:
+    def run(*options: str, command: str = "apply") -> list[str]:
         capsys.readouterr()
-        code = cli.main(["apply", "town"])
+        code = cli.main([command, "town", *options])
         said = capsys.readouterr()
         assert code == 0, said.err
-        return [line.strip() for line in said.out.splitlines() if line.startswith("  ")]
+        lines = [line for line in said.out.splitlines() if not line.startswith((" ", "created", "starting"))]
+        return [" ".join(line.split("  ")[0].split(":")[0].split()) for line in lines]
 
     return run
 
@@ -60,15 +62,23 @@ def change(folder: Path, spark: SparkSession, sql: str) -> None:
         session.execute(sql)
 
 
+NOTHING = "nothing to do"
+
+
 def test_a_second_apply_has_nothing_to_do_before_an_epoch_and_after_it(apply: Apply, folder: Path, spark: SparkSession) -> None:
     first = apply()
-    assert [line.split(":")[0] for line in first] == [f"log entry {n}" for n in range(4)]
-    assert [line.endswith("runs once") for line in first] == [False, False, True, True]
+    assert first == [
+        "+ table shops",
+        "+ view names",
+        "! INSERT INTO shops VALUES (1, 'north'), (2, 'south')",
+        "! UPDATE shops SET name = upper(name) WHERE id = 2",
+        "log entry 0",
+    ]
     for _ in range(2):
-        assert [line.split(":")[0] for line in apply()] == ["nothing to do"] * 4
+        assert apply() == ["4 unchanged", NOTHING]
         assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
         change(folder, spark, "UPDATE shops SET name = 'moved' WHERE id = 1")
-        assert [line.split(":")[0] for line in apply()] == ["nothing to do"] * 4
+        assert apply() == ["4 unchanged", NOTHING]
         assert rows(folder, spark) == {1: "moved", 2: "SOUTH"}, "an apply must not bring back what was changed since"
         change(folder, spark, "UPDATE shops SET name = 'north' WHERE id = 1")
 
@@ -77,13 +87,17 @@ def test_a_table_that_is_altered_stays_the_one_that_its_create_made(apply: Apply
     apply()
     altered = "ALTER TABLE shops ADD COLUMN floor int DEFAULT 7;\nCOMMENT ON TABLE shops IS 'of the town';\n"
     (folder / "tables.sql").write_text(TABLES + altered)
-    nothing = ["nothing to do"]
-    assert [line.split(":")[0] for line in apply()] == [*nothing * 2, "log entry 4", "log entry 5", *nothing * 2]
+    assert apply() == [
+        "! ALTER TABLE shops ADD COLUMN floor int DEFAULT 7",
+        "! COMMENT ON TABLE shops IS 'of the town'",
+        "4 unchanged",
+        "log entry 1",
+    ]
     for _ in range(2):
-        assert [line.split(":")[0] for line in apply()] == nothing * 6
+        assert apply() == ["6 unchanged", NOTHING]
         assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
     (folder / "tables.sql").write_text(TABLES.replace("name string,", "name string, floor int DEFAULT 7,"))
-    assert [line.split(":")[0] for line in apply()] == nothing * 4, "what creates the table as it is now is the same too"
+    assert apply() == ["4 unchanged", NOTHING], "what creates the table as it is now is the same too"
 
 
 def test_blanks_comments_and_other_statements_around_it_make_no_new_statement(apply: Apply, folder: Path, spark: SparkSession) -> None:
@@ -91,13 +105,13 @@ def test_blanks_comments_and_other_statements_around_it_make_no_new_statement(ap
     (folder / "rows.sql").write_text(
         "-- rows of the town\nUPDATE shops SET name = trim(name);\n" + ROWS.replace(", (2", ",\n  (2 /* south */")
     )
-    assert [line.split(":")[0] for line in apply()][2:] == ["log entry 4", "nothing to do", "nothing to do"]
+    assert apply() == ["! UPDATE shops SET name = trim(name)", "4 unchanged", "log entry 1"]
 
 
 def test_a_statement_whose_text_changed_is_another_and_runs(apply: Apply, folder: Path, spark: SparkSession) -> None:
     apply()
     (folder / "rows.sql").write_text(ROWS.replace("(1, 'north')", "(1, 'far north'), (3, 'east')"))
-    assert [line.split(":")[0] for line in apply()][2:] == ["log entry 4", "nothing to do"]
+    assert apply()[-2:] == ["3 unchanged", "log entry 1"]
     assert rows(folder, spark) == {1: "far north", 2: "south", 3: "east"}
 
 
@@ -105,7 +119,7 @@ def test_equal_statements_run_as_often_as_they_stand_there(apply: Apply, folder:
     (folder / "rows.sql").write_text("INSERT INTO shops VALUES (1, '');\n" + "UPDATE shops SET name = name || 'x' WHERE id = 1;\n" * 2)
     apply()
     (folder / "tables.sql").write_text(TABLES + "UPDATE shops SET name = name || 'x' WHERE id = 1;\n")
-    assert [line.split(":")[0] for line in apply()] == [*["nothing to do"] * 5, "log entry 5"]
+    assert apply()[-2:] == ["5 unchanged", "log entry 1"]
     assert rows(folder, spark) == {1: "xxx"}
 
 
@@ -113,30 +127,91 @@ def test_a_table_that_was_dropped_and_created_again_gets_its_rows_anew(apply: Ap
     apply()
     rows(folder, spark)
     change(folder, spark, "DROP TABLE shops CASCADE")
-    assert [line.split(":")[0] for line in apply()] == [f"log entry {n}" for n in range(5, 9)]
+    assert apply()[-1] == "log entry 2"
     assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
 
 
-def test_an_apply_that_was_cut_off_goes_on_behind_its_last_statement(
-    apply: Apply, folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "rows.sql").write_text(ROWS + "INSERT INTO nowhere VALUES (1)")
+def test_statements_that_an_earlier_release_ran_once_do_not_run_again(apply: Apply, folder: Path, spark: SparkSession) -> None:
+    with Session(str(folder.parents[1] / "store"), spark) as session:
+        session.execute(TABLES)
+        insert, update = (text.strip() for text in ROWS.strip().rstrip(";").split(";"))
+        (answer,) = session.execute(insert)
+        assert answer.message.startswith("log entry 2")
+        entry = session.meta.read_log(2, 3)[0]
+        found = Once().of(session._pending.at(session.meta.latest()), insert)
+        assert found is not None
+        session.meta.append_log(found.client_id, bytes(entry.statement))
+    assert apply() == ["! " + update, "3 unchanged", "log entry 4"]
+
+
+def test_one_mistake_in_the_last_file_leaves_the_store_as_it_was(apply: Apply, folder: Path, spark: SparkSession) -> None:
+    (folder / "rows.sql").write_text(ROWS + "CREATE MATERIALIZED VIEW wrong AS SELECT nothing FROM shops")
     assert cli.main(["apply", "town"]) == 1
-    (folder / "rows.sql").write_text(ROWS + "INSERT INTO shops VALUES (3, 'east')")
-    assert [line.split(":")[0] for line in apply()] == [*["nothing to do"] * 4, "log entry 4"]
-    assert rows(folder, spark) == {1: "north", 2: "SOUTH", 3: "east"}
+    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+        assert session.meta.log_end() == 0
+    (folder / "rows.sql").write_text(ROWS)
+    assert apply()[-1] == "log entry 0"
+    assert rows(folder, spark) == {1: "north", 2: "SOUTH"}
 
 
-def test_a_definition_that_changed_stops_apply_with_the_difference(apply: Apply, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_what_is_still_to_come_wait_for_the_next_apply(apply: Apply, folder: Path, spark: SparkSession) -> None:
+    copied = "CREATE TABLE loud (name string);\nINSERT INTO loud SELECT upper(name) FROM shops;\nCREATE VIEW late AS SELECT * FROM loud;\n"
+    (folder / "rows.sql").write_text(ROWS + copied)
+    assert apply()[-3:] == ["+ table loud", ". INSERT INTO loud SELECT upper(name) FROM shops", "log entry 0"]
+    assert apply() == [
+        ". INSERT INTO loud SELECT upper(name) FROM shops",
+        "5 unchanged",
+        "nothing was changed; `tussock apply town` does this",
+    ]
+    rows(folder, spark)
+    assert apply()[-3:] == ["+ plain view late", "5 unchanged", "log entry 1"]
+    assert apply()[-1] == NOTHING
+    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+        session.flush()
+        assert sorted(session.query("SELECT * FROM late")["name"].to_pylist()) == ["NORTH", "SOUTH"]
+
+
+def test_rows_of_a_table_without_a_key_are_told_apart_within_one_apply(apply: Apply, folder: Path, spark: SparkSession) -> None:
+    (folder / "rows.sql").write_text("CREATE TABLE hits (n int);\n" + "INSERT INTO hits VALUES (1), (2);\n" * 3)
     apply()
+    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+        session.flush()
+        assert sorted(session.read("hits")["n"].to_pylist()) == [1, 1, 1, 2, 2, 2]
+    assert apply()[-1] == NOTHING
+
+
+def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(
+    apply: Apply, folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rows.sql").write_text(
+        ROWS + "CREATE MATERIALIZED VIEW long_names AS SELECT name FROM names WHERE n > 0;\nCREATE VIEW v AS SELECT 1 AS a"
+    )
+    apply()
+    rows(folder, spark)
     (folder / "tables.sql").write_text(TABLES.replace("count(*) AS n", "max(id) AS n"))
+    assert apply(command="apply")[:2] == ["~ view names", "> view long_names"]
+    rows(folder, spark)
+    with Session(str(folder.parents[1] / "store"), spark, create=False) as session:
+        assert sorted(tuple(r.values()) for r in session.read("names").to_pylist()) == [("SOUTH", 2), ("north", 1)]
+    (folder / "rows.sql").write_text(ROWS)
+    assert sorted(apply()) == ["4 unchanged", "? plain view v", "? view long_names", NOTHING]
+    assert sorted(apply("--prune")) == ["- plain view v", "- view long_names", "4 unchanged", "log entry 2"]
+    (folder / "tables.sql").write_text(TABLES.replace("id int", "id bigint"))
     assert cli.main(["apply", "town"]) == 1
-    said = capsys.readouterr().err
-    for part in (
-        "a view 'names' exists already",
-        "column 'n': bigint there, int here",
-        "- SELECT name, count(*)",
-        "+ SELECT name, max(id)",
-    ):
-        assert part in said
-    assert "DROP MATERIALIZED VIEW names)" in said
+    assert "column 'id': int there, bigint here" in capsys.readouterr().err
+
+
+def test_a_plan_has_an_exit_code_of_its_own_and_writes_nothing(apply: Apply, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as code:
+        apply(command="plan")
+    assert code.value.code == 2
+    assert not (folder.parents[1] / "store").exists()
+    apply()
+    before = sorted(p for p in (folder.parents[1] / "store").rglob("*"))
+    assert apply(command="plan") == ["4 unchanged", NOTHING]
+    (folder / "rows.sql").write_text(ROWS + "INSERT INTO shops VALUES (3, 'east'); DELETE FROM shops WHERE id = 1")
+    with pytest.raises(SystemExit) as code:
+        apply(command="plan")
+    assert code.value.code == 2
+    assert "nothing was changed; `tussock apply town` does this" in capsys.readouterr().out
+    assert sorted(p for p in (folder.parents[1] / "store").rglob("*")) == before

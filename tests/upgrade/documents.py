@@ -144,6 +144,9 @@ STATEMENTS: dict[str, msgspec.Struct] = {
         _CREATE_TABLE, statements.CreateTable("orders", (*_FIELDS, Field("n", "int")), (0,), True), (b"held",)
     ),
     "change": statements.Change("orders", 3, _ROWS),
+    "transaction": statements.Transaction(
+        (CreateView("top", "SELECT …", TOP_N, or_replace=True), statements.Change("orders", 3, _ROWS)), ((1, "0a1b/1"),)
+    ),
     "create_source": _CREATE_SOURCE,
     "create_table": _CREATE_TABLE,
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
@@ -235,6 +238,9 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "table_altered": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, _CREATE_TABLE),
+    "table_with_statements_that_ran": TableDefinition(
+        _CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, ran=("0a1b/1", "0a1b/2")
+    ),
     "plain_view": PlainViewDefinition(CreatePlainView("named", "SELECT 1 AS a", _FIELDS, ("a", "b"), ())),
     "function": FunctionDefinition(_CREATE_FUNCTION),
     "view_by_names": ViewDefinition("SELECT …", TOP_N, (), _OUTPUT, ("a", "b")),

@@ -7,8 +7,11 @@ import msgspec
 import pytest
 
 from jobs.plan.apply import RelationExistsError, apply_log, apply_statement
+from jobs.plan.definition import created_by, find
+from jobs.plan.difference import differences
 from jobs.sql.logical import Call, Column, Field, Filter, Literal, Place
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Drop
+from jobs.sql.statements import CreateSource, CreateTable, CreateView, Drop, Transaction
+from statestore.meta.catalog import RelationKind
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, source, table, view
 
 Create = CreateSource | CreateTable | CreateView
@@ -99,6 +102,11 @@ def test_what_the_message_of_a_taken_name_says_works_when_it_is_followed(case: A
     message = str(caught.value)
     if "IF NOT EXISTS" in message:
         assert apply_statement(catalog, if_not_exists(case.second), 2) == catalog
+        return
+    if "CREATE OR REPLACE MATERIALIZED VIEW" in message:
+        anew = Transaction((Drop(RelationKind.VIEW, "reader"), msgspec.structs.replace(case.second, or_replace=True)))
+        replaced = apply_statement(catalog, anew, 2)
+        assert not differences(created_by(find(replaced, case.first.name)), case.second)
         return
     drop = re.search(r"\(DROP (SOURCE|TABLE|MATERIALIZED VIEW) (\w+)( CASCADE, which drops reader too)\)", message)
     assert drop is not None, message

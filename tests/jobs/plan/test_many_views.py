@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jobs.catalog.statement_log import PendingCatalog
-from jobs.plan import definition
+from jobs.plan import create, definition
 from jobs.plan.apply import apply_statement
 from jobs.sql.statements import Statement
 from statestore.meta.catalog import Catalog, Relation
@@ -30,7 +30,8 @@ def test_one_more_view_decodes_the_definitions_that_it_reads_and_no_other(views:
         return definition_of(relation)
 
     definition_of = definition.definition_of
-    monkeypatch.setattr(definition, "definition_of", counting)
+    for module in (definition, create):
+        monkeypatch.setattr(module, "definition_of", counting)
     late = view("late", joined(scan("t"), scan("v1", 2), 1, 0))
     assert len(apply_statement(catalog, late, 2).live()) == views + 2
     assert set(decoded) == {"t", "v1"}

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from jobs.plan.apply import CannotPauseError, PausedViewError, apply_log, apply_statement, pause_view
+from jobs.plan.apply import CannotPauseError, apply_log, apply_statement, pause_view
+from jobs.plan.create import PausedViewError
 from jobs.plan.definition import UnknownRelationError
 from jobs.plan.explain import explain_relation
 from jobs.sql.statements import Drop

@@ -1,0 +1,312 @@
+"""A pipeline's SQL files compared with the catalog, and brought into it as one entry of the log: `tussock plan`, `tussock apply`.
+
+The files say what is to be there. So a CREATE whose text has changed replaces the view of its name, whether or not it says OR REPLACE;
+tables and sources hold what can't be computed again, and a changed one is an error that shows the difference. Statements on rows run once.
+
+A statement that computes rows of what is stored (INSERT … SELECT, MERGE, …) can't run while what it reads waits in the log, or in this very
+deployment. It and all that follows it are left for the next apply, which the deployment says.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from jobs.catalog.once import Once
+from jobs.catalog.reader import open_table
+from jobs.catalog.statement_log import WaitingStatementsError, derived_from, require_taken
+from jobs.catalog.statement_maker import StatementMaker
+from jobs.catalog.transaction import CannotFollowError, Draft, query_of
+from jobs.catalog.unchanged import unchanged_relation
+from jobs.plan.definition import created_by, output_of, source_of
+from jobs.plan.difference import differences
+from jobs.sources.registry import reader_of
+from jobs.sql.script import ScriptStatement, split_script
+from jobs.sql.statements import (
+    Bound,
+    BoundChange,
+    BoundCreateTableAs,
+    BoundInsert,
+    BoundInsertSelect,
+    CreateFunction,
+    CreatePlainView,
+    CreateSource,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    Delete,
+    Drop,
+    Explain,
+    Query,
+    Show,
+    Single,
+    Statement,
+)
+from statestore.errors import InputError
+from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion, SectionInfo
+
+Script = tuple[Path, str]
+
+
+class Action(StrEnum):
+    """What a deployment does about one statement, or one relation that no statement names."""
+
+    CREATE = "create"
+    CHANGE = "change"  # the files say something else than the catalog
+    FOLLOW = "follow"  # it reads what changes
+    RUN = "run"  # a statement on a table's rows or names
+    DROP = "drop"
+    GONE = "gone"  # it is in the catalog, and not in the files
+    WAIT = "wait"  # it reads what is still to come
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a deployment.
+
+    Args:
+        what: the kind and name of the relation, or the statement in few words.
+        place: `file:line`; empty where no file says so.
+        differences: lines that say what has changed.
+        rebuilt: of a view: it is computed anew, of all that it reads; else it keeps its state.
+        rows, bytes: of what it is computed of, as far as it is stored already; bytes of sources are those of their files.
+        note: what its user should know.
+    """
+
+    action: Action
+    what: str
+    place: str
+    differences: tuple[str, ...] = ()
+    rebuilt: bool = False
+    rows: int = 0
+    bytes: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What a pipeline's files come to.
+
+    Args:
+        steps: in the order of the files; then what no file names.
+        statement: what is to be logged; None: nothing is to be done.
+        log_end: where it belongs in the log: up to there its statements were bound.
+        position: where it is in the log, once it is.
+    """
+
+    steps: tuple[Step, ...]
+    statement: Statement | None
+    log_end: int
+    position: int | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether an apply has something to do, now or after the next epoch."""
+        return self.statement is not None or any(s.action is Action.WAIT for s in self.steps)
+
+
+@dataclass(slots=True)
+class Deploying:
+    """A deployment in the making.
+
+    Args:
+        catalog, log_end: the pending catalog, and how much of the log it holds.
+        stores_rows: rows of INSERTs are stored, to be logged; else nothing is written anywhere.
+    """
+
+    meta: MetaStore
+    maker: StatementMaker
+    version: HummockVersion
+    catalog: Catalog
+    log_end: int
+    stores_rows: bool
+    _draft: Draft = field(init=False)
+    _steps: list[Step] = field(default_factory=list)
+    _once: Once = field(default_factory=Once)
+    _named: set[str] = field(default_factory=set)  # relations that the files create
+
+    def __post_init__(self) -> None:
+        self._draft = Draft(self.catalog, self.version.epoch + 1)
+
+    def of(self, scripts: Sequence[Script], prune: bool) -> Deployment:
+        """The deployment of these files. `prune`: views that they do not name are dropped.
+
+        Raises: InputError branches that name the place, and the file in a note; nothing is logged then.
+        """
+        whole = True
+        for path, script in scripts:
+            try:
+                for statement in split_script(script):
+                    whole = whole and self._take(path, statement)
+                    if not whole:
+                        self._name(statement)
+            except InputError as err:
+                err.add_note(f"in {path}")
+                raise
+        self._without_files(prune and whole)
+        self._settle()
+        return Deployment(tuple(self._steps), self._draft.statement() if self._draft.statements else None, self.log_end)
+
+    # --- statements --------------------------------------------------------------------------------------------------------------
+
+    def _take(self, path: Path, statement: ScriptStatement) -> bool:
+        """One statement of a file; False where it has to wait, and with it all that follows."""
+        text, base, draft = statement.text, path.parent, self._draft
+        place = f"{path.name}:{statement.place.line}"
+        there = unchanged_relation(draft.catalog, text, base)
+        if there is not None and not draft.is_unsettled(there):
+            self._named.add(there.name)
+            self._add(Step(Action.NONE, _what(there), place, note=_pause_note(there)))
+            return True
+        once = self._once.of(draft.catalog, text)
+        if once is not None and (once.ran or self.meta.logged_position(once.client_id) is not None):
+            self._add(Step(Action.NONE, _in_few_words(text), place))
+            return True
+        bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place)
+        if isinstance(bound, Query | Show | Explain):
+            return True
+        try:
+            self._require_taken(bound)
+            made = self._to_log(bound, base)
+        except WaitingStatementsError:
+            self._add(
+                Step(Action.WAIT, _in_few_words(text), place, note="it reads rows that are still to come; apply again after an epoch")
+            )
+            return False
+        self._create_or_run(made, _in_few_words(text), place, notes, None if once is None else once.name)
+        return True
+
+    def _name(self, statement: ScriptStatement) -> None:
+        """A relation that a statement creates which has to wait: it is not gone."""
+        words = [w.upper() for w in statement.text.split()]
+        if words[:1] == ["CREATE"]:
+            self._named |= {r.name for r in self.catalog.live() if r.name.upper() in words}
+
+    def _require_taken(self, bound: Bound) -> None:
+        """Raises WaitingStatementsError where a statement reads rows that wait in the log, or in what is drafted so far."""
+        rows = bound.rows if isinstance(bound, BoundCreateTableAs) else bound
+        if isinstance(rows, BoundInsertSelect | BoundChange):
+            if found := derived_from(self._draft.catalog, rows.reads) & {*self._draft.changed_tables}:
+                raise WaitingStatementsError(rows.reads, self.version.epoch, [(self.log_end, f"change {name}") for name in sorted(found)])
+            require_taken(self.meta, self.version, self._draft.catalog, rows.reads)
+
+    def _to_log(self, bound: Bound, base: Path) -> Single:
+        """What the statement comes to, said as files say it: what is there already is left as it is, or replaced."""
+        if isinstance(bound, BoundCreateTableAs) and (not self.stores_rows or self._is_there(bound.table.name)):
+            return msgspec.structs.replace(bound.table, if_not_exists=True)
+        if isinstance(bound, BoundInsert | BoundInsertSelect | BoundChange) and not self.stores_rows:
+            name = bound.table if isinstance(bound.table, str) else bound.table.name
+            return Delete(name, None)  # stands for it in a draft that is never logged: its table is what counts
+        made, _ = self.maker.to_log(self._draft.catalog, self.version, bound, base)
+        match made:
+            case CreateView() | CreatePlainView() | CreateFunction():
+                return msgspec.structs.replace(made, or_replace=True, if_not_exists=False)
+            case CreateSource() | CreateTable():
+                return msgspec.structs.replace(made, if_not_exists=True)
+            case CreateTableAs(table):
+                return msgspec.structs.replace(made, table=msgspec.structs.replace(table, if_not_exists=True))
+            case _:
+                return made
+
+    def _is_there(self, name: str) -> bool:
+        return any(r.name == name for r in self._draft.catalog.live())
+
+    def _create_or_run(self, made: Single, text: str, place: str, notes: Sequence[str], once: str | None) -> None:
+        draft = self._draft
+        name = _created_name(made)
+        before = next((r for r in draft.catalog.live() if r.name == name), None)
+        follows = before is not None and draft.is_unsettled(before)
+        changed = draft.add(made, once)
+        if name is None:
+            action = Action.DROP if isinstance(made, Drop) else Action.RUN
+            self._add(Step(action if changed else Action.NONE, text, place))
+            return
+        self._named.add(name)
+        after = next(r for r in draft.catalog.live() if r.name == name)
+        self._add(self._created(before, after, changed, follows, place, "; ".join(notes)))
+
+    def _created(self, before: Relation | None, after: Relation, changed: bool, follows: bool, place: str, note: str) -> Step:
+        if not changed:
+            return Step(Action.NONE, _what(after), place, note=_pause_note(after))
+        new = before is None or before.id != after.id
+        rebuilt = new and after.kind is RelationKind.VIEW
+        rows, size = self._read_by(after) if rebuilt else (0, 0)
+        if before is None:
+            return Step(Action.CREATE, _what(after), place, (), rebuilt, rows, size, note)
+        found = differences(created_by(before), created_by(after))
+        action = Action.FOLLOW if follows and not found else Action.CHANGE
+        return Step(action, _what(after), place, found, rebuilt, rows, size, note)
+
+    # --- what no file names ------------------------------------------------------------------------------------------------------
+
+    def _without_files(self, prune: bool) -> None:
+        """Views of the catalog that the files do not name."""
+        views = [r for r in self._draft.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
+        for view in reversed([r for r in views if r.name not in self._named]):
+            if prune:
+                self._draft.add(Drop(view.kind, view.name))
+            self._add(Step(Action.DROP if prune else Action.GONE, _what(view), ""))
+
+    def _settle(self) -> None:
+        """Views that the files do not name and that read what changes. Raises CannotFollowError."""
+        while (view := self._draft.next_unsettled()) is not None:
+            sql, columns = query_of(view)
+            try:
+                self._draft.add(self.maker.bound_again(self._draft.catalog, view, sql, columns))
+            except InputError as err:
+                raise CannotFollowError(view.name, str(err)) from err
+            after = next(r for r in self._draft.catalog.live() if r.name == view.name)
+            self._add(self._created(view, after, True, True, "", ""))
+
+    def _add(self, step: Step) -> None:
+        self._steps.append(step)
+
+    # --- estimates ---------------------------------------------------------------------------------------------------------------
+
+    def _read_by(self, view: Relation) -> tuple[int, int]:
+        """Rows and bytes that building a view reads, as far as they are stored: of tables and views below it; bytes of sources' files."""
+        below = [r for r in self.version.catalog.live() if r.id in view.depends_on]
+        found = [self._taken(r) if source_of(r) is not None else self._stored(r) for r in below]
+        return sum(rows for rows, _ in found), sum(size for _, size in found)
+
+    def _stored(self, relation: Relation) -> tuple[int, int]:
+        output = output_of(relation)
+        sections = [x for x in self._sections() if output is not None and x.table_id == output.table_id]
+        return sum(x.rows for x in sections), sum(x.bytes for x in sections)
+
+    def _sections(self) -> Iterator[SectionInfo]:
+        return (x for level in self.version.levels for s in level for x in s.sections)
+
+    def _taken(self, relation: Relation) -> tuple[int, int]:
+        statement = source_of(relation)
+        assert statement is not None
+        taken = open_table(self.meta.objects, self.version, relation.state_tables[0])
+        return 0, sum(item.nbytes for item in reader_of(statement).taken_items(taken))
+
+
+def _created_name(statement: Single) -> str | None:
+    match statement:
+        case CreateTableAs(table):
+            return table.name.lower()
+        case CreateSource() | CreateTable() | CreateView() | CreatePlainView() | CreateFunction():
+            return statement.name.lower()
+        case _:
+            return None
+
+
+def _what(relation: Relation) -> str:
+    return f"{relation.kind} {relation.name}"
+
+
+def _pause_note(relation: Relation) -> str:
+    return "" if relation.paused is None else f"paused since epoch {relation.paused}; CREATE OR REPLACE builds it anew"
+
+
+def _in_few_words(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= 60 else f"{words[:57]}…"

@@ -1,0 +1,145 @@
+"""Statements in text become statements of the log: bound over a catalog, with the rows that they compute over what is committed."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.catalog.epochs import EpochsOf
+from jobs.catalog.statement_log import require_taken
+from jobs.catalog.statement_writer import StatementWriter
+from jobs.catalog.stored_rows import StoredRows
+from jobs.kernels.render import has_kernel
+from jobs.sources.describe import described, placed
+from jobs.sources.registry import READERS
+from jobs.sql.logical import Place
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import (
+    Bound,
+    BoundChange,
+    BoundCreateTableAs,
+    BoundInsert,
+    BoundInsertSelect,
+    Change,
+    CreateFunction,
+    CreatePlainView,
+    CreateSource,
+    CreateTableAs,
+    CreateView,
+    Explain,
+    Insert,
+    Query,
+    Show,
+    Single,
+)
+from statestore.errors import InputError
+from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+
+if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.catalog.transaction import Draft
+    from jobs.sql.binder import Binder
+
+#: What a statement is to log, and the relations whose committed rows it was computed of.
+ToLog = tuple[Single, Sequence[str]]
+
+
+class StatementMaker:
+    """One session's way from text to statements of the log. Not for several threads at once."""
+
+    def __init__(self, meta: MetaStore, stored: StoredRows, writer: StatementWriter, spark: "Callable[[], SparkSession]") -> None:
+        """`spark`: the session, started where it is first asked for."""
+        self._meta, self._stored, self._writer, self._spark = meta, stored, writer, spark
+        self._time_zone = meta.settings.time_zone
+        self._binder: Binder | None = None
+
+    def binder(self, relations: tuple[Relation, ...]) -> "Binder":
+        """The binder, over these relations."""
+        if self._binder is None:
+            from jobs.sql.binder import Binder
+
+            self._binder = Binder(self._spark(), relations, self._time_zone, tuple(READERS), has_kernel)
+        else:
+            self._binder.set_relations(relations)
+        return self._binder
+
+    def bound(self, catalog: Catalog, version: HummockVersion, text: str, place: Place) -> tuple[Bound, tuple[str, ...]]:
+        """The statement bound over a catalog, and what its user should know of it. Raises as Binder.bind."""
+        binder = self.binder(catalog.live())
+        bound = binder.bind(text, place, EpochsOf(self._stored, version, version.epoch))
+        return bound, tuple(binder.notes)
+
+    def to_log(self, catalog: Catalog, version: HummockVersion, bound: Bound, base: Path) -> ToLog:
+        """What a bound statement is to log. Its rows are computed and stored by then.
+
+        Args:
+            catalog: over which it was bound.
+            base: what relative paths of sources, and the folder of functions, start from.
+
+        Raises: WaitingStatementsError; errors of what it reads and computes.
+        """
+        match bound:
+            case BoundInsert() | BoundInsertSelect():
+                return self._rows(catalog, version, bound)
+            case BoundCreateTableAs(table, rows):
+                insert, reads = self._rows(catalog, version, rows)
+                return CreateTableAs(table, insert.rows, insert.object), reads
+            case BoundChange():
+                return self._change(catalog, version, bound), bound.reads
+            case CreateSource():
+                source = placed(bound, base)  # of one that exists the columns are not looked for: IF NOT EXISTS must not need the files
+                return source if any(r.name == source.name for r in catalog.live()) else described(source, self._spark), ()
+            case CreateFunction():
+                from jobs.catalog.function_code import with_code
+
+                return with_code(bound, base), ()
+            case Query() | Show() | Explain():
+                raise AssertionError(f"{type(bound).__name__} asks, and changes nothing")
+            case _:
+                return bound, ()
+
+    def settle(self, draft: "Draft") -> None:
+        """Bind the views anew that read what the draft replaces, until each stands on what is there. Raises CannotFollowError."""
+        from jobs.catalog.transaction import CannotFollowError, query_of
+
+        while (view := draft.next_unsettled()) is not None:
+            sql, columns = query_of(view)
+            try:
+                draft.add(self.bound_again(draft.catalog, view, sql, columns))
+            except InputError as err:
+                raise CannotFollowError(view.name, str(err)) from err
+
+    def bound_again(self, catalog: Catalog, view: Relation, sql: str, columns: Sequence[str]) -> CreateView | CreatePlainView:
+        """A view that is there, over the relations as they are now."""
+        return self.binder(catalog.live()).bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW)
+
+    def frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, epoch: int) -> "DataFrame":
+        """The rows that a SELECT reads and computes at an epoch."""
+        from jobs.catalog.query import query_frame
+
+        return query_frame(self._spark(), self._meta.objects.uri, version, epoch, sql, bound.relations, self._time_zone, bound.at)
+
+    def _rows(self, catalog: Catalog, version: HummockVersion, bound: BoundInsert | BoundInsertSelect) -> tuple[Insert, Sequence[str]]:
+        """The INSERT of constants, or of a SELECT over what is committed."""
+        if isinstance(bound, BoundInsert):
+            return self._writer.insert(bound.table, bound.rows), ()
+        from jobs.sql.dml import rows_to_insert
+        from jobs.sql.spark_errors import spark_errors_as_ours
+
+        require_taken(self._meta, version, catalog, bound.reads)
+        with spark_errors_as_ours(SourceText(bound.select)), self._meta.reading(version.epoch) as pinned:
+            selected = self.frame(bound.select, bound, pinned, version.epoch)
+            return self._writer.insert(bound.table.name, rows_to_insert(selected, bound)), bound.reads
+
+    def _change(self, catalog: Catalog, version: HummockVersion, bound: BoundChange) -> Change:
+        """What a statement changes in rows that are committed, as rows."""
+        from jobs.catalog.change import computed_change
+        from jobs.sql.spark_errors import spark_errors_as_ours
+
+        require_taken(self._meta, version, catalog, bound.reads)
+        sandbox = self.binder(catalog.live()).sandbox
+        with spark_errors_as_ours(SourceText(bound.statement, bound.start)), self._meta.reading(version.epoch) as pinned:
+            rows = computed_change(self._spark(), self._meta.objects, pinned, version.epoch, sandbox, bound, self._time_zone)
+        return self._writer.change(bound.table.name, rows)

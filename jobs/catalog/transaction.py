@@ -1,0 +1,91 @@
+"""Transactions in the making: statements that enter the log together, each bound over what the ones before it make of the catalog."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from jobs.plan.apply import Applying, changed_table
+from jobs.plan.checks import check_statement, check_tables
+from jobs.plan.definition import PlainViewDefinition, ViewDefinition, definition_of
+from jobs.sql.statements import Change, Delete, Insert, Single, Statement, Transaction, Update
+from statestore.errors import InputError
+from statestore.meta.catalog import Catalog, Relation
+
+
+class CannotFollowError(InputError):
+    """A view reads what is replaced, and has no meaning over what takes its place."""
+
+    def __init__(self, view: str, reason: str) -> None:
+        super().__init__(view, reason)
+        self.view, self.reason = view, reason
+
+    def __str__(self) -> str:
+        return (
+            f"view {self.view!r} reads what is replaced here, and can't follow: {self.reason}\n"
+            f"Nothing was changed. Change {self.view!r} in the same `tussock apply`, or drop it first (DROP MATERIALIZED VIEW {self.view})."
+        )
+
+
+@dataclass(slots=True)
+class Draft:
+    """A transaction in the making.
+
+    Args:
+        before: the pending catalog.
+        epoch: the first one that it can take effect with.
+    """
+
+    before: Catalog
+    epoch: int
+    statements: list[Single] = field(default_factory=list)
+    _once: list[tuple[int, str]] = field(default_factory=list)
+    _applying: Applying = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._applying = Applying(self.before, self.epoch)
+
+    @property
+    def catalog(self) -> Catalog:
+        """What the statements so far make of the catalog."""
+        return self._applying.catalog
+
+    @property
+    def changed_tables(self) -> Collection[str]:
+        """The tables whose rows the statements change."""
+        return {name for s in self.statements if (name := changed_table(s)) is not None}
+
+    def add(self, statement: Single, once: str | None = None) -> bool:
+        """One more statement; whether it changes anything. One that does not is left out. Raises as `checks.admitted` does."""
+        check_statement(statement)
+        before = self.catalog
+        self._applying.take(statement, once)
+        check_tables(before, self.catalog)
+        if self.catalog == before and not isinstance(statement, Insert | Change | Update | Delete):
+            return False
+        if once is not None:
+            self._once.append((len(self.statements), once))
+        self.statements.append(statement)
+        return True
+
+    def is_unsettled(self, relation: Relation) -> bool:
+        """Whether a relation still has to be bound anew, since what it reads is replaced."""
+        return any(r.id == relation.id for r in self._applying.unsettled)
+
+    def next_unsettled(self) -> Relation | None:
+        """A view that still has to be bound anew, since what it reads is replaced; what it reads is not among them."""
+        return next(iter(self._applying.unsettled), None)
+
+    def statement(self) -> Statement:
+        """What is to be logged. Requires: at least one statement, nothing unsettled."""
+        if len(self.statements) == 1 and not self._once:
+            return self.statements[0]
+        return Transaction(tuple(self.statements), tuple(self._once))
+
+
+def query_of(view: Relation) -> tuple[str, tuple[str, ...]]:
+    """A view's SELECT, and the names that its statement gave its columns (empty: the SELECT names them)."""
+    definition = definition_of(view)
+    if isinstance(definition, PlainViewDefinition):
+        names = tuple(f.name for f in definition.statement.fields)
+        return definition.statement.sql, () if names == definition.statement.columns else names
+    assert isinstance(definition, ViewDefinition), "only views are bound"
+    return definition.sql, definition.columns

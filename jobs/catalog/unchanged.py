@@ -1,0 +1,77 @@
+"""Whether a CREATE statement says what is there, by its text alone: no Spark. Where that can't be told, Spark's binder tells."""
+
+from pathlib import Path
+
+from jobs.catalog.show import declared_text
+from jobs.catalog.transaction import query_of
+from jobs.plan.definition import SourceDefinition, TableDefinition, definition_of
+from jobs.plan.difference import differences, words_of
+from jobs.sources.describe import placed
+from jobs.sources.registry import READERS
+from jobs.sql.grammar import Cursor, read_source, read_view
+from jobs.sql.source_text import SourceText
+from jobs.sql.statements import CreateSource
+from statestore.meta.catalog import Catalog, Relation, RelationKind
+
+
+def unchanged_relation(catalog: Catalog, text: str, base: Path) -> Relation | None:
+    """The relation that a CREATE SOURCE, TABLE or [MATERIALIZED] VIEW defines as it is; None: another one, or it can't be told from here.
+
+    Args:
+        base: what relative paths of sources start from.
+
+    Raises: SqlError where the statement's beginning is none.
+    """
+    cursor = Cursor(SourceText(text))
+    if not cursor.accept("CREATE"):
+        return None
+    or_replace = cursor.accept("OR", "REPLACE")
+    if cursor.accept("MATERIALIZED", "VIEW"):
+        return _view(catalog, RelationKind.VIEW, cursor, or_replace)
+    if cursor.accept("VIEW"):
+        return _view(catalog, RelationKind.PLAIN_VIEW, cursor, or_replace)
+    if cursor.accept("SOURCE"):
+        return _source(catalog, cursor, base)
+    if cursor.accept("TABLE"):
+        return _table(catalog, cursor)
+    return None
+
+
+def _found(catalog: Catalog, name: str, kind: RelationKind) -> Relation | None:
+    return next((r for r in catalog.live() if (r.name, r.kind) == (name, kind)), None)
+
+
+def _view(catalog: Catalog, kind: RelationKind, cursor: Cursor, or_replace: bool) -> Relation | None:
+    header = read_view(cursor, or_replace)
+    if (found := _found(catalog, header.name, kind)) is None:
+        return None
+    sql, columns = query_of(found)
+    same = words_of(sql) == words_of(cursor.source.text[header.select :]) and columns == (header.columns or ())
+    return found if same else None
+
+
+def _source(catalog: Catalog, cursor: Cursor, base: Path) -> Relation | None:
+    header = read_source(cursor, tuple(READERS))
+    if (found := _found(catalog, header.name, RelationKind.SOURCE)) is None:
+        return None
+    definition = definition_of(found)
+    assert isinstance(definition, SourceDefinition)
+    there = definition.statement
+    if differences(there, placed(CreateSource(header.name, header.format, (), header.options), base)):
+        return None
+    declared = "" if header.columns is None else cursor.source.text[slice(*header.columns)]
+    return found if not declared or _lower(declared) == _lower(declared_text(there.fields)) else None
+
+
+def _table(catalog: Catalog, cursor: Cursor) -> Relation | None:
+    cursor.accept("IF", "NOT", "EXISTS")
+    if (found := _found(catalog, cursor.name("the table"), RelationKind.TABLE)) is None:
+        return None
+    definition = definition_of(found)
+    assert isinstance(definition, TableDefinition)
+    there = Cursor(SourceText(declared_text(definition.created or definition.statement)))
+    return found if _lower(cursor.source.text[cursor.offset :]) == _lower(there.source.text) else None
+
+
+def _lower(text: str) -> list[str]:
+    return [word.lower() for word in words_of(text)]

@@ -1,0 +1,154 @@
+"""How a CREATE statement becomes a relation of the catalog: its columns, its state tables, its fragments, what it depends on."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from jobs.executors.table_replay import TableReplay
+from jobs.plan.definition import (
+    Definition,
+    FunctionDefinition,
+    PlainViewDefinition,
+    SourceDefinition,
+    TableDefinition,
+    ViewDefinition,
+    definition_of,
+    encoded,
+    find,
+)
+from jobs.plan.difference import Create
+from jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
+from jobs.plan.stream import ViewPlan, plan_view
+from jobs.plan.streams.builder import Upstream
+from jobs.sources.registry import reader_of
+from jobs.sql.expression_tree import python_calls
+from jobs.sql.logical import Field, Plan
+from jobs.sql.statements import ROW_ID_TYPE, CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
+from statestore.errors import InputError
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
+
+
+class FunctionChangedError(InputError):
+    """A view was bound to a function's code, and another session has replaced it since."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"function {self.name!r} has been replaced since this statement was checked. Nothing was changed; give it again."
+
+
+class PausedViewError(InputError):
+    """A view over a view that is paused: its first epoch would take in rows that no later one keeps up to date."""
+
+    def __init__(self, name: str, paused: str, epoch: int) -> None:
+        super().__init__(name, paused, epoch)
+        self.name, self.paused, self.epoch = name, paused, epoch
+
+    def __str__(self) -> str:
+        return (
+            f"view {self.name!r} can't be created: {self.paused!r}, which it reads, is paused since epoch {self.epoch}. "
+            f"A paused view does not go on: drop {self.paused!r} and create it again first (DROP MATERIALIZED VIEW {self.paused}; with "
+            "CASCADE where views read it)."
+        )
+
+
+def created(catalog: Catalog, statement: Create, epoch: int) -> Relation:
+    """The relation that a CREATE makes, under the catalog's next ids.
+
+    Raises: what its planner raises; UnknownRelationError, FunctionChangedError, PausedViewError where what it reads is not as it was.
+    """
+    relation_id, table_id = catalog.next_relation_id, catalog.next_table_id
+    name = statement.name.lower()
+    match statement:
+        case CreateSource():
+            taken = msgspec.structs.replace(reader_of(statement).taken_schema(name), table_id=table_id)
+            definition = SourceDefinition(statement, table_id)
+            return _relation(relation_id, name, RelationKind.SOURCE, statement.fields, definition, epoch, (taken,))
+        case CreateTable():
+            types, key = tuple(f.type for f in statement.fields), statement.key
+            if not key:
+                types, key = (*types, ROW_ID_TYPE), (len(types),)
+            node = TableReplay(relation_id, key, types, not statement.key)
+            tables = tuple(msgspec.structs.replace(s, table_id=table_id + i) for i, s in enumerate(node.state_tables()))
+            fragment = Fragment((), (Operator(node, (), tuple(s.table_id for s in tables)),), types, False)
+            output = Output(types, key, tables[0].distribution, False, table_id)
+            table = TableDefinition(statement, (fragment,), output)
+            return _relation(relation_id, name, RelationKind.TABLE, statement.fields, table, epoch, tables)
+        case CreateView():
+            planned = plan_view(statement.plan, relation_id, upstream(catalog), table_id)
+            depends_on = read_by(catalog, statement, planned)
+            for read in catalog.live():
+                if read.id in depends_on and read.paused is not None:
+                    raise PausedViewError(name, read.name, read.paused)
+            view = ViewDefinition(statement.sql, statement.plan, planned.fragments, planned.output, statement.columns)
+            return _relation(relation_id, name, RelationKind.VIEW, statement.plan.fields, view, epoch, planned.tables, depends_on)
+        case CreatePlainView():
+            kept = PlainViewDefinition(msgspec.structs.replace(statement, or_replace=False))
+            return _relation(relation_id, name, RelationKind.PLAIN_VIEW, statement.fields, kept, epoch, (), used_by(catalog, statement))
+        case CreateFunction():
+            function = FunctionDefinition(msgspec.structs.replace(statement, or_replace=False))
+            return _relation(relation_id, name, RelationKind.FUNCTION, statement.fields, function, epoch)
+
+
+def _relation(
+    relation_id: int,
+    name: str,
+    kind: RelationKind,
+    fields: Sequence[Field],
+    definition: Definition,
+    epoch: int,
+    tables: tuple[TableSchema, ...] = (),
+    depends_on: tuple[int, ...] = (),
+) -> Relation:
+    return Relation(relation_id, name, kind, columns_of(fields), encoded(definition), tables, depends_on, created=epoch)
+
+
+def columns_of(fields: Sequence[Field]) -> tuple[ColumnSpec, ...]:
+    """A relation's columns, as its catalog entry names them."""
+    return tuple(ColumnSpec(f.name, f.type) for f in fields)
+
+
+def read_by(catalog: Catalog, statement: CreateView, planned: ViewPlan) -> tuple[int, ...]:
+    """The ids of what a view depends on: the relations that its plan reads, the plain views and functions by which it was bound."""
+    inputs = {i.relation_id for f in planned.fragments for i in f.inputs if i.relation_id is not None}
+    named = {find(catalog, name).id for name in statement.uses}
+    return tuple(sorted(inputs | named | _functions_called(catalog, statement.plan)))
+
+
+def used_by(catalog: Catalog, statement: CreatePlainView) -> tuple[int, ...]:
+    """The ids of what a plain view depends on."""
+    return tuple(sorted(find(catalog, name).id for name in statement.uses))
+
+
+def _functions_called(catalog: Catalog, plan: Plan) -> set[int]:
+    """The ids of the Python functions in a plan. Raises UnknownRelationError, FunctionChangedError where they are not as they were."""
+    found: set[int] = set()
+    for below in plan.inputs:
+        found |= _functions_called(catalog, below)
+    for call in (c for e in plan.expressions for c in python_calls(e)):
+        relation = find(catalog, dict(call.params)["name"], RelationKind.FUNCTION)
+        definition = definition_of(relation)
+        assert isinstance(definition, FunctionDefinition)
+        if dict(call.params)["digest"] != definition.statement.digest:
+            raise FunctionChangedError(relation.name)
+        found.add(relation.id)
+    return found
+
+
+def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
+    """What the planner is to know of a relation, by its name."""
+
+    def known(name: str) -> Upstream:
+        relation = find(catalog, name)
+        definition = definition_of(relation)
+        if isinstance(definition, SourceDefinition):
+            statement, reader = definition.statement, reader_of(definition.statement)
+            own = reader.key(statement)
+            key = ((ROW_ID, "bigint"),) if own is None else tuple((c, statement.fields[c].type) for c in own)
+            return Upstream(relation.id, relation.kind, None, key, reader.append_only)
+        assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), "Spark has expanded it when the query was bound"
+        return Upstream(relation.id, relation.kind, definition.output)
+
+    return known

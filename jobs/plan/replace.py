@@ -1,0 +1,206 @@
+"""CREATE OR REPLACE: what takes the place of a relation, and what becomes of those that read it.
+
+A view that takes the place of another is a relation of its own, under ids of its own: its first epoch builds it, beside the other, which
+ends with that epoch. A view that reads it comes bound anew and is
+
+* *fed the difference*, where its plan over the new relation is the plan that it has, but for which columns it reads where: its state stays,
+  and its next epoch gets the old rows at weight -1 and the new ones at weight 1 (jobs.plan.schedule);
+* else *replaced* in its turn.
+
+What is fed a difference sees rows go. So whatever was planned to see none go (over sources, which only grow) is replaced.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from jobs.plan.create import columns_of, created, read_by, upstream, used_by
+from jobs.plan.definition import PlainViewDefinition, ViewDefinition, created_by, definition_of, encoded, with_readers
+from jobs.plan.difference import differences, without_places
+from jobs.plan.fragments import Input
+from jobs.plan.stream import ViewPlan, plan_view
+from jobs.plan.streams.builder import Upstream
+from jobs.sql.statements import CreateFunction, CreatePlainView, CreateView
+from statestore.errors import InputError
+from statestore.meta.catalog import Catalog, Relation
+
+Replacement = CreateView | CreatePlainView | CreateFunction
+
+
+class CannotReplaceError(InputError):
+    """A view would read itself."""
+
+    def __init__(self, name: str, through: str) -> None:
+        super().__init__(name, through)
+        self.name, self.through = name, through
+
+    def __str__(self) -> str:
+        return (
+            f"view {self.name!r} can't be replaced so: its query reads {self.through!r}, which is made of {self.name!r} itself. "
+            "Nothing was changed. Read what that one reads instead."
+        )
+
+
+class UnsettledError(InputError):
+    """A view reads what is replaced, and the statement that replaces it does not say what becomes of the view."""
+
+    def __init__(self, view: str, replaced: str) -> None:
+        super().__init__(view, replaced)
+        self.view, self.replaced = view, replaced
+
+    def __str__(self) -> str:
+        return (
+            f"{self.replaced!r} can't be replaced: another session has created {self.view!r}, which reads it, since this statement was "
+            "checked. Nothing was changed; give it again."
+        )
+
+
+@dataclass(slots=True)
+class Replacing:
+    """The replacements of one entry of the log."""
+
+    epoch: int
+    unsettled: dict[int, str] = field(default_factory=dict)  # relations still to be bound anew -> what they read that is replaced
+    _instead: dict[int, Relation] = field(default_factory=dict)  # id of a new relation -> the one whose place it takes
+    _disturbed: set[int] = field(default_factory=set)  # relations of which rows go in this epoch, whatever they promise
+
+    def replaced(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
+        """The catalog in which the statement holds instead of the relation of its name, which is of the same kind.
+
+        Raises: CannotReplaceError where it would read itself; as `created` does.
+        """
+        settles = self.unsettled.pop(relation.id, None) is not None
+        if not settles and relation.paused is None and not differences(created_by(relation), statement):
+            return catalog
+        readers = with_readers(catalog, relation) - {relation.id}
+        for reader in readers:
+            self.unsettled.setdefault(reader, relation.name)
+        after = self._after(catalog, relation, statement)
+        (new,) = (r for r in after.live() if r.name == relation.name)
+        for read in after.live():
+            if read.id in readers and read.id in _read_by(after, new):
+                raise CannotReplaceError(new.name, read.name)
+        return _in_order(after)
+
+    def require_settled(self, catalog: Catalog) -> None:
+        """Raises UnsettledError where a view stands on what is no more: another session has made it meanwhile."""
+        for relation in catalog.live():
+            if relation.id in self.unsettled:
+                raise UnsettledError(relation.name, self.unsettled[relation.id])
+
+    def _after(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
+        if isinstance(statement, CreatePlainView):
+            return _with(catalog, _renamed(catalog, relation, statement))
+        if isinstance(statement, CreateView):
+            if (fed := self._fed(catalog, relation, statement)) is not None:
+                if any(i in self._instead or i in self._disturbed for i in fed.depends_on):
+                    self._disturbed.add(relation.id)
+                return _with(catalog, fed)
+            statement = msgspec.structs.replace(statement, or_replace=False)
+        gone = msgspec.structs.replace(relation, dropped=self.epoch)
+        kept = [gone if r.id == relation.id else r for r in catalog.relations]
+        catalog = msgspec.structs.replace(catalog, relations=tuple(r for r in kept if r.dropped != r.created))
+        new = created(catalog, statement, self.epoch)
+        self._instead[new.id] = relation
+        return added(catalog, new)
+
+    def _fed(self, catalog: Catalog, view: Relation, statement: CreateView) -> Relation | None:
+        """The view over what it reads now, its state as it is; None where that can't be."""
+        before = definition_of(view)
+        assert isinstance(before, ViewDefinition)
+        first = view.state_tables[0].table_id
+        known = upstream(catalog)
+        planned = plan_view(statement.plan, view.id, self._losing_rows(known), first)
+        if view.paused is not None or not self._same_state(view, before, planned):
+            return None
+        append_only = plan_view(statement.plan, view.id, known, first).output.append_only
+        output = msgspec.structs.replace(planned.output, append_only=append_only)
+        return msgspec.structs.replace(
+            view,
+            columns=columns_of(statement.plan.fields),
+            definition=encoded(ViewDefinition(statement.sql, statement.plan, planned.fragments, output, statement.columns)),
+            depends_on=read_by(catalog, statement, planned),
+        )
+
+    def _losing_rows(self, known: Callable[[str], Upstream]) -> Callable[[str], Upstream]:
+        """What is known of relations, of which some lose rows in this epoch."""
+
+        def of(name: str) -> Upstream:
+            found = known(name)
+            if found.output is None or not (found.relation_id in self._instead or found.relation_id in self._disturbed):
+                return found
+            return replace(found, output=msgspec.structs.replace(found.output, append_only=False))
+
+        return of
+
+    def _same_state(self, view: Relation, before: ViewDefinition, planned: ViewPlan) -> bool:
+        """Whether a plan keeps the very state that the view has, of the relations that it reads or of those in their place."""
+        promise = before.output.append_only
+        if planned.tables != view.state_tables or msgspec.structs.replace(planned.output, append_only=promise) != before.output:
+            return False
+        if [len(f.inputs) for f in planned.fragments] != [len(f.inputs) for f in before.fragments]:
+            return False
+        as_before = [
+            msgspec.structs.replace(f, inputs=tuple(self._as_before(new, old) for new, old in zip(f.inputs, g.inputs, strict=True)))
+            for f, g in zip(planned.fragments, before.fragments, strict=True)
+        ]
+        return without_places(msgspec.to_builtins(as_before)) == without_places(msgspec.to_builtins(before.fragments))
+
+    def _as_before(self, new: Input, old: Input) -> Input:
+        """The input with the names and places of before, where it reads what has taken the place of what was read there."""
+        gone = None if new.relation_id is None else self._instead.get(new.relation_id)
+        if gone is None or gone.id != old.relation_id:
+            return new
+        return msgspec.structs.replace(new, relation_id=old.relation_id, columns=old.columns)
+
+
+def added(catalog: Catalog, relation: Relation) -> Catalog:
+    """The catalog with one more relation, which has its next ids."""
+    return msgspec.structs.replace(
+        catalog,
+        relations=(*catalog.relations, relation),
+        next_relation_id=catalog.next_relation_id + 1,
+        next_table_id=catalog.next_table_id + len(relation.state_tables),
+    )
+
+
+def _with(catalog: Catalog, changed: Relation) -> Catalog:
+    return msgspec.structs.replace(catalog, relations=tuple(changed if r.id == changed.id else r for r in catalog.relations))
+
+
+def _renamed(catalog: Catalog, relation: Relation, statement: CreatePlainView) -> Relation:
+    """A plain view has no rows: it stays, as another query."""
+    return msgspec.structs.replace(
+        relation,
+        columns=columns_of(statement.fields),
+        definition=encoded(PlainViewDefinition(msgspec.structs.replace(statement, or_replace=False))),
+        depends_on=used_by(catalog, statement),
+    )
+
+
+def _read_by(catalog: Catalog, relation: Relation) -> set[int]:
+    """The ids of all that a relation reads, directly or not."""
+    by_id = {r.id: r for r in catalog.relations}
+    found, pending = set[int](), [*relation.depends_on]
+    while pending:
+        if (at := pending.pop()) not in found:
+            found.add(at)
+            pending += by_id[at].depends_on if at in by_id else ()
+    return found
+
+
+def _in_order(catalog: Catalog) -> Catalog:
+    """The catalog with each relation behind what it reads; else in the order that it has. Requires: nothing reads itself."""
+    by_id = {r.id: r for r in catalog.relations}
+    found: dict[int, Relation] = {}
+    for relation in catalog.relations:
+        path = [relation.id]
+        while path:
+            missing = [i for i in by_id[path[-1]].depends_on if i in by_id and i not in found]
+            if missing:
+                path.append(missing[0])
+            else:
+                at = path.pop()
+                found.setdefault(at, by_id[at])
+    return msgspec.structs.replace(catalog, relations=tuple(found.values()))

@@ -1,0 +1,81 @@
+"""A deployment as text: what `tussock plan` and `tussock apply` print."""
+
+from collections.abc import Iterator, Mapping
+
+from jobs.catalog.deployment import Action, Deployment, Step
+
+_SIGNS: Mapping[Action, str] = {
+    Action.CREATE: "+",
+    Action.CHANGE: "~",
+    Action.FOLLOW: ">",
+    Action.RUN: "!",
+    Action.DROP: "-",
+    Action.GONE: "?",
+    Action.WAIT: ".",
+}
+
+
+def deployment_text(deployment: Deployment, pipeline: str) -> str:
+    """The steps that do something or ask for something, then what has become of them."""
+    shown = [s for s in deployment.steps if s.action is not Action.NONE or s.note]
+    width = max((len(s.what) for s in shown), default=0)
+    lines = [line for step in shown for line in _step(step, width, pipeline)]
+    unchanged = len(deployment.steps) - len(shown)
+    if unchanged:
+        lines.append(f"{unchanged} unchanged")
+    return "\n".join([*lines, _outcome(deployment, pipeline)])
+
+
+def _step(step: Step, width: int, pipeline: str) -> Iterator[str]:
+    parts = [step.what.ljust(width), step.place, _does(step, pipeline)]
+    yield f"{_SIGNS.get(step.action, ' ')} {'  '.join(part for part in parts if part)}".rstrip()
+    yield from (f"      {line}" for line in step.differences)
+    if step.note:
+        yield f"      note: {step.note}"
+
+
+def _does(step: Step, pipeline: str) -> str:
+    match step.action:
+        case Action.CREATE if step.rebuilt:
+            return f"is new, {_reads(step)}"
+        case Action.CREATE:
+            return "is new"
+        case Action.CHANGE | Action.FOLLOW if step.rebuilt:
+            why = "changes" if step.action is Action.CHANGE else "reads what changes"
+            return f"{why}: is built anew beside the one that readers see, {_reads(step)}"
+        case Action.CHANGE:
+            return "changes, and keeps its rows" if step.what.startswith("view ") else "changes"
+        case Action.FOLLOW:
+            return "reads what changes: keeps its state, and is fed the difference"
+        case Action.RUN:
+            return "runs, once"
+        case Action.DROP:
+            return "is dropped"
+        case Action.GONE:
+            return f"is not in the files, and stays; `tussock apply {pipeline} --prune` drops it"
+        case Action.WAIT:
+            return "waits, and with it all that follows"
+        case _:
+            return ""
+
+
+def _reads(step: Step) -> str:
+    """What its first epoch reads, as far as that is stored: rows count old versions that compaction has not dropped yet."""
+    rows = f"about {step.rows:,} rows, " if step.rows else ""
+    return f"reads {rows}{_size(step.bytes)}" if step.rows or step.bytes else "reads nothing that is stored yet"
+
+
+def _size(size: int) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size = round(size / 1000)
+    return f"{size:,} {unit}"
+
+
+def _outcome(deployment: Deployment, pipeline: str) -> str:
+    if deployment.position is not None:
+        return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
+    if deployment.pending:
+        return f"nothing was changed; `tussock apply {pipeline}` does this"
+    return "nothing to do: the store is as the files say"
