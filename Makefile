@@ -14,7 +14,7 @@ export AIRFLOW_HOME := $(CURDIR)
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## make .venv from requirements.lock, find or install Java 17
+setup: ## make .venv from requirements.lock, find or install Java 17, archive Spark's classes for it
 	@scripts/setup.sh
 
 demo: setup ## load the flights, run days of them through Airflow, compare every view with Spark
