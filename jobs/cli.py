@@ -44,7 +44,7 @@ environment:
 exit code:
   0    done
   1    an error, in one message; nothing half done is visible
-  2    no such command or option
+  2    no such command or option; of `tussock plan`: there is something to do
   3    another run was first, nothing of this one is visible
   130  interrupted; the same command goes on from here
 """
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Run = chosen.run
     try:
         with jvm_errors_as_ours():
-            run(chosen)
+            return run(chosen) or 0
     except MustStopError as err:
         print(f"lost: {err}", file=sys.stderr)
         return 3

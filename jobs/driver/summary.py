@@ -66,7 +66,9 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
     changes: tuple[str, ...]
     match barrier.mutation.kind:
         case MutationKind.ADD:
-            changes = (f"creates {about}",)
+            known, added = {r.name for r in before.live()}, [names.get(r, f"relation {r}") for r in barrier.mutation.relations]
+            both = {"creates": [n for n in added if n not in known], "replaces": [n for n in added if n in known]}
+            changes = tuple(f"{verb} {', '.join(found)}" for verb, found in both.items() if found)
         case MutationKind.STOP:
             changes = (f"drops {about}",)
         case MutationKind.PAUSE:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobs.settings.pipeline import Pipeline
     from statestore.meta.store import MetaStore
 
-Run = Callable[[argparse.Namespace], None]
+Run = Callable[[argparse.Namespace], int | None]  # answers with the exit code; None: 0
 
 _WIDTH = 100  # of help texts, where the terminal is as wide
 

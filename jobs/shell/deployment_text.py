@@ -61,8 +61,8 @@ def _does(step: Step, pipeline: str) -> str:
 
 def _reads(step: Step) -> str:
     """What its first epoch reads, as far as that is stored: rows count old versions that compaction has not dropped yet."""
-    rows = f"about {step.rows:,} rows, " if step.rows else ""
-    return f"reads {rows}{_size(step.bytes)}" if step.rows or step.bytes else "reads nothing that is stored yet"
+    rows = f" ({step.rows:,} rows of tables and views)" if step.rows else ""
+    return f"reads about {_size(step.bytes)}{rows}" if step.rows or step.bytes else "reads nothing that is stored yet"
 
 
 def _size(size: int) -> str:

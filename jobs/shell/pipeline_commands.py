@@ -3,7 +3,6 @@
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -86,7 +85,7 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="time zone of all SQL, for good (default UTC)")
 
 
-def _plan(chosen: argparse.Namespace) -> None:
+def _plan(chosen: argparse.Namespace) -> int:
     from jobs.settings.process import open_meta
     from jobs.shell.deployment_text import deployment_text
     from statestore.meta.errors import NotInitialisedError
@@ -105,8 +104,7 @@ def _plan(chosen: argparse.Namespace) -> None:
         session = stack.enter_context(_session(pipeline, store, "plan"))
         deployment = session.plan(pipeline.scripts(), prune=chosen.prune)
     print(deployment_text(deployment, pipeline.name))
-    if deployment.pending:
-        sys.exit(SOMETHING_TO_DO)
+    return SOMETHING_TO_DO if deployment.pending else 0
 
 
 def _apply(chosen: argparse.Namespace) -> None:

@@ -72,7 +72,7 @@ REFUSED = {
         "CREATE MATERIALIZED VIEW v AS SELECT id,\n  array(parse_json(string(id))) AS x FROM orders",
         ("column 'x': type array<variant> is not supported", "line 2, column 3"),
     ),
-    "OR REPLACE": ("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT id FROM orders", ("OR REPLACE is not supported", "line 1, column 8")),
+    "OR REPLACE": ("CREATE OR REPLACE TABLE v (id int)", ("OR REPLACE is for views and functions", "line 1, column 19")),
     "CREATE TABLE of a type that is not kept": (
         "CREATE TABLE t (a int, b variant, PRIMARY KEY (a))",
         ("column 'b': type variant is not supported", "line 1, column 24"),
