@@ -210,7 +210,7 @@ class Session:
             summary = next_epoch(self._runner, self.meta, interval, max_epoch_bytes, progress, at)
             if summary is None:
                 version = self.meta.latest()
-                summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, holds_of(version.catalog))
+                summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
             else:
                 publish(self.meta, summary.epoch)
             warn_of_held(self.meta.latest().catalog, interval)

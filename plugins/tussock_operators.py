@@ -281,13 +281,14 @@ class HeldSources(BaseOperator):
         self.pipeline_name = pipeline.name
 
     def execute(self, context: Any) -> None:
-        try:
-            with no_retry():
+        from jobs.driver.source_holds import HeldSourcesError
+
+        with no_retry():
+            try:
                 _require_not_held(self.pipeline_name, context)
-        except AirflowFailException as err:
-            raise AirflowFailException(
-                f"{err}\nOnce the cause is gone, clear this run, from inject_barrier on: it takes in what waits"
-            ) from err
+            except HeldSourcesError as err:
+                err.add_note("Once the cause is gone, clear this run, from inject_barrier on: it takes in what waits.")
+                raise
 
 
 class ValidateViews(SubmitJob):

@@ -24,13 +24,16 @@ class EpochSummary:
     ssts: int
     bytes: int
     seconds: Mapping[str, float]
+    undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns of new files that a source does not declare, by name
     held: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)  # sources whose new files wait, by name
 
 
-def summary_of(sealed: SealedManifest, version: HummockVersion, seconds: Mapping[str, float]) -> EpochSummary:
+def summary_of(
+    sealed: SealedManifest, version: HummockVersion, seconds: Mapping[str, float], undeclared: Mapping[str, tuple[str, ...]]
+) -> EpochSummary:
     """The summary of a sealed epoch, committed as `version`."""
     size, held = sum(s.size for s in sealed.ssts), holds_of(version.catalog)
-    return EpochSummary(sealed.epoch, version.id, sealed.rows or {}, len(sealed.ssts), size, dict(seconds), held)
+    return EpochSummary(sealed.epoch, version.id, sealed.rows or {}, len(sealed.ssts), size, dict(seconds), undeclared, held)
 
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
@@ -47,6 +50,15 @@ def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, R
         put_out = report.rows_out if report.last else 0
         rows[names[report.fragment]] = RowCounts(before.rows_in + report.rows_in, before.rows_out + put_out)
     return dict(sorted(rows.items()))
+
+
+def undeclared_columns(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, tuple[str, ...]]:
+    """What new files hold that their source does not declare, each `name type`, by source."""
+    names = {s.id: s.relation for s in plan.fragments()}
+    found: dict[str, set[str]] = {}
+    for report in reports:
+        found.setdefault(names[report.fragment], set()).update(report.undeclared)
+    return {name: tuple(sorted(columns)) for name, columns in sorted(found.items()) if columns}
 
 
 def step_seconds(measured: Mapping[str, float]) -> StepSeconds:
@@ -92,6 +104,7 @@ def show_summary(summary: EpochSummary) -> str:
     lines = [f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"]
     width = max((len(name) for name in summary.rows), default=0)
     lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()]
+    lines += [f"  new files of {name} hold columns that it does not declare: {', '.join(c)}" for name, c in summary.undeclared.items()]
     lines += [f"  {name} is held since epoch {hold.since}: {hold.reason}" for name, holds in summary.held.items() for hold in holds]
     return "\n".join(lines)
 

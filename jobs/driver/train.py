@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +28,7 @@ from jobs.driver.held import Held
 from jobs.driver.leaves import taken_batches
 from jobs.driver.levels import in_order, run_levels, with_names
 from jobs.driver.runner import LevelRunner
-from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, step_seconds, summary_of
+from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, step_seconds, summary_of, undeclared_columns
 from jobs.settings.logs import working_on
 from jobs.settings.pipeline import EpochSettings
 from jobs.sources.listing import Interval
@@ -69,6 +69,7 @@ class _ToCommit:
     uploaded: tuple[SstInfo, ...]
     seconds: dict[str, float]  # of its parts so far
     rows: Mapping[str, RowCounts] | None = None  # by relation
+    undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # as summaries have it
     sealed: SealedManifest | None = None  # where a run before this one has come that far: only its commit is left to do
 
 
@@ -204,7 +205,11 @@ class Train:
                     self.meta.put_in_force(barrier)
                 raise named from None
         log.info("epoch %d ran: %s, %s", barrier.epoch, ran, seconds_text(seconds))
-        to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, row_counts(ran.reports, plan.schedule))
+        undeclared = undeclared_columns(ran.reports, plan.schedule)
+        for source, columns in undeclared.items():
+            log.warning("new files of %s hold columns that it does not declare: %s", source, ", ".join(columns))
+        rows = row_counts(ran.reports, plan.schedule)
+        to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, rows, undeclared)
         self._follow(to_commit, tuple(taken_batches(barrier, plan.catalog)))
 
     @contextmanager
@@ -257,7 +262,7 @@ class Train:
         )
         base = _pinned_at(meta, barrier.epoch) if move else None
         self._broken = False
-        return _Committed(summary_of(sealed, committed, epoch.seconds), base)
+        return _Committed(summary_of(sealed, committed, epoch.seconds, epoch.undeclared), base)
 
     def _sealed(self, epoch: _ToCommit) -> SealedManifest:
         """Flush the epoch and seal what it wants to commit."""

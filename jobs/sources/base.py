@@ -56,6 +56,19 @@ class Item:
     mark: str = ""  # another one where the same name stands for other content; empty where nothing says so
 
 
+_UNDECLARED = b"undeclared"  # in the metadata of a chunk's schema
+
+
+def with_undeclared(chunk: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """A chunk that a reader has read, with what its input holds beside the declared columns, each `name type`."""
+    return chunk.replace_schema_metadata({_UNDECLARED: msgspec.json.encode(columns)}) if columns else chunk
+
+
+def undeclared_of(chunk: pa.Table) -> tuple[str, ...]:
+    """What a chunk's input holds that its source does not declare; empty where the reader does not say."""
+    return msgspec.json.decode((chunk.schema.metadata or {}).get(_UNDECLARED, b"[]"), type=tuple[str, ...])
+
+
 class SourceReader(Protocol):
     """One kind of source."""
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.flow.chunk import inserts
-from jobs.sources.base import ROW_ID_NAME
+from jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
 from jobs.sources.errors import BadOptionError, SchemaMismatchError, UnreadableFileError
 from jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
 from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
@@ -86,7 +86,8 @@ class ParquetFiles(FileSource):
         return [msgspec.Raw(msgspec.json.encode(s)) for s in found]
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
-        return inserts(read_split(_split.decode(part), columns, source.fields, source.options))
+        rows = read_split(_split.decode(part), columns, source.fields, source.options)
+        return with_undeclared(inserts(rows), undeclared_of(rows))
 
 
 def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
@@ -125,7 +126,8 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
         fields: all columns the source declares.
         options: the source's options; they place an S3 path.
 
-    Returns: the columns, named and typed as declared, then `_row_id` (bigint, never NULL): file number << 40 | position in the file.
+    Returns: the columns, named and typed as declared, then `_row_id` (bigint, never NULL): file number << 40 | position in the file. What
+        the file holds beside them, says `undeclared_of`.
 
     Raises:
         ChangedFileError: size or ETag differ from the pin, before or after the read.
@@ -137,7 +139,8 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
     file = split.file
     verify_pin(file, options)
     with _open(file, options) as reader:
-        found = _require_columns(file, reader.schema_arrow, fields, columns, options)
+        schema = reader.schema_arrow
+        found = _require_columns(file, schema, fields, columns, options)
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
         rows = sum(reader.metadata.row_group(g).num_rows for g in groups)
         try:
@@ -158,7 +161,9 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
     verify_pin(file, options)
     positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
     row_ids = pa.array(positions | (file.number << POSITION_BITS), pa.int64())
-    return pa.Table.from_arrays([*typed, row_ids], names=[*(fields[c].name for c in columns), ROW_ID_NAME])
+    declared = {field.name.lower() for field in fields}
+    table = pa.Table.from_arrays([*typed, row_ids], names=[*(fields[c].name for c in columns), ROW_ID_NAME])
+    return with_undeclared(table, [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared])
 
 
 def _open(file: PinnedFile, options: Mapping[str, str]) -> pq.ParquetFile:

@@ -22,6 +22,7 @@ from jobs.kernels.kernel import process_kernel
 from jobs.kernels.python_function import install
 from jobs.plan.fragments import Dispatch
 from jobs.plan.schedule import Exchange, Feed, Scheduled
+from jobs.sources.base import undeclared_of
 from jobs.sources.registry import reader_of
 from jobs.task.chain import run_operators
 from jobs.task.opened import decoded_version, opened_objects
@@ -53,6 +54,7 @@ class _Output:
 
     delta: pa.Table
     full: pa.Table | None = None  # with the snapshot before it, where a reader wants that
+    undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
 
 
 @dataclass(slots=True)
@@ -125,7 +127,8 @@ class Unit:
         last = scheduled.source is not None or self._materializes(scheduled)
         seconds = time.perf_counter() - started
         log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.relation, rows_in, output.delta.num_rows, seconds)
-        report = FragmentReport(scheduled.relation_id, scheduled.id, self.level, self.slot, rows_in, output.delta.num_rows, last)
+        counts = rows_in, output.delta.num_rows
+        report = FragmentReport(scheduled.relation_id, scheduled.id, self.level, self.slot, *counts, last, output.undeclared)
         yield cells(self.slot, Address.answer(Mail.REPORT), [msgspec.json.encode(report)])
 
     def _compute(self, scheduled: Scheduled, tables: dict[int, StateTable]) -> tuple[_Output, int] | None:
@@ -178,17 +181,21 @@ class Unit:
         hidden = ("bigint",) if reader.key(statement) is None else ()
         types = (*(statement.fields[c].type for c in source.columns), *hidden)
 
+        undeclared: set[str] = set()
+
         def read(parts: LeafInput, rows: LeafInput) -> pa.Table:
             found = [empty_chunk(types)]
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
                 found += [reader.read(statement, part, source.columns) for part in _parts.decode(chunk)]
+            undeclared.update(text for part in found for text in undeclared_of(part))
             if (made := decode(sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])))) is not None:
                 found.append(made)
             return pa.concat_tables(found)
 
         delta = read(LeafInput.SPLITS, LeafInput.ROWS)
+        news = tuple(sorted(undeclared))  # of what was taken before, it has been said
         old = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)
-        return _Output(delta, pa.concat_tables([old, delta])), delta.num_rows + old.num_rows
+        return _Output(delta, pa.concat_tables([old, delta]), news), delta.num_rows + old.num_rows
 
     def _snapshot(self, schema: TableSchema, columns: Sequence[int] | None = None, weight: int = 1) -> Iterator[pa.Table]:
         """The rows that this unit has stored of a table by the epoch before."""

@@ -58,6 +58,7 @@ class FragmentReport(msgspec.Struct, frozen=True):
     rows_in: int
     rows_out: int
     last: bool  # the fragment that puts out the relation's changes
+    undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare, for a person
 
 
 def cells_of(batches: Sequence[pa.RecordBatch]) -> bytes:

@@ -274,6 +274,22 @@ def test_trouble_that_comes_while_a_train_runs_fails_that_run(meta: MetaStore, f
     assert rows(meta, "of_s") == [(1, 10), (2, 20)]
 
 
+def test_columns_that_new_files_hold_and_the_source_does_not_declare_are_named_and_no_error(meta: MetaStore, files: Path) -> None:
+    for name, more in (
+        ("2", {"w": pa.array(["x"]), "ID": pa.array([2], pa.int32())}),
+        ("3", {"ID": pa.array([3], pa.int32()), "u": [1.5]}),
+    ):
+        pq.write_table(pa.table({**more, "v": pa.array([7], pa.int32())}), files / "s" / f"{name}.parquet")
+    (summary,) = run(meta)
+    assert summary.undeclared == {"s": ("u double", "w string")}
+    assert "\n  new files of s hold columns that it does not declare: u double, w string" in show_summary(summary)
+    assert rows(meta, "of_s") == [(1, 10), (2, 7), (3, 7)]
+    append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
+    (later,) = run(meta)
+    assert later.undeclared == {}, "it was said when the files were new"
+    assert rows(meta, "late") == rows(meta, "of_s")
+
+
 def test_two_sources_over_one_bad_file_are_both_held(meta: MetaStore, files: Path) -> None:
     append(meta, source("s2", files / "s"), over("s2"))
     write(files / "s" / "2.parquet", 2)
