@@ -56,10 +56,11 @@ class Draft:
     def add(self, statement: Single, once: str | None = None) -> bool:
         """One more statement; whether it changes anything. One that does not is left out. Raises as `checks.admitted` does."""
         check_statement(statement)
-        before = self.catalog
+        before, unsettled = self.catalog, self._applying.unsettled
         self._applying.take(statement, once)
         check_tables(before, self.catalog)
-        if self.catalog == before and not isinstance(statement, Insert | Change | Update | Delete):
+        settles = len(self._applying.unsettled) < len(unsettled)
+        if self.catalog == before and not settles and not isinstance(statement, Insert | Change | Update | Delete):
             return False
         if once is not None:
             self._once.append((len(self.statements), once))
