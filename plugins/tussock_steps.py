@@ -138,6 +138,25 @@ def interval_of(pipeline: Pipeline, start: datetime | None, end: datetime | None
     return Interval(start.astimezone(zone), end.astimezone(zone))
 
 
+def plan(name: str, prune: bool, say: Callable[[str], None]) -> str | None:
+    """What an apply of the pipeline's files would do, as text; None where that is nothing."""
+    from jobs.deploy import plan as plan_files
+    from jobs.shell.deployment_text import deployment_text
+
+    deployment = plan_files(find_pipeline(name, pipelines_folder()), prune, progress=say)
+    text = deployment_text(deployment, name)
+    say(text)
+    return text if deployment.pending else None
+
+
+def apply(name: str, prune: bool, approved: str, say: Callable[[str], None]) -> None:
+    """Make the pipeline's files hold, as the plan says that was approved. Raises PlanOutdatedError where it is another now."""
+    from jobs.deploy import apply as apply_files
+    from jobs.shell.deployment_text import deployment_text
+
+    say(deployment_text(apply_files(find_pipeline(name, pipelines_folder()), prune, approved=approved, progress=say), name))
+
+
 def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping[str, str]) -> dict[str, str] | None:
     """Put the run's barrier in force, or find the one that a run before it left unfinished; None where nothing waits.
 

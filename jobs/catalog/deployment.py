@@ -20,7 +20,7 @@ from jobs.catalog.statement_log import WaitingStatementsError, derived_from, req
 from jobs.catalog.statement_maker import StatementMaker
 from jobs.catalog.transaction import CannotFollowError, Draft, query_of
 from jobs.catalog.unchanged import unchanged_relation
-from jobs.plan.definition import created_by, output_of, source_of
+from jobs.plan.definition import created_by, find, output_of, source_of
 from jobs.plan.difference import differences
 from jobs.sources.registry import reader_of
 from jobs.sql.script import ScriptStatement, split_script
@@ -58,6 +58,7 @@ class Action(StrEnum):
     CREATE = "create"
     CHANGE = "change"  # the files say something else than the catalog
     FOLLOW = "follow"  # it reads what changes
+    RESUME = "resume"  # it is paused, and is to go on
     RUN = "run"  # a statement on a table's rows or names
     DROP = "drop"
     GONE = "gone"  # it is in the catalog, and not in the files
@@ -133,8 +134,12 @@ class Deploying:
     def __post_init__(self) -> None:
         self._draft = Draft(self.catalog, self.version.epoch + 1)
 
-    def of(self, scripts: Sequence[Script], prune: bool) -> Deployment:
-        """The deployment of these files. `prune`: views that they do not name are dropped.
+    def of(self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = ()) -> Deployment:
+        """The deployment of these files.
+
+        Args:
+            prune: views that they do not name are dropped.
+            resume: paused views that are to go on: they are built anew, and those that were paused with them.
 
         Raises: InputError branches that name the place, and the file in a note; nothing is logged then.
         """
@@ -149,6 +154,7 @@ class Deploying:
                 err.add_note(f"in {path}")
                 raise
         self._without_files(prune and whole)
+        self._resume(resume)
         self._settle()
         return Deployment(tuple(self._steps), self._draft.statement() if self._draft.statements else None, self.log_end)
 
@@ -252,16 +258,29 @@ class Deploying:
                 self._draft.add(Drop(view.kind, view.name))
             self._add(Step(Action.DROP if prune else Action.GONE, _what(view), ""))
 
+    def _resume(self, names: Sequence[str]) -> None:
+        for name in names:
+            view = find(self._draft.catalog, name, RelationKind.VIEW)
+            if view.paused is None:
+                self._add(Step(Action.NONE, _what(view), "", note="it is not paused"))
+                continue
+            after = self._bound_again(view)
+            rows, size = self._read_by(after)
+            self._add(Step(Action.RESUME, _what(view), "", (), True, rows, size))
+
+    def _bound_again(self, view: Relation) -> Relation:
+        """What becomes of a view by its own SELECT, over what is there now. Raises CannotFollowError."""
+        sql, columns = query_of(view)
+        try:
+            self._draft.add(self.maker.bound_again(self._draft.catalog, view, sql, columns))
+        except InputError as err:
+            raise CannotFollowError(view.name, str(err)) from err
+        return find(self._draft.catalog, view.name)
+
     def _settle(self) -> None:
         """Views that the files do not name and that read what changes. Raises CannotFollowError."""
         while (view := self._draft.next_unsettled()) is not None:
-            sql, columns = query_of(view)
-            try:
-                self._draft.add(self.maker.bound_again(self._draft.catalog, view, sql, columns))
-            except InputError as err:
-                raise CannotFollowError(view.name, str(err)) from err
-            after = next(r for r in self._draft.catalog.live() if r.name == view.name)
-            self._add(self._created(view, after, True, True, "", ""))
+            self._add(self._created(view, self._bound_again(view), True, True, "", ""))
 
     def _add(self, step: Step) -> None:
         self._steps.append(step)
@@ -304,7 +323,9 @@ def _what(relation: Relation) -> str:
 
 
 def _pause_note(relation: Relation) -> str:
-    return "" if relation.paused is None else f"paused since epoch {relation.paused}; CREATE OR REPLACE builds it anew"
+    if relation.paused is None:
+        return ""
+    return f"paused since epoch {relation.paused}; `tussock apply … --resume {relation.name}` has it go on"
 
 
 def _in_few_words(text: str) -> str:

@@ -269,7 +269,7 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
 
 def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
     """The catalog in which a view, and every view that reads it, takes no part from `epoch` on: readers go on seeing the rows of the
-    epoch before. There is no way back but to drop and create it: what was missed is not kept anywhere.
+    epoch before. What it misses is not kept anywhere, so it goes on only by being built anew (CREATE OR REPLACE).
 
     Raises: UnknownRelationError; CannotPauseError for a view that is paused, or where one that `epoch` creates is among them.
     """

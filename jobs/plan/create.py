@@ -49,8 +49,8 @@ class PausedViewError(InputError):
     def __str__(self) -> str:
         return (
             f"view {self.name!r} can't be created: {self.paused!r}, which it reads, is paused since epoch {self.epoch}. "
-            f"A paused view does not go on: drop {self.paused!r} and create it again first (DROP MATERIALIZED VIEW {self.paused}; with "
-            "CASCADE where views read it)."
+            f"Have that one go on first: `tussock apply PIPELINE --resume {self.paused}`, or CREATE OR REPLACE MATERIALIZED VIEW "
+            f"{self.paused} with the same SELECT; it is built anew."
         )
 
 

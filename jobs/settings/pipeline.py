@@ -30,6 +30,9 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     keep = "1d"                                        # every moment of so long ago stays readable
     keep_epochs = 1                                    # and the last so many published epochs
 
+    [deploy]                                           # optional: the DAG that brings changed SQL files into the store
+    approve = false                                    # true: a person approves its plan first
+
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # Data Docs; outside the store, for people
@@ -134,6 +137,13 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
+class DeploySettings:
+    """How the DAG that applies the pipeline's files goes about it: `approve`, whether a person says yes to its plan first."""
+
+    approve: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class UpkeepSettings:
     """When the store is tidied (None: only when somebody asks), and what of its past stays readable."""
 
@@ -198,6 +208,7 @@ class Pipeline:
     epoch: EpochSettings = field(default_factory=EpochSettings)
     spark: Mapping[str, str] = field(default_factory=dict)
     upkeep: UpkeepSettings = UpkeepSettings()
+    deploy: DeploySettings = DeploySettings()
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
 
@@ -288,6 +299,10 @@ class _Upkeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_epochs: Annotated[int, _whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
 
 
+class _Deploy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    approve: Annotated[bool, Meta(description="true or false")] = False
+
+
 class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: _Text = "quality"
     docs: _Text | None = None
@@ -312,6 +327,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epoch: Annotated[EpochSettings, _TABLE] = EpochSettings()
     spark: Annotated[dict[str, Any], _TABLE] = {}
     upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
+    deploy: Annotated[_Deploy, _TABLE] = _Deploy()
     quality: Annotated[_Quality, _TABLE] | None = None
     publish: Annotated[_Publish, _TABLE] | None = None
 
@@ -418,6 +434,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         schedule=None if document.schedule is None else _run_schedule(document.schedule, document.time_zone, file),
         epoch=epoch,
         spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
+        deploy=DeploySettings(document.deploy.approve),
         upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
         quality=None if document.quality is None else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs),
         publish=None if document.publish is None else _publish_settings(document.publish, text, home, error),

@@ -8,6 +8,7 @@ _SIGNS: Mapping[Action, str] = {
     Action.CREATE: "+",
     Action.CHANGE: "~",
     Action.FOLLOW: ">",
+    Action.RESUME: "~",
     Action.RUN: "!",
     Action.DROP: "-",
     Action.GONE: "?",
@@ -43,6 +44,8 @@ def _does(step: Step, pipeline: str) -> str:
         case Action.CHANGE | Action.FOLLOW if step.rebuilt:
             why = "changes" if step.action is Action.CHANGE else "reads what changes"
             return f"{why}: is built anew beside the one that readers see, {_reads(step)}"
+        case Action.RESUME:
+            return f"goes on: is built anew, {_reads(step)}"
         case Action.CHANGE:
             return "changes, and keeps its rows" if step.what.startswith("view ") else "changes"
         case Action.FOLLOW:

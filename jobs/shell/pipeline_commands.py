@@ -3,21 +3,16 @@
 import argparse
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, Runner, find_pipeline
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from jobs.session import Session
-    from jobs.settings.pipeline import Pipeline
+    pass
 
 SOMETHING_TO_DO = 2  # the exit code of `tussock plan`
 
@@ -86,64 +81,28 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(chosen: argparse.Namespace) -> int:
-    from jobs.settings.process import open_meta
+    from jobs.deploy import plan
     from jobs.shell.deployment_text import deployment_text
-    from statestore.meta.errors import NotInitialisedError
-    from statestore.meta.store import MetaStore
-    from statestore.objectstore.open import open_object_store
 
     pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
-    with ExitStack() as stack:
-        store = pipeline.store
-        try:
-            _ = open_meta(store).settings
-        except NotInitialisedError:
-            print(f"{store} does not exist yet; `tussock apply {pipeline.name}` makes it")
-            store = stack.enter_context(TemporaryDirectory(prefix="tussock-plan-"))  # so that there is an empty one to compare with
-            MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
-        session = stack.enter_context(_session(pipeline, store, "plan"))
-        deployment = session.plan(pipeline.scripts(), prune=chosen.prune)
+    deployment = plan(pipeline, chosen.prune, chosen.resume, say)
     print(deployment_text(deployment, pipeline.name))
     return SOMETHING_TO_DO if deployment.pending else 0
 
 
 def _apply(chosen: argparse.Namespace) -> None:
+    from jobs.deploy import apply
     from jobs.shell.deployment_text import deployment_text
-    from statestore.meta.errors import AlreadyInitialisedError
-    from statestore.meta.store import MetaStore
-    from statestore.objectstore.open import open_object_store
 
     pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
-    try:
-        epoch, objects = pipeline.epoch, open_object_store(pipeline.store)
-        MetaStore.init(objects, vnode_count=epoch.vnodes, units=epoch.units or NEW_STORE_UNITS, time_zone=pipeline.time_zone)
-        print(f"created {pipeline.store}")
-    except AlreadyInitialisedError:
-        pass
-    with ExitStack() as stack:
-        session = stack.enter_context(_session(pipeline, pipeline.store, "apply"))
-        deployment = session.apply(pipeline.scripts(), prune=chosen.prune)
-    print(deployment_text(deployment, pipeline.name))
+    print(deployment_text(apply(pipeline, chosen.prune, chosen.resume, progress=say), pipeline.name))
 
 
-@contextmanager
-def _session(pipeline: "Pipeline", store: str, command: str) -> "Iterator[Session]":
-    """A session over a pipeline's store, whose Spark is started where it is needed, with the pipeline's settings."""
-    from jobs.session import Session
-
-    def started() -> "SparkSession":
-        from jobs.spark import spark_session
-
-        say("starting Spark")
-        return stack.enter_context(spark_session(f"tussock {command} {pipeline.name}", pipeline.spark))
-
-    with ExitStack() as stack:
-        yield stack.enter_context(Session(store, started, create=False))
-
-
-def _prune_argument(parser: argparse.ArgumentParser) -> None:
+def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
     parser.add_argument("--prune", action="store_true", help="drop the views that the files do not name (tables and sources stay)")
+    resume = "a paused view that is to go on: it is built anew, and the views that were paused with it"
+    parser.add_argument("--resume", action="append", default=[], metavar="VIEW", help=resume)
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
@@ -250,7 +209,7 @@ COMMANDS = (
         f"written, and Spark starts only where a text has changed. The exit code is {SOMETHING_TO_DO} where there is something to do.",
         ("tussock plan flights", "tussock plan flights --prune"),
         _plan,
-        _prune_argument,
+        _deployment_arguments,
         names_store=False,
     ),
     Command(
@@ -263,7 +222,7 @@ COMMANDS = (
         "pipelines/ with a pipeline.toml.",
         ("tussock apply flights", "tussock epoch --pipeline flights"),
         _apply,
-        _prune_argument,
+        _deployment_arguments,
         names_store=False,
     ),
     Command(

@@ -1,0 +1,66 @@
+"""The deploy DAGs that pipelines/*/pipeline.toml make, without an Airflow database; and runs of one, with all that is real."""
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from jobs.settings.process import open_meta
+from scripts.airflow_home import airflow_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOP = 'name = "shop"\nstore = "store"\nsql = ["views.sql"]\n'
+TABLE = "CREATE TABLE IF NOT EXISTS t (k int, PRIMARY KEY (k));\n"
+VIEW = "CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT count(*) AS n FROM t;\n"
+pytestmark = pytest.mark.airflow
+
+
+def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> ModuleType:
+    """`dags/deploy.py`, parsed over one pipeline."""
+    (folder / "shop").mkdir(parents=True)
+    (folder / "shop" / "pipeline.toml").write_text(text)
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder))
+    spec = importlib.util.spec_from_file_location("deploy_dags", ROOT / "dags/deploy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("more", "tasks"), [("", ["plan", "apply"]), ("[deploy]\napprove = true\n", ["plan", "approve", "apply"])])
+def test_a_plan_comes_first_and_a_person_where_the_pipeline_says_so(
+    more: str, tasks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = dags_of(tmp_path, monkeypatch, SHOP + more).deploy_shop
+    assert [task.task_id for task in dag.topological_sort()] == tasks
+    assert (dag.schedule, dag.max_active_runs) == (None, 1)
+    if more:
+        assert "ti.xcom_pull(task_ids='plan')" in dag.get_task("approve").body, "who approves has read what is to be done"
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+def test_runs_bring_what_has_changed_and_nothing_where_nothing_has(tmp_path: Path) -> None:
+    folder = tmp_path / "pipelines/shop"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(SHOP)
+    env = {**airflow_environment(tmp_path / "home"), "TUSSOCK_PIPELINES": str(tmp_path / "pipelines")}
+    command = [str(ROOT / "scripts/airflow.sh"), "dags", "test", "deploy_shop"]
+
+    def run() -> str:
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+        return done.stdout + done.stderr
+
+    (folder / "views.sql").write_text(TABLE + VIEW)
+    assert "view v" in run()
+    meta = open_meta(str(tmp_path / "store"))
+    assert meta.log_end() == 1
+    assert "the store of 'shop' is as its files say" in run()
+    assert meta.log_end() == 1
+    (folder / "views.sql").write_text(TABLE + VIEW.replace("count(*)", "max(k)"))
+    assert "query, - there, + here" in run()
+    assert meta.log_end() == 2
