@@ -20,17 +20,21 @@ PlaceOf = Callable[[int, int], str]  # (a source's relation id, a row's `_row_id
 class ViewRowError(InputError):
     """A view cannot take a row: one of its expressions raises on it, as the same SELECT run by Spark would."""
 
-    def __init__(self, view: str, expression: str, reason: str, row: str, pausable: bool = True) -> None:
-        """`pausable`: the view and all that read it have rows of an earlier epoch to stay at."""
-        super().__init__(view, expression, reason, row, pausable)
+    def __init__(self, view: str, expression: str, reason: str, row: str, pausable: bool = True, replaces: bool = False) -> None:
+        """`pausable`: the view and all that read it have rows of an earlier epoch to stay at. `replaces`: another is there in its place."""
+        super().__init__(view, expression, reason, row, pausable, replaces)
         self.view, self.expression, self.reason, self.row, self.pausable = view, expression, reason, row, pausable
+        self.replaces = replaces
 
     def __str__(self) -> str:
         pause = f"; --pause {self.view} keeps the rows it has" if self.pausable else ""
+        without = f"or without the view (--drop {self.view}{pause})"
+        if self.replaces:
+            without = "or with the view as it was (--skip-entry, the one that replaces it: `tussock barrier show` has its number)"
         return (
             f"view {self.view!r}: {self.expression} raised: {self.reason}. The row: {self.row}. Nothing of this epoch was committed. "
             "Correct the row (UPDATE or DELETE it in its table, then `tussock barrier abandon --take-log`), go on without its file or its "
-            f"log entry (--skip-file, --skip-entry), or without the view (--drop {self.view}{pause})."
+            f"log entry (--skip-file, --skip-entry), {without}."
         )
 
 
@@ -76,8 +80,9 @@ def _named(
     shown = (_shown(c, value, place_of) for c, value in zip(columns, values, strict=False))
     row = ", ".join(dict.fromkeys(text for text in shown if text)) or "not known"
     new = {s.relation_id for s in plan.fragments() if s.new}
-    stopped = with_readers(catalog, find(catalog, view))
-    return ViewRowError(view, in_names(text, columns), reason, row, pausable=not new & stopped)
+    relation = find(catalog, view)
+    replaces = any((r.name, r.dropped) == (relation.name, relation.created) for r in catalog.relations)
+    return ViewRowError(view, in_names(text, columns), reason, row, not new & with_readers(catalog, relation), replaces)
 
 
 def _shown(column: NamedColumn, value: str, place_of: PlaceOf) -> str:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.catalog.transaction import CannotFollowError
+from jobs.driver.row_names import ViewRowError
 from jobs.driver.summary import EpochSummary
 from jobs.plan.apply import RelationExistsError
 from jobs.plan.replace import CannotReplaceError
@@ -203,6 +204,21 @@ def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -
     with pytest.raises(RelationExistsError, match="it is a table, this statement creates a view"):
         kept.session.execute("CREATE OR REPLACE MATERIALIZED VIEW orders AS SELECT id FROM dear")
     assert kept.session.meta.log_end() == before
+
+
+def test_a_row_that_the_new_view_cannot_take_leaves_the_old_one_to_those_who_skip_the_entry(kept: Kept) -> None:
+    from jobs.driver.detour import Detour
+    from jobs.driver.supersede import abandon
+
+    entry, before = kept.session.meta.log_end(), kept.views["dear"]
+    kept.replace("dear", "SELECT id, shop, 100 div (price - 21) AS price FROM orders")
+    with pytest.raises(ViewRowError, match=r"or with the view as it was \(--skip-entry"):
+        kept.session.flush()
+    abandon(kept.session.meta, Detour(skip_entries=(entry,)))
+    kept.session.flush()
+    kept.views["dear"] = before
+    kept.session.execute("DELETE FROM orders WHERE id = 3")
+    kept.flush()
 
 
 def test_a_paused_view_goes_on_when_it_is_replaced_by_itself(kept: Kept) -> None:
