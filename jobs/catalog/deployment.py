@@ -95,20 +95,17 @@ class Deployment:
 
     Args:
         steps: in the order of the files; then what no file names.
-        statement: what is to be logged; None: nothing is to be done.
+        pending: an apply has something to do, now or after the next epoch.
+        statement: what is to be logged; None: nothing, or its rows are not stored.
         log_end: where it belongs in the log: up to there its statements were bound.
         position: where it is in the log, once it is.
     """
 
     steps: tuple[Step, ...]
+    pending: bool
     statement: Statement | None
     log_end: int
     position: int | None = None
-
-    @property
-    def pending(self) -> bool:
-        """Whether an apply has something to do, now or after the next epoch."""
-        return self.statement is not None or any(s.action is Action.WAIT for s in self.steps)
 
 
 @dataclass(slots=True)
@@ -156,7 +153,9 @@ class Deploying:
         self._without_files(prune and whole)
         self._resume(resume)
         self._settle()
-        return Deployment(tuple(self._steps), self._draft.statement() if self._draft.statements else None, self.log_end)
+        changes = bool(self._draft.statements)
+        statement = self._draft.statement() if changes and self.stores_rows else None
+        return Deployment(tuple(self._steps), changes or not whole, statement, self.log_end)
 
     # --- statements --------------------------------------------------------------------------------------------------------------
 
