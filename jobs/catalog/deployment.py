@@ -154,8 +154,8 @@ class Deploying:
         self._resume(resume)
         self._settle()
         changes = bool(self._draft.statements)
-        statement = self._draft.statement() if changes and self.stores_rows else None
-        return Deployment(tuple(self._steps), changes or not whole, statement, self.log_end)
+        to_log = self._draft.statement() if changes and self.stores_rows else None
+        return Deployment(tuple(self._steps), changes or not whole, to_log, self.log_end)
 
     # --- statements --------------------------------------------------------------------------------------------------------------
 
