@@ -70,7 +70,7 @@ def warn_of_held(catalog: Catalog, interval: Interval | None = None) -> None:
 def holds_text(before: Catalog, after: Catalog) -> tuple[str, ...]:
     """What a barrier that brings `after` says of holds: those that begin, and sources that go on."""
     known = {r.id: r.holds for r in before.live()}
-    begun = [f"holds {r.name}: {h.reason}" for r in after.live() for h in r.holds if h not in known.get(r.id, ())]
+    begun = [f"holds {r.name}" for r in after.live() if set(r.holds) - set(known.get(r.id, ()))]  # the summary gives the reasons
     return (*begun, *(f"{r.name} goes on" for r in after.live() if known.get(r.id) and not r.holds))
 
 
