@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from jobs.plan.create import columns_of, created, read_by, upstream, used_by
-from jobs.plan.definition import PlainViewDefinition, ViewDefinition, created_by, definition_of, encoded, with_readers
+from jobs.plan.create import columns_of, created, read_by, upstream
+from jobs.plan.definition import ViewDefinition, created_by, definition_of, encoded, with_readers
 from jobs.plan.difference import differences, without_places
 from jobs.plan.fragments import Input
 from jobs.plan.stream import ViewPlan, plan_view
@@ -90,8 +90,6 @@ class Replacing:
                 raise UnsettledError(relation.name, self.unsettled[relation.id])
 
     def _after(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
-        if isinstance(statement, CreatePlainView):
-            return _with(catalog, _renamed(catalog, relation, statement))
         if isinstance(statement, CreateView):
             if (fed := self._fed(catalog, relation, statement)) is not None:
                 if any(i in self._instead or i in self._disturbed for i in fed.depends_on):
@@ -112,13 +110,13 @@ class Replacing:
         first = view.state_tables[0].table_id
         known = upstream(catalog)
         planned = plan_view(statement.plan, view.id, self._losing_rows(known), first)
-        if view.paused is not None or not self._same_state(view, before, planned):
+        renamed = columns_of(statement.plan.fields) != view.columns  # earlier epochs are read by the names that they had
+        if renamed or view.paused is not None or not self._same_state(view, before, planned):
             return None
         append_only = plan_view(statement.plan, view.id, known, first).output.append_only
         output = msgspec.structs.replace(planned.output, append_only=append_only)
         return msgspec.structs.replace(
             view,
-            columns=columns_of(statement.plan.fields),
             definition=encoded(ViewDefinition(statement.sql, statement.plan, planned.fragments, output, statement.columns)),
             depends_on=read_by(catalog, statement, planned),
         )
@@ -167,16 +165,6 @@ def added(catalog: Catalog, relation: Relation) -> Catalog:
 
 def _with(catalog: Catalog, changed: Relation) -> Catalog:
     return msgspec.structs.replace(catalog, relations=tuple(changed if r.id == changed.id else r for r in catalog.relations))
-
-
-def _renamed(catalog: Catalog, relation: Relation, statement: CreatePlainView) -> Relation:
-    """A plain view has no rows: it stays, as another query."""
-    return msgspec.structs.replace(
-        relation,
-        columns=columns_of(statement.fields),
-        definition=encoded(PlainViewDefinition(msgspec.structs.replace(statement, or_replace=False))),
-        depends_on=used_by(catalog, statement),
-    )
 
 
 def _read_by(catalog: Catalog, relation: Relation) -> set[int]:

@@ -21,7 +21,7 @@ from jobs.sql.source_text import SourceText
 from jobs.sql.statements import CreateFunction, CreateTable
 from jobs.sql.text_lengths import METADATA_KEY
 from jobs.sql.tokens import tokens_of
-from statestore.meta.catalog import Relation, RelationKind
+from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 _EXCLUDED_RULES = (
     "MergeSubplans",  # would make structs of scalar subqueries over one relation
@@ -91,7 +91,7 @@ class Sandbox:
         self.session, self.time_zone = spark.newSession(), time_zone
         for name, value in {**_SETTINGS, "spark.sql.session.timeZone": time_zone}.items():
             self.session.conf.set(name, value)
-        self._registered: dict[str, tuple[object, ...]] = {}  # name -> `_identity` of the relation that the view stands for
+        self._registered: dict[str, tuple[int, tuple[ColumnSpec, ...]]] = {}  # name -> (relation id, columns) of the view
         self._of_rdd: dict[int, str] = {}
         self._moment: int | None = None  # the id of its RDD, once a query has needed it
         self._edit: Edit | None = None  # of the queries of plain views
@@ -310,10 +310,8 @@ class Sandbox:
         return self._edit(source, self.analyze(source, self.parse_query(source)).queryExecution().analyzed()).text
 
 
-def _identity(relation: Relation) -> tuple[object, ...]:
-    """Equal where a name means the same to Spark; a plain view may be another query under its own id."""
-    query = bytes(relation.definition) if relation.kind is RelationKind.PLAIN_VIEW else b""
-    return relation.id, relation.columns, query
+def _identity(relation: Relation) -> tuple[int, tuple[ColumnSpec, ...]]:
+    return relation.id, relation.columns
 
 
 class _Definition(msgspec.Struct):

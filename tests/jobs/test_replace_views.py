@@ -238,3 +238,16 @@ def test_a_paused_view_goes_on_when_it_is_replaced_by_itself(kept: Kept) -> None
     assert not kept.replace("risky", kept.views["risky"]).startswith("nothing")
     kept.flush()
     assert all(r.paused is None for r in kept.session.meta.latest().catalog.live())
+
+
+def test_earlier_epochs_keep_the_names_and_the_query_that_they_had(kept: Kept) -> None:
+    kept.session.execute("CREATE VIEW cheap AS SELECT id FROM orders WHERE price < 3")
+    kept.create("swapped", "SELECT id AS a, price AS b FROM orders")
+    kept.flush()
+    epoch, few = kept.session.meta.latest().epoch, kept.session.query("SELECT * FROM cheap").num_rows
+    before = kept.session.query("SELECT max(a) AS a, max(b) AS b FROM swapped").to_pylist()
+    kept.replace("swapped", "SELECT id AS b, price AS a FROM orders")
+    kept.session.execute("CREATE OR REPLACE VIEW cheap AS SELECT id FROM orders WHERE price < 30")
+    kept.flush()
+    assert kept.session.query("SELECT max(a) AS a, max(b) AS b FROM swapped", epoch=epoch).to_pylist() == before
+    assert kept.session.query("SELECT * FROM cheap", epoch=epoch).num_rows == few < kept.session.query("SELECT * FROM cheap").num_rows
