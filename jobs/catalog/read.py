@@ -47,7 +47,7 @@ class PausedViewWarning(UserWarning):
     def __str__(self) -> str:
         return (
             f"view {self.name!r} is paused since epoch {self.epoch}: its rows are those of the epoch before. "
-            "To go on with it, drop it and create it again."
+            f"`tussock apply PIPELINE --resume {self.name}` has it go on."
         )
 
 
