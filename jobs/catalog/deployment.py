@@ -18,7 +18,7 @@ from jobs.catalog.once import Once
 from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import WaitingStatementsError, derived_from, require_taken
 from jobs.catalog.statement_maker import StatementMaker
-from jobs.catalog.transaction import CannotFollowError, Draft, query_of
+from jobs.catalog.transaction import Draft
 from jobs.catalog.unchanged import unchanged_relation
 from jobs.plan.definition import created_by, find, output_of, source_of
 from jobs.plan.difference import differences
@@ -194,11 +194,14 @@ class Deploying:
 
     def _require_taken(self, bound: Bound) -> None:
         """Raises WaitingStatementsError where a statement reads rows that wait in the log, or in what is drafted so far."""
+        if isinstance(bound, BoundCreateTableAs) and self._is_there(bound.table.name):
+            return  # its query need not run
         rows = bound.rows if isinstance(bound, BoundCreateTableAs) else bound
         if isinstance(rows, BoundInsertSelect | BoundChange):
             if found := derived_from(self._draft.catalog, rows.reads) & {*self._draft.changed_tables}:
                 raise WaitingStatementsError(rows.reads, self.version.epoch, [(self.log_end, f"change {name}") for name in sorted(found)])
-            require_taken(self.meta, self.version, self._draft.catalog, rows.reads)
+            if not self.stores_rows:  # else who computes them asks
+                require_taken(self.meta, self.version, self._draft.catalog, rows.reads)
 
     def _to_log(self, bound: Bound, base: Path) -> Single:
         """What the statement comes to, said as files say it: what is there already is left as it is, or replaced."""
@@ -269,11 +272,7 @@ class Deploying:
 
     def _bound_again(self, view: Relation) -> Relation:
         """What becomes of a view by its own SELECT, over what is there now. Raises CannotFollowError."""
-        sql, columns = query_of(view)
-        try:
-            self._draft.add(self.maker.bound_again(self._draft.catalog, view, sql, columns))
-        except InputError as err:
-            raise CannotFollowError(view.name, str(err)) from err
+        self.maker.bind_again(self._draft, view)
         return find(self._draft.catalog, view.name)
 
     def _settle(self) -> None:

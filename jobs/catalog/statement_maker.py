@@ -21,10 +21,8 @@ from jobs.sql.statements import (
     BoundInsertSelect,
     Change,
     CreateFunction,
-    CreatePlainView,
     CreateSource,
     CreateTableAs,
-    CreateView,
     Explain,
     Insert,
     Query,
@@ -102,18 +100,20 @@ class StatementMaker:
 
     def settle(self, draft: "Draft") -> None:
         """Bind the views anew that read what the draft replaces, until each stands on what is there. Raises CannotFollowError."""
+        while (view := draft.next_unsettled()) is not None:
+            self.bind_again(draft, view)
+
+    def bind_again(self, draft: "Draft", view: Relation) -> None:
+        """Add a view that is there to the draft, bound by its own SELECT over what the draft makes of the catalog. Raises
+        CannotFollowError."""
         from jobs.catalog.transaction import CannotFollowError, query_of
 
-        while (view := draft.next_unsettled()) is not None:
-            sql, columns = query_of(view)
-            try:
-                draft.add(self.bound_again(draft.catalog, view, sql, columns))
-            except InputError as err:
-                raise CannotFollowError(view.name, str(err)) from err
-
-    def bound_again(self, catalog: Catalog, view: Relation, sql: str, columns: Sequence[str]) -> CreateView | CreatePlainView:
-        """A view that is there, over the relations as they are now."""
-        return self.binder(catalog.live()).bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW)
+        sql, columns = query_of(view)
+        try:
+            binder = self.binder(draft.catalog.live())
+            draft.add(binder.bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW))
+        except InputError as err:
+            raise CannotFollowError(view.name, str(err)) from err
 
     def frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, epoch: int) -> "DataFrame":
         """The rows that a SELECT reads and computes at an epoch."""

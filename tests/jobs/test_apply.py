@@ -171,6 +171,19 @@ def test_rows_of_what_is_still_to_come_wait_for_the_next_apply(apply: Apply, fol
         assert sorted(session.query("SELECT * FROM late")["name"].to_pylist()) == ["NORTH", "SOUTH"]
 
 
+def test_a_table_that_a_select_made_needs_no_rows_again(apply: Apply, folder: Path, spark: SparkSession) -> None:
+    (folder / "tables.sql").write_text(TABLES.split(";")[0])
+    apply()
+    rows(folder, spark)
+    (folder / "tables.sql").write_text(TABLES.split(";")[0] + ";\nINSERT INTO shops VALUES (5, 'west')")
+    (folder / "rows.sql").write_text(ROWS + "CREATE TABLE copied AS SELECT name FROM shops;\nCREATE VIEW late AS SELECT * FROM copied")
+    assert any(line.startswith(". CREATE TABLE copied") for line in apply())
+    rows(folder, spark)
+    assert "+ table copied" in apply()
+    (folder / "tables.sql").write_text(TABLES.split(";")[0] + ";\nINSERT INTO shops VALUES (6, 'up')")
+    assert apply() == ["! INSERT INTO shops VALUES (6, 'up')", "5 unchanged", "log entry 3"]
+
+
 def test_rows_of_a_table_without_a_key_are_told_apart_within_one_apply(apply: Apply, folder: Path, spark: SparkSession) -> None:
     (folder / "rows.sql").write_text("CREATE TABLE hits (n int);\n" + "INSERT INTO hits VALUES (1), (2);\n" * 3)
     apply()
