@@ -13,9 +13,14 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 failed=0
 
+# A test that hangs where no Python code can run any more ends with the stacks of its threads (the other limit, a test's own of pytest-timeout,
+# needs Python's lock), and a group that hangs between its tests ends too: what it printed is shown.
+watched="-o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true"
+
 run() { # name, then pytest's arguments; a group without tests is no failure
     local code=0
-    python -m pytest --durations=5 "${@:2}" > "$logs/$1" 2>&1 || code=$?
+    timeout --kill-after=30 3000 python -m pytest --durations=5 $watched "${@:2}" > "$logs/$1" 2>&1 || code=$?
+    [ $code = 124 ] && echo "stopped: not done after 50 minutes" >> "$logs/$1"
     [ $code = 5 ] && code=0
     return $code
 }

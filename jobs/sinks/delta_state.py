@@ -1,5 +1,6 @@
 """What a Delta table holds, and whose it is; read with the deltalake package, whichever engine writes it."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -12,6 +13,10 @@ from jobs.sinks.base import BeatenError, ForeignTableError, Held, Outline
 from jobs.sinks.delta_outline import APP, ENGINE, KEY, STORE, delta_schema, properties_of
 from statestore.objectstore.base import ObjectStoreUnavailableError
 from statestore.types import type_name
+
+# Some calls of the package wait for its own threads and keep Python's lock meanwhile (set_table_properties, history); a write has those
+# threads read batches from Python, for which they need that lock. Two threads of this process in such calls would wait for ever.
+_ONE_CALL_AT_A_TIME = threading.Lock()
 
 
 def open_table(place: str, options: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -42,9 +47,10 @@ def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str
 
 @contextmanager
 def translated(place: str, what: str) -> Iterator[None]:
-    """Turns what the package raises into errors of ours."""
+    """Around every call of the package that reads or writes: one at a time in a process, and what it raises as errors of ours."""
     try:
-        yield
+        with _ONE_CALL_AT_A_TIME:
+            yield
     except CommitFailedError as err:
         raise BeatenError from err
     except DeltaError as err:

@@ -1,4 +1,4 @@
-"""A publish that dies on its way: python -m tests.jobs.sinks.publishing <store> <to> <kind> <step>
+"""Publishers in processes of their own; and one that dies on its way: python -m tests.jobs.sinks.publishing <store> <to> <kind> <step>
 
 A step is the moment before or after something that others could see. The process kills itself at step number <step>, and exits with 0 where
 there are fewer.
@@ -27,6 +27,11 @@ VISIBLE = (
 )
 
 
+def publish(store: str, settings: PublishSettings, epoch: int | None = None) -> None:
+    """As another process would."""
+    publish_tables(open_meta(store), settings, sinks_without_spark(settings), epoch)
+
+
 def main(store: str, to: str, kind: str, step: str) -> None:
     left = int(step)
 
@@ -48,7 +53,7 @@ def main(store: str, to: str, kind: str, step: str) -> None:
     for holder, name in VISIBLE:
         patch.object(holder, name, stepped(getattr(holder, name))).start()
     settings = PublishSettings(to, ("orders", "ratios", "events", "by_shop", "shops"), TableKind(kind))
-    publish_tables(open_meta(store), settings, sinks_without_spark(settings))
+    publish(store, settings)
 
 
 if __name__ == "__main__":

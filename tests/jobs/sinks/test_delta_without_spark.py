@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 from jobs.driver.runner import LocalRunner
 from jobs.plan.definition import UnknownRelationError
 from jobs.settings.pipeline import PublishSettings
-from jobs.settings.process import open_meta
 from jobs.sinks.base import SinkBusyError
 from jobs.sinks.delta_packages import with_delta
+from jobs.sinks.delta_state import translated
 from jobs.sinks.kinds import sinks_without_spark
 from jobs.sinks.location import location_of
 from jobs.sinks.manifest import read_manifest
@@ -27,6 +29,7 @@ from statestore.meta.catalog import RelationKind
 from statestore.meta.errors import EpochNotCommittedError
 from statestore.objectstore.open import open_object_store
 from tests.jobs.driver.embedded import epoch as commit_epoch
+from tests.jobs.sinks.publishing import publish
 from tests.jobs.sinks.shop import Shop, in_order, read_back
 from tests.s3_servers import BUCKET, moto_process, versitygw_binary, versitygw_server
 
@@ -152,22 +155,16 @@ def test_a_table_that_has_fallen_behind_what_the_store_keeps_is_written_anew(sho
     assert DeltaTable(f"{shop.folder}/tables/orders").history(1)[0]["operation"] == "WRITE"
 
 
-def publishing(shop: Shop, epoch: int | None = None) -> None:
-    """As another process would."""
-    publish_tables(open_meta(shop.address), shop.settings, sinks_without_spark(shop.settings), epoch)
-
-
-def race(shop: Shop, rounds: int) -> None:
+def race(shop: Shop, pool: Executor, rounds: int) -> None:
     """Several publishers at once, of this epoch and of the one before."""
     before = None
-    with ThreadPoolExecutor(3) as pool:
-        for _ in range(rounds):
-            shop.change()
-            epoch = shop.commit()
-            for done in [pool.submit(publishing, shop, at) for at in (epoch, epoch, before)]:
-                done.result()
-            before = epoch
-            check(shop)
+    for _ in range(rounds):
+        shop.change()
+        epoch = shop.commit()
+        for done in [pool.submit(publish, shop.address, shop.settings, at) for at in (epoch, epoch, before)]:
+            done.result()
+        before = epoch
+        check(shop)
     location = location_of(shop.settings.to)
     for name in shop.model():
         history = DeltaTable(location.uri(name), storage_options=location.delta_options).history()
@@ -175,12 +172,40 @@ def race(shop: Shop, rounds: int) -> None:
         assert len(epochs) == len(set(epochs)), name
 
 
-def test_publishers_at_once_end_as_one(shop: Shop) -> None:
-    race(shop, 6)
+@pytest.fixture
+def processes() -> Iterator[Executor]:
+    with ProcessPoolExecutor(3, get_context("spawn")) as pool:
+        yield pool
 
 
-def test_publishers_at_once_end_as_one_in_a_bucket(tmp_path: Path, bucket: str) -> None:
-    race(Shop(tmp_path, to=bucket.format("tables"), store=bucket.format("store")), 3)
+def test_publishers_at_once_end_as_one(shop: Shop, processes: Executor) -> None:
+    race(shop, processes, 6)
+
+
+def test_publishers_at_once_in_one_process_end_as_one(shop: Shop) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        race(shop, pool, 3)
+
+
+def test_publishers_at_once_end_as_one_in_a_bucket(tmp_path: Path, bucket: str, processes: Executor) -> None:
+    race(Shop(tmp_path, to=bucket.format("tables"), store=bucket.format("store")), processes, 3)
+
+
+def test_calls_of_the_package_come_one_after_the_other() -> None:
+    """Some wait for the package's threads with Python's lock in hand, while others have those threads wait for it."""
+    inside = 0
+
+    def call() -> None:
+        nonlocal inside
+        with translated("here", "look"):
+            inside += 1
+            time.sleep(0.001)
+            assert inside == 1
+            inside -= 1
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(call) for _ in range(20)]:
+            done.result()
 
 
 def killed_publishes(folder: Path, kind: str, epochs: int) -> int:
