@@ -147,7 +147,7 @@ def upstream(catalog: Catalog) -> Callable[[str], Upstream]:
             statement, reader = definition.statement, reader_of(definition.statement)
             own = reader.key(statement)
             key = ((ROW_ID, "bigint"),) if own is None else tuple((c, statement.fields[c].type) for c in own)
-            return Upstream(relation.id, relation.kind, None, key, reader.append_only)
+            return Upstream(relation.id, relation.kind, None, key, reader.append_only(statement))
         assert not isinstance(definition, PlainViewDefinition | FunctionDefinition), "Spark has expanded it when the query was bound"
         return Upstream(relation.id, relation.kind, definition.output)
 

@@ -72,11 +72,13 @@ def undeclared_of(chunk: pa.Table) -> tuple[str, ...]:
 class SourceReader(Protocol):
     """One kind of source."""
 
-    append_only: ClassVar[bool]  # every weight is +1
     needs_spark: ClassVar[bool]  # `frame` reads it, else `parts` and `read` do
 
     def key(self, source: CreateSource) -> tuple[int, ...] | None:
         """The declared columns that identify a row; None: rows have no key of their own and get a hidden `_row_id` behind them."""
+
+    def append_only(self, source: CreateSource) -> bool:
+        """Whether every weight is +1, now and for ever: views then keep less state."""
 
     # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
 

@@ -56,13 +56,15 @@ def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
 class FileSource:
     """A source of files that only come: each is read once, by the epoch that pins it. Rows are numbered by file and position."""
 
-    append_only: ClassVar[bool] = True
     needs_spark: ClassVar[bool] = False
     missing_columns: ClassVar[tuple[str, ...]]  # values of the option `missing`: what the format can do about a column that a file lacks
     why_missing: ClassVar[str]  # what to say of other values
 
     def key(self, source: CreateSource) -> tuple[int, ...] | None:
         return None
+
+    def append_only(self, source: CreateSource) -> bool:
+        return True
 
     # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
 
