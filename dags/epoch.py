@@ -12,6 +12,8 @@ from tussock_operators import (
     commit_version,
     held_sources,
     inject_barrier,
+    paused_views,
+    pauses_views,
     publish_tables,
     publish_views,
     run_actors,
@@ -40,6 +42,8 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
     ) as dag:
         ran = inject_barrier(pipeline) >> run_actors(pipeline)
         ran >> held_sources(pipeline)  # the run is not green where a source in trouble kept files from it
+        if pauses_views(pipeline):
+            ran >> paused_views(pipeline)  # nor where it paused a view
         published = (
             ran
             >> commit_version(pipeline)  # the only step that makes anything durable, if run_actors has not done so

@@ -22,8 +22,8 @@ from statestore.errors import MustStopError, TussockError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The job's entry. Exit code 0: done, and sources in trouble are named; 1: an error, in one message; 3: another run was first, nothing
-    of this one is visible."""
+    """The job's entry. Exit code 0: done, and sources in trouble and paused views are named; 1: an error, in one message; 3: another run
+    was first, nothing of this one is visible."""
     parser = argparse.ArgumentParser(prog="python -m jobs.epoch", description="Advance every view of a pipeline over what waits.")
     parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
     parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help="take in this data interval's files only (ISO 8601)")
@@ -50,7 +50,8 @@ def _advance(chosen: argparse.Namespace) -> None:
     try:
         settings, run = pipeline.epoch, dict(chosen.run)
         runner, depth, units = SparkRunner(spark), settings.in_flight, settings.units
-        done = advance(runner, meta, interval, settings.max_bytes, run, progress=_say, in_flight=depth, units=units)
+        on_error = settings.on_error
+        done = advance(runner, meta, interval, settings.max_bytes, run, _say, depth, units, on_error=on_error)
     finally:
         spark.stop()
     for summary in done:

@@ -35,12 +35,14 @@ from jobs.catalog.statement_writer import Answer, StatementWriter
 from jobs.catalog.stored_rows import StoredRows
 from jobs.driver.barrier import micros_of
 from jobs.driver.epoch import next_epoch
+from jobs.driver.pauses import warn_of_paused
 from jobs.driver.publish import publish
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.source_holds import warn_of_held
 from jobs.driver.summary import EpochSummary, holds_of
 from jobs.plan.definition import find
 from jobs.settings.jvm_errors import jvm_errors_as_ours
+from jobs.settings.pipeline import OnError
 from jobs.settings.process import open_meta, store_address
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Place
@@ -98,6 +100,7 @@ class Session:
         units: int = 2,
         time_zone: str = "UTC",
         runner: Literal["auto", "spark", "local"] | LevelRunner = "auto",
+        on_error: Literal["stop", "pause"] = "stop",
     ) -> None:
         """Open a store.
 
@@ -109,6 +112,7 @@ class Session:
             units, time_zone: of a store that is made.
             runner: where epochs run: `spark`; `local`, in this process, which can't take files that only Spark reads; `auto`, on Spark
                 where this session has started it or an epoch needs it (files that only Spark reads, or much to take in), else here.
+            on_error: what `flush` does where a view cannot take an epoch's rows: `stop`, or `pause` that view and those over it.
 
         Raises: NotInitialisedError without `create`; errors of the object store.
         """
@@ -116,6 +120,7 @@ class Session:
             MetaStore.init(open_object_store(store_address(store)), units=units, time_zone=time_zone)
         self.meta = open_meta(store)
         self.time_zone = self.meta.settings.time_zone
+        self._on_error = OnError(on_error)
         self._spark: SparkSession | None = None if callable(spark) else spark
         self._start_spark = spark if callable(spark) else None
         self._owned = spark is None and _active_spark() is None
@@ -204,16 +209,18 @@ class Session:
             max_epoch_bytes: of source files; the rest waits for the next epoch. None: all of them, however many.
             progress: called with one line per step.
 
-        Warns: HeldSourceWarning for each source in trouble: its new files wait, and everything else was taken in.
+        Warns: HeldSourceWarning for each source in trouble: its new files wait, and everything else was taken in. PausedViewWarning for
+            each view that this epoch paused.
         """
         with self._at_work():
             at = None if moment is None else micros_of(moment)
-            summary = next_epoch(self._runner, self.meta, interval, max_epoch_bytes, progress, at)
+            summary = next_epoch(self._runner, self.meta, interval, max_epoch_bytes, progress, at, self._on_error)
             if summary is None:
                 version = self.meta.latest()
                 summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
             else:
                 publish(self.meta, summary.epoch)
+                warn_of_paused(self.meta, summary)
             warn_of_held(self.meta.latest().catalog, interval)
             return summary
 

@@ -1,7 +1,7 @@
 """The tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
     inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables]
-                      run_actors >> held_sources
+                      run_actors >> held_sources, [paused_views]
 
 Runs of all kinds (scheduled, triggered, backfills) take turns: tussock_turn.py. They need nothing that an Airflow does not have by itself:
 no pool, and of connections only Spark's. What makes them safe is the store: whichever order tasks of two runs come in, an open barrier is
@@ -25,11 +25,11 @@ from tussock_archive import build_archive
 from tussock_turn import IN_ORDER, RunPublished, run_ahead
 
 from jobs.settings.class_archive import submit_options
-from jobs.settings.pipeline import Pipeline, TableEngine
+from jobs.settings.pipeline import OnError, Pipeline, TableEngine
 from jobs.sinks.delta_packages import with_delta
 from statestore.errors import DamagedError, InputError
 
-HELD_SOURCES = "held_sources"
+HELD_SOURCES, PAUSED_VIEWS = "held_sources", "paused_views"
 SPARK_CONNECTION = "spark_default"
 BIN = Path(sys.executable).parent
 
@@ -116,6 +116,16 @@ def run_actors(pipeline: Pipeline) -> SparkSubmitOperator:
 def held_sources(pipeline: Pipeline) -> "HeldSources":
     """Fail where a source in trouble kept files from the run; skipped, at no cost, where none did."""
     return HeldSources(pipeline=pipeline, task_id=HELD_SOURCES)
+
+
+def paused_views(pipeline: Pipeline) -> "PausedViews":
+    """Fail where the run paused a view; skipped, at no cost, where it did not. Requires: the pipeline has `on_error = "pause"`."""
+    return PausedViews(pipeline=pipeline, task_id=PAUSED_VIEWS)
+
+
+def pauses_views(pipeline: Pipeline) -> bool:
+    """Whether the pipeline's runs pause a view whose rows raise."""
+    return pipeline.epoch.on_error is OnError.PAUSE
 
 
 def commit_version(pipeline: Pipeline) -> Any:
@@ -235,16 +245,21 @@ class RunActors(SubmitJob):
     """
 
     def execute(self, context: Any) -> None:
+        from jobs.driver.pauses import PausedViewsError
         from jobs.driver.source_holds import HeldSourcesError
 
         self._take_in(context)
+        fine = []
         with no_retry():
-            try:
-                _require_not_held(self.pipeline_name, context)
-            except HeldSourcesError as err:
-                self.log.warning("%s", err)  # this task has done its work, and those after it are to publish it
-                return
-        raise DownstreamTasksSkipped(tasks=[HELD_SOURCES])  # type: ignore[no-untyped-call]
+            for task_id, require in ((HELD_SOURCES, _require_not_held), (PAUSED_VIEWS, _require_none_paused)):
+                try:
+                    if task_id in self.downstream_task_ids:
+                        require(self.pipeline_name, context)
+                        fine.append(task_id)
+                except (HeldSourcesError, PausedViewsError) as err:
+                    self.log.warning("%s", err)  # this task has done its work, and those after it are to publish it
+        if fine:
+            raise DownstreamTasksSkipped(tasks=fine)  # type: ignore[no-untyped-call]
 
     def _take_in(self, context: Any) -> None:
         if _inject(self.pipeline_name, context) is None:  # asked again: files may have come, or another run finished, since inject_barrier
@@ -289,6 +304,21 @@ class HeldSources(BaseOperator):
             except HeldSourcesError as err:
                 err.add_note("Once the cause is gone, clear this run, from inject_barrier on: it takes in what waits.")
                 raise
+
+
+class PausedViews(BaseOperator):
+    """Fails the run, with the row, where it paused a view; all else is published. It says so until somebody has the view go on.
+
+    Later runs do not fail for it: each view that is paused is one run's to report.
+    """
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline_name = pipeline.name
+
+    def execute(self, context: Any) -> None:
+        with no_retry():
+            _require_none_paused(self.pipeline_name, context)
 
 
 class ValidateViews(SubmitJob):
@@ -364,6 +394,10 @@ def _inject(name: str, context: Any) -> dict[str, str] | None:
 def _require_not_held(name: str, context: Any) -> None:
     start, end = run_interval(context) or (None, None)
     steps.require_not_held(name, start, end)
+
+
+def _require_none_paused(name: str, context: Any) -> None:
+    steps.require_none_paused(name, _run_of(context))
 
 
 def _run_of(context: Any) -> dict[str, str]:

@@ -187,7 +187,8 @@ def advance(name: str, start: datetime | None, end: datetime | None, run: Mappin
     pipeline = find_pipeline(name, pipelines_folder())
     settings, interval = pipeline.epoch, interval_of(pipeline, start, end)
     runner, depth, units = AutoRunner(no_spark), settings.in_flight, settings.units
-    done = epoch.advance(runner, open_meta(pipeline), interval, settings.max_bytes, run, progress=say, in_flight=depth, units=units)
+    on_error = settings.on_error
+    done = epoch.advance(runner, open_meta(pipeline), interval, settings.max_bytes, run, say, depth, units, on_error=on_error)
     for summary in done:
         say(show_summary(summary))
 
@@ -198,6 +199,14 @@ def require_not_held(name: str, start: datetime | None, end: datetime | None) ->
 
     pipeline = find_pipeline(name, pipelines_folder())
     require(open_meta(pipeline).latest().catalog, interval_of(pipeline, start, end))
+
+
+def require_none_paused(name: str, run: Mapping[str, str]) -> None:
+    """Raises PausedViewsError where an epoch of this run paused a view, and nobody has had it go on since. Cost: as `require_not_held`, and
+    two GETs a paused view."""
+    from jobs.driver.pauses import require_none_paused_by
+
+    require_none_paused_by(open_meta(find_pipeline(name, pipelines_folder())), run)
 
 
 def commit(name: str) -> dict[str, str]:

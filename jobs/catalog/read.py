@@ -40,13 +40,14 @@ class BackwardsError(InputError):
 class PausedViewWarning(UserWarning):
     """A view is read that is paused: its rows are older than the epoch that is read."""
 
-    def __init__(self, name: str, epoch: int) -> None:
-        super().__init__(name, epoch)
-        self.name, self.epoch = name, epoch
+    def __init__(self, name: str, epoch: int, reason: str = "") -> None:
+        super().__init__(name, epoch, reason)
+        self.name, self.epoch, self.reason = name, epoch, reason
 
     def __str__(self) -> str:
         return (
             f"view {self.name!r} is paused since epoch {self.epoch}: its rows are those of the epoch before. "
+            f"{self.reason}{self.reason and '. '}"
             f"`tussock apply PIPELINE --resume {self.name}` has it go on."
         )
 
@@ -75,4 +76,4 @@ def relation_at(version: HummockVersion, epoch: int, name: str) -> Relation:
 def warn_of_pause(relation: Relation, epoch: int) -> None:
     """Warns PausedViewWarning where the rows of `epoch` are older than it."""
     if relation.paused is not None and relation.paused_at(epoch):
-        warnings.warn(PausedViewWarning(relation.name, relation.paused), stacklevel=3)
+        warnings.warn(PausedViewWarning(relation.name, relation.paused, relation.paused_for), stacklevel=3)

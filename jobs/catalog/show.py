@@ -44,7 +44,8 @@ def show(catalog: Catalog, statement: Show) -> Mapping[str, Sequence[str]]:
 
 
 def _state(relation: Relation) -> str:
-    paused = () if relation.paused is None else (f"paused since epoch {relation.paused}",)
+    why = f": {relation.paused_for}" if relation.paused_for else ""
+    paused = () if relation.paused is None else (f"paused since epoch {relation.paused}{why}",)
     return "; ".join((*paused, *(f"held since epoch {h.since}: {h.reason}" for h in relation.holds)))
 
 

@@ -183,7 +183,7 @@ class Pinning:
         version, detour = self.version, self.detour
         log_end = self.meta.log_end()
         replayed = self.replayed[epoch] = replay(self.meta, version, version.log_end, log_end, detour.skip_entries, epoch)
-        catalog = paused(dropped(replayed.catalog, detour.drop, epoch), detour.pause, epoch)
+        catalog = paused(dropped(replayed.catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
         sources: dict[int, Pins] = {}
         holds: dict[int, tuple[Hold, ...]] = {}
         left = self.max_epoch_bytes

@@ -1,7 +1,9 @@
 """Detours: what a barrier goes around where an input can't be taken."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from jobs.plan.apply import apply_statement, pause_view
 from jobs.plan.definition import find
@@ -47,9 +49,17 @@ def dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
     return catalog
 
 
-def paused(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
-    """The catalog in which some views, and those that read them, are paused from `epoch` on. Raises as `pause_view` does."""
-    for name in dict.fromkeys(names):
-        if find(catalog, name, RelationKind.VIEW).paused != epoch:  # else it reads another one of them
+def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
+    """The catalog in which some views, and those that read them, are paused from `epoch` on. Raises as `pause_view` does.
+
+    Args:
+        reasons: by view, why a run pauses it; empty where a person does.
+    """
+    why: dict[int, str] = {}
+    for name, reason in reasons.items():
+        view = find(catalog, name, RelationKind.VIEW)
+        why[view.id] = reason
+        if view.paused != epoch:  # else it reads another one of them
             catalog = pause_view(catalog, name, epoch)
-    return catalog
+    relations = (msgspec.structs.replace(r, paused_for=why[r.id]) if why.get(r.id) else r for r in catalog.relations)
+    return msgspec.structs.replace(catalog, relations=tuple(relations))

@@ -5,11 +5,13 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from jobs.driver.barrier import moment_of
+from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import LevelRunner
 from jobs.driver.summary import EpochSummary, barrier_text
-from jobs.driver.supersede import hold
+from jobs.driver.supersede import hold, pause
 from jobs.driver.train import DEPTH, Train
-from jobs.flow.failure import SourceFileError
+from jobs.flow.failure import SourceFileError, ViewFailedError
+from jobs.settings.pipeline import OnError
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
@@ -41,6 +43,7 @@ def next_epoch(
     max_epoch_bytes: int | None = None,
     progress: Progress = no_progress,
     moment: int | None = None,
+    on_error: OnError = OnError.STOP,
 ) -> EpochSummary | None:
     """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors: as of `advance`."""
     tried: set[tuple[str, str]] = set()
@@ -48,7 +51,7 @@ def next_epoch(
         with Train(runner, meta, 1, progress=progress) as train:
             if (barrier := train.next_barrier(interval, max_epoch_bytes, moment=moment)) is None:
                 return None
-            ran = _ran(train, barrier, tried)
+            ran = _ran(train, barrier, tried, on_error)
         if ran:
             (summary,) = train.done
             return summary
@@ -64,6 +67,7 @@ def advance(
     in_flight: int = DEPTH,
     units: int | None = None,
     moment: int | None = None,
+    on_error: OnError = OnError.STOP,
 ) -> list[EpochSummary]:
     """Finish the open barrier, whichever driver injected it, then take in what waits, as a train of epochs, until nothing does.
 
@@ -74,9 +78,11 @@ def advance(
         units: parallel units to run on from the next barrier on; None: as many as before.
         moment: what now() means in the views of all these epochs, Unix microseconds; None: the interval's end, without one the clock as
             this begins.
+        on_error: what to do where a view cannot take an epoch's rows: stop, or pause that view and those over it. One that is new has no
+            rows to stay at, and stops the epoch in any case.
 
     A source in trouble is held, and everything else goes on; whether this run got all that it wanted, says
-    `jobs.driver.source_holds.require_not_held`.
+    `jobs.driver.source_holds.require_not_held`. Which views it paused, the summaries say.
 
     Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
     """
@@ -84,17 +90,18 @@ def advance(
     done: list[EpochSummary] = []
     tried: set[tuple[str, str]] = set()
     superseded = True
-    while superseded:  # by a barrier without a file that can't be read: another train begins with it
+    while superseded:  # by a barrier without a file that can't be read, or that pauses a view: another train begins with it
         superseded = False
         with Train(runner, meta, in_flight, progress=progress) as train:
             while not superseded and (barrier := train.next_barrier(interval, max_epoch_bytes, run, units, moment)) is not None:
-                superseded = not _ran(train, barrier, tried)
+                superseded = not _ran(train, barrier, tried, on_error)
         done += train.done
     return done
 
 
-def _ran(train: Train, barrier: Barrier, tried: set[tuple[str, str]]) -> bool:
-    """Run an epoch; False: a new file of a source can't be read, the source is held, and another barrier is in force.
+def _ran(train: Train, barrier: Barrier, tried: set[tuple[str, str]], on_error: OnError) -> bool:
+    """Run an epoch; False: another barrier is in force, which holds a source whose new file can't be read, or pauses a view that can't take
+    the rows.
 
     Args:
         tried: (source, file) that this run met before. One that it meets again (somebody keeps on writing it) stops the run.
@@ -107,6 +114,16 @@ def _ran(train: Train, barrier: Barrier, tried: set[tuple[str, str]]) -> bool:
             raise
         tried.add((err.source, err.path))
         hold(train.meta, barrier, err)
+        return False
+    except ViewRowError as err:
+        if on_error is OnError.STOP or not err.pausable:
+            raise
+        pause(train.meta, barrier, err.view, err.what, err)
+        return False
+    except ViewFailedError as err:
+        if on_error is OnError.STOP:
+            raise
+        pause(train.meta, barrier, err.relation, err.cause, err)
         return False
     return True
 

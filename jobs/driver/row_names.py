@@ -26,13 +26,18 @@ class ViewRowError(InputError):
         self.view, self.expression, self.reason, self.row, self.pausable = view, expression, reason, row, pausable
         self.replaces = replaces
 
+    @property
+    def what(self) -> str:
+        """What happened, without what to do."""
+        return f"{self.expression} raised: {self.reason}. The row: {self.row}"
+
     def __str__(self) -> str:
         pause = f"; --pause {self.view} keeps the rows it has" if self.pausable else ""
         without = f"or without the view (--drop {self.view}{pause})"
         if self.replaces:
             without = "or with the view as it was (--skip-entry, the one that replaces it: `tussock barrier show` has its number)"
         return (
-            f"view {self.view!r}: {self.expression} raised: {self.reason}. The row: {self.row}. Nothing of this epoch was committed. "
+            f"view {self.view!r}: {self.what}. Nothing of this epoch was committed. "
             "Correct the row (UPDATE or DELETE it in its table, then `tussock barrier abandon --take-log`), go on without its file or its "
             f"log entry (--skip-file, --skip-entry), {without}."
         )

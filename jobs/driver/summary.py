@@ -26,6 +26,7 @@ class EpochSummary:
     seconds: Mapping[str, float]
     undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns of new files that a source does not declare, by name
     held: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)  # sources whose new files wait, by name
+    paused: Mapping[str, str] = field(default_factory=dict)  # views that the run paused in this epoch, with why
 
 
 def summary_of(
@@ -33,7 +34,8 @@ def summary_of(
 ) -> EpochSummary:
     """The summary of a sealed epoch, committed as `version`."""
     size, held = sum(s.size for s in sealed.ssts), holds_of(version.catalog)
-    return EpochSummary(sealed.epoch, version.id, sealed.rows or {}, len(sealed.ssts), size, dict(seconds), undeclared, held)
+    paused = {r.name: r.paused_for for r in version.catalog.live() if r.paused == sealed.epoch and r.paused_for}
+    return EpochSummary(sealed.epoch, version.id, sealed.rows or {}, len(sealed.ssts), size, dict(seconds), undeclared, held, paused)
 
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
@@ -106,6 +108,7 @@ def show_summary(summary: EpochSummary) -> str:
     lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()]
     lines += [f"  new files of {name} hold columns that it does not declare: {', '.join(c)}" for name, c in summary.undeclared.items()]
     lines += [f"  {name} is held since epoch {hold.since}: {hold.reason}" for name, holds in summary.held.items() for hold in holds]
+    lines += [f"  {name} is paused from this epoch on: {reason}" for name, reason in summary.paused.items()]
     return "\n".join(lines)
 
 

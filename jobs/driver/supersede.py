@@ -12,6 +12,7 @@ from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, with_holds
 from jobs.flow.failure import SourceFileError
+from jobs.plan.apply import CannotPauseError
 from jobs.sources.base import Asked, Pins
 from jobs.sources.registry import reader_of
 from statestore.errors import InputError
@@ -82,6 +83,25 @@ def hold(meta: MetaStore, failed: Barrier, error: SourceFileError) -> None:
     raise error
 
 
+def pause(meta: MetaStore, failed: Barrier, view: str, reason: str, error: InputError) -> None:
+    """Supersede a barrier whose epoch met rows that a view cannot take by one that pauses the view, and those over it.
+
+    Without effect where `failed` is no longer the open barrier.
+
+    Raises: `error` where the view, or one over it, is new in that epoch, and has no rows to stay at. LostRaceError where the barrier was
+        committed or superseded meanwhile.
+    """
+    version = meta.latest()
+    barrier = meta.barrier_after(version.epoch)
+    if barrier is None or barrier.epoch != failed.epoch:
+        return
+    try:
+        meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(pause=(view,)), reasons={view: reason}).plan)
+    except CannotPauseError:
+        raise error from None
+    log.warning("view %s is paused: %s", view, reason)
+
+
 @dataclass(frozen=True, slots=True)
 class _Superseding:
     """Decides what takes the place of an open barrier."""
@@ -91,6 +111,7 @@ class _Superseding:
     held: Barrier
     detour: Detour
     holds: Mapping[int, Hold] = field(default_factory=dict)  # that begin, by the source of the held barrier
+    reasons: Mapping[str, str] = field(default_factory=dict)  # why views of the detour are paused, where a run does it
 
     def plan(self, epoch: int) -> BarrierPlan:
         version, held, detour = self.version, self.held, self.detour
@@ -98,7 +119,8 @@ class _Superseding:
         entries = tuple(sorted({*held.skipped_entries, *detour.skip_entries}))
         replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
         catalog = dropped(replayed.catalog, (*self._dropped_before(replayed.catalog), *detour.drop), epoch)
-        catalog = paused(catalog, (*self._paused_before(catalog), *detour.pause), epoch)
+        stopped = {**self._paused_before(catalog), **dict.fromkeys(detour.pause, ""), **self.reasons}
+        catalog = paused(catalog, stopped, epoch)
         kept = self._sources(catalog)
         sources = {after.id: self._revised(before) for before, after in kept}
         catalog = with_holds(catalog, {after.id: self._holds(before) for before, after in kept}, epoch)
@@ -146,10 +168,11 @@ class _Superseding:
         gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
         return tuple(r.name for r in reversed(catalog.live()) if r.name in gone)  # readers first
 
-    def _paused_before(self, catalog: Catalog) -> tuple[str, ...]:
-        """Views that the superseded barrier paused, if they still exist. They are older than this barrier, so matching by id is safe."""
-        stopped = {r.id for r in self._held_catalog.live() if r.paused == self.held.epoch}
-        return tuple(r.name for r in catalog.live() if r.id in stopped)
+    def _paused_before(self, catalog: Catalog) -> dict[str, str]:
+        """Views that the superseded barrier paused, if they still exist, with why. They are older than this barrier, so matching by id is
+        safe."""
+        stopped = {r.id: r.paused_for for r in self._held_catalog.live() if r.paused == self.held.epoch}
+        return {r.name: stopped[r.id] for r in catalog.live() if r.id in stopped}
 
     def _sources(self, catalog: Catalog) -> list[tuple[Relation, Relation]]:
         """Sources of the held barrier, each with what it is in `catalog`: by name, since skipping an entry moves the ids after it."""

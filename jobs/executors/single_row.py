@@ -30,7 +30,7 @@ class TooManyRowsError(InputError):
         of = f" for the row ({self.found})" if self.found else ""
         return (
             f"[SCALAR_SUBQUERY_TOO_MANY_ROWS] more than one row was returned by a subquery used as an expression{of}. "
-            "Nothing of this epoch was committed. Aggregate in the subquery, or change the rows it reads so that it finds one at most."
+            "Aggregate in the subquery, or change the rows it reads so that it finds one at most."
         )
 
 

@@ -22,6 +22,13 @@ class ActorError(InputError):
         return f"{self.relation}: {self.cause}"
 
 
+class ViewFailedError(ActorError):
+    """An operator of a view found no answer for the rows that it got. `relation` is the view."""
+
+    def __str__(self) -> str:
+        return f"view {self.relation!r}: {self.cause}"
+
+
 class SourceFileError(InputError):
     """What is wrong with one file of a source: the source can wait while everything else goes on."""
 

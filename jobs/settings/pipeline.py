@@ -21,6 +21,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     max_bytes = 268_435_456                            # most source bytes an epoch takes in
     in_flight = 3                                      # epochs of a backlog under way at once; 1: each is committed before the next begins
     runner = "spark"                                   # "auto": small epochs run in Airflow's own task, without a JVM; large ones on Spark
+    on_error = "stop"                                  # a view whose rows raise stops the epoch; "pause": it is paused, all else goes on
 
     [spark]                                            # optional: settings of the jobs, as text
     "spark.driver.memory" = "1g"                       # any setting of Spark's
@@ -125,15 +126,23 @@ class Runner(StrEnum):
     AUTO = "auto"  # small ones in the process that was asked for them, without a JVM; large ones on Spark
 
 
+class OnError(StrEnum):
+    """What a run does where a view cannot take an epoch's rows."""
+
+    STOP = "stop"  # the epoch: nothing of it is committed before a person has decided
+    PAUSE = "pause"  # the view and those over it, which keep their rows; everything else goes on
+
+
 class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, how many are under way at once; where
-    they run."""
+    they run, and what becomes of them where a view cannot take their rows."""
 
     units: Annotated[int, _whole(1, 32768)] | None = None  # None: as many as the store has, NEW_STORE_UNITS where it is made
     vnodes: Annotated[int, _whole(1, 32768)] = 256
     max_bytes: Annotated[int, _whole(1, 2**63 - 1)] = 256 << 20
     in_flight: Annotated[int, _whole(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
+    on_error: Annotated[OnError, Meta(description='"stop" or "pause"')] = OnError.STOP
 
 
 @dataclass(frozen=True, slots=True)

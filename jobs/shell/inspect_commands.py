@@ -170,7 +170,7 @@ def _abandon_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repin-file", action="append", default=[], metavar="PATH", help="take this file as it is now")
     add("--skip-entry", action="append", default=[], type=int, metavar="N", help="do not replay this entry of the log")
     add("--drop", action="append", default=[], metavar="VIEW", help="drop this view and the views that read it")
-    pause = "keep this view, and those that read it, at the rows they have; to go on with them, drop and create them"
+    pause = "keep this view, and those that read it, at the rows they have; `tussock apply --resume VIEW` has them go on"
     add("--pause", action="append", default=[], metavar="VIEW", help=pause)
     add("--take-log", action="store_true", help="also take the statements since, so that an UPDATE or DELETE corrects a row")
 

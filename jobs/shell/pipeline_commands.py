@@ -12,7 +12,11 @@ from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, Runner, find_
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Sequence
+
+    from jobs.driver.summary import EpochSummary
+    from jobs.sources.listing import Interval
+    from statestore.meta.store import MetaStore
 
 SOMETHING_TO_DO = 2  # the exit code of `tussock plan`
 
@@ -110,7 +114,6 @@ def _epoch(chosen: argparse.Namespace) -> None:
     from jobs.driver.epoch import advance, interval_of
     from jobs.driver.publish import publish
     from jobs.driver.runner import AutoRunner, LevelRunner
-    from jobs.driver.source_holds import require_not_held
     from jobs.driver.summary import EpochSummary, show_summary
 
     pipeline = chosen_pipeline(chosen)
@@ -132,7 +135,8 @@ def _epoch(chosen: argparse.Namespace) -> None:
 
             is_auto, moment = settings.runner is Runner.AUTO, barrier.moment
             runner = AutoRunner(on_spark, lambda: on_spark.cache_info().currsize > 0) if is_auto else on_spark()
-            done = advance(runner, meta, interval, max_bytes, progress=say, in_flight=in_flight, units=units, moment=moment)
+            on_error = settings.on_error
+            done = advance(runner, meta, interval, max_bytes, None, say, in_flight, units, moment, on_error)
     for summary in done:
         print(show_summary(summary))
     version = meta.latest()
@@ -145,7 +149,23 @@ def _epoch(chosen: argparse.Namespace) -> None:
             run_publish(pipeline, version.epoch, tidy=False, progress=lambda line: say(f"  {line}"))
     elif not done:
         print(f"nothing waits; the store is at epoch {version.epoch}")
-    require_not_held(version.catalog, interval)
+    _require_all_taken_in(meta, done, interval)
+
+
+def _require_all_taken_in(meta: "MetaStore", done: "Sequence[EpochSummary]", interval: "Interval | None") -> None:
+    """Raises PausedViewsError where these epochs paused a view, with the sources that are held as a note; else HeldSourcesError."""
+    from jobs.driver.pauses import PausedViewsError, require_none_paused
+    from jobs.driver.source_holds import HeldSourcesError, require_not_held
+
+    try:
+        require_none_paused(meta, done)
+    except PausedViewsError as err:
+        try:
+            require_not_held(meta.latest().catalog, interval)
+        except HeldSourcesError as held:
+            err.add_note(str(held))
+        raise
+    require_not_held(meta.latest().catalog, interval)
 
 
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -232,7 +252,8 @@ COMMANDS = (
         f"pipeline's [epoch] ({EpochSettings().max_bytes >> 20} MiB where it names none, and with --store). An epoch that another run "
         "began and did not finish is finished first. The command can be stopped at any point and started twice: nothing is visible "
         "before it is committed. A source in trouble (a file that cannot be read, a path that is gone) is held: its new files wait, "
-        "everything else is taken in and published, and the exit code is 1.",
+        'everything else is taken in and published, and the exit code is 1; so it is where [epoch] on_error = "pause" had a view paused '
+        "whose rows raise.",
         ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
         _epoch,
         _epoch_arguments,

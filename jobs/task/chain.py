@@ -12,7 +12,7 @@ from jobs.executors.base import net
 from jobs.executors.operator import Actor, ExpressionError, MakesPieces, TakesPieces
 from jobs.executors.table_replay import StatementRowError
 from jobs.flow.chunk import empty_chunk
-from jobs.flow.failure import ActorError
+from jobs.flow.failure import ActorError, ViewFailedError
 from jobs.plan.fragments import Fragment, input_number, is_input
 from jobs.wire.failed_row import FailedRow, failed_row
 from statestore.errors import InputError
@@ -76,4 +76,4 @@ def _named(pieces: Pieces, relation: str, number: int, operator: int) -> Pieces:
     except (FailedRow, ActorError, StatementRowError):
         raise  # named already: by the operator that the pieces come from, or by itself
     except InputError as err:
-        raise ActorError(f"view {relation!r}", str(err)) from err
+        raise ViewFailedError(relation, str(err)) from err

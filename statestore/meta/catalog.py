@@ -82,6 +82,7 @@ class Relation(msgspec.Struct, frozen=True):
     dropped: int | None = None
     paused: int | None = None  # a view that is, stays so until it is dropped
     holds: tuple[Hold, ...] = ()  # of a source in trouble, a file each
+    paused_for: str = ""  # why a run paused the view, for a person; empty: a person did, or a view that it reads is
 
     def paused_at(self, epoch: int) -> bool:
         """Whether a reader at `epoch` sees rows of an earlier one."""

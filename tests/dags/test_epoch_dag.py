@@ -58,6 +58,14 @@ def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row_and_one_beside_them(tmp
         assert not any(task.depends_on_past for task in dag.tasks)
 
 
+def test_a_pipeline_whose_runs_pause_views_has_a_task_that_says_so_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[epoch]\non_error = "pause"\n').epoch_shop
+    assert dag.get_task("run_actors").downstream_task_ids == {"commit_version", "held_sources", "paused_views"}
+    assert dag.get_task("paused_views").downstream_task_ids == set()
+
+
 def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = '[publish]\nto = "tables"\nengine = "{}"\n'
     module = dags_of(

@@ -162,3 +162,28 @@ def test_what_cannot_be_paused_is_refused_and_the_barrier_stays(session: Session
     session.flush()
     code, _, said = tussock("barrier", "abandon", "--pause", "ratio")
     assert (code, "it is paused since epoch" in said) == (1, True), said
+
+
+def test_a_flush_that_may_pause_says_so_and_the_view_goes_on_where_apply_resumes_it(session: Session, spark: SparkSession) -> None:
+    may_pause = Session(session.meta.objects.uri, spark, runner=UnkindShuffle(3), on_error="pause")
+    session.execute("INSERT INTO orders VALUES (3, 5, 0)")
+    still = {name: rows(session, name) for name in ("ratio", "ratios")}
+    with pytest.warns(PausedViewWarning, match=r"view 'ratio' is paused .* raised: .*The row: .*id=3.*--resume ratio"):
+        summary = may_pause.flush()
+    assert list(summary.paused) == ["ratio"]
+    assert {name: rows(session, name) for name in still} == still
+    assert may_pause.read("total").to_pylist() == [{"n": 3, "a": 24}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PausedViewWarning)
+        session.execute("INSERT INTO orders VALUES (4, 100, 10)")
+        may_pause.flush()
+    script = (Path("views.sql"), ";\n".join([TABLE, *(f"CREATE MATERIALIZED VIEW {name} AS {select}" for name, select in VIEWS.items())]))
+    session.execute("UPDATE orders SET b = 1 WHERE b = 0")
+    may_pause.apply([script], resume=["ratio"])
+    may_pause.flush()
+    judge = spark.newSession()
+    values = "(1, 10, 2), (2, 9, 3), (3, 5, 1), (4, 100, 10)"
+    judge.sql(f"SELECT * FROM VALUES {values} AS orders(id, a, b)").createOrReplaceTempView("orders")
+    for name, select in VIEWS.items():
+        judge.sql(select).createOrReplaceTempView(name)
+        assert rows(session, name) == sorted(map(tuple, judge.table(name).collect())), name

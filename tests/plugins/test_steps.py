@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import tussock_steps as steps
 
+from jobs.catalog.read import PausedViewWarning
 from jobs.driver.epoch import advance
+from jobs.driver.pauses import PausedViewsError
 from jobs.driver.runner import LocalRunner, SparkWantedError
 from jobs.driver.source_holds import HeldSourcesError
 from jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
@@ -21,8 +23,8 @@ from jobs.settings.process import open_meta
 from jobs.shell import facts
 from jobs.sources.files import files_of
 from jobs.sources.listing import Interval
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource, CreateView
+from jobs.sql.logical import Call, Column, Field, Literal, Project, Scan
+from jobs.sql.statements import CreateSource, CreateView, Drop
 from statestore.meta.barrier import BarrierPlan
 from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.errors import NotInitialisedError
@@ -119,6 +121,45 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
         open_barrier = meta.open_barrier()
         assert open_barrier is not None
         assert [Path(f.path).stem for document in open_barrier.splits.values() for f in files_of(document)] == ["2013-01-04"]
+
+
+def test_a_run_that_pauses_a_view_fails_in_the_end_until_the_view_goes_on_and_no_other_run_does(
+    meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = tmp_path / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text() + '[epoch]\non_error = "pause"\n')
+    fields = (Field("id", "bigint"),)
+    least = 2**63 - 101
+    added = Call("Add", "bigint", (Literal(least, "bigint"), Column(0, "bigint")), "ANSI")
+    plan = Project(Scan("orders", (0,), fields), (added,), (Field("q", "bigint"),))
+    views = (
+        CreateView("q", "SELECT … + id AS q FROM orders", plan),
+        CreateView("ids", "SELECT id FROM orders", Scan("orders", (0,), fields)),
+    )
+    for number, view in enumerate(views):
+        meta.append_log(f"test/v{number}", msgspec.json.encode(view))
+    advance(LocalRunner(), meta, Interval(*(moment - timedelta(days=9) for moment in DAY)))  # the views begin, over no files
+    a, b = {"dag": "epoch_shop", "run": "a"}, {"dag": "epoch_shop", "run": "b"}
+    steps.advance("shop", *DAY, a, print)
+    steps.require_none_paused("shop", a)
+    pq.write_table(pa.table({"id": [101]}), tmp_path / "data/2013-01-03.parquet")
+    next_day = DAY[0] + timedelta(days=1), DAY[1] + timedelta(days=1)
+    said: list[str] = []
+    steps.advance("shop", *next_day, b, said.append)
+    steps.advance("shop", *next_day, b, said.append)  # again: nothing waits
+    assert any("q is paused from this epoch on" in line for line in said)
+    steps.require_none_paused("shop", a)
+    for _ in range(2):
+        with pytest.raises(PausedViewsError, match=r"view 'q' is paused: .*Overflow in addition.*2013-01-03\.parquet"):
+            steps.require_none_paused("shop", b)
+    with Session(f"{tmp_path}/store", create=False) as session:
+        newest = meta.latest().epoch
+        assert sorted(session.read("ids", epoch=newest).column("id").to_pylist()) == [1, 2, 3, 101]
+        with pytest.warns(PausedViewWarning, match="Overflow in addition"):
+            assert sorted(session.read("q", epoch=newest).column("q").to_pylist()) == [least + 1, least + 2, least + 3]
+    meta.append_log("test/drop", msgspec.json.encode(Drop(RelationKind.VIEW, "q")))
+    steps.advance("shop", *next_day, {"run": "c"}, print)
+    steps.require_none_paused("shop", b)
 
 
 def test_a_run_whose_interval_wants_a_damaged_file_fails_in_the_end_and_no_other_does(meta: MetaStore, tmp_path: Path) -> None:

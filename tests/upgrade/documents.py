@@ -261,6 +261,7 @@ _RELATION = Relation(
     5, "orders", "view", (ColumnSpec("k", "int"),), msgspec.Raw(b'{"type":"opaque"}'), (_SCHEMA,), (3, 4), created=10, dropped=30, paused=20
 )
 CATALOG = Catalog((_RELATION,), 6, 13)
+_PAUSED = Relation(8, "v", RelationKind.VIEW, (), msgspec.Raw(b"{}"), (_SCHEMA,), created=10, paused=20, paused_for="a raised")
 _HOLDS = (Hold("a", 10, "B"), Hold("c", 11, "D", "/e", "1-2"))
 _HELD = Relation(7, "s", RelationKind.SOURCE, (), msgspec.Raw(b"{}"), (_SCHEMA,), holds=_HOLDS)
 _WIDER = Relation(
@@ -286,6 +287,7 @@ CHANGES: dict[str, Change] = {
     "move": SstsMoved(_INPUTS, 7),
     "epoch_with_its_moment": EpochCommitted(1, LAST, 0, (), 4, moment=_MOMENT),
     "epoch_with_a_held_source": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 8, 14)),
+    "epoch_that_paused_a_view": EpochCommitted(1, LAST, 0, (), 4, Catalog((_PAUSED,), 9, 14)),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
