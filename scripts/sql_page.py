@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from jobs.sources import files, legacy_calendar, parquet, spark_files
+from jobs.sources import delta, files, legacy_calendar, parquet, spark_files
 from jobs.sources.registry import READERS
 from jobs.sql import grammar
 from statestore import types
@@ -35,6 +35,9 @@ def _types() -> str:
 def _formats() -> Iterator[str]:
     yield from ("| format | read by | columns | options beside the path |", "|---|---|---|---|")
     for name, reader in READERS.items():
+        if isinstance(reader, delta.DeltaTables):
+            yield f"| `{name}` | the engine, split at row groups | declared, or the table's | {_codes(o for o in delta.OPTIONS if o != 'path')} |"
+            continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.needs_spark else "the engine, split at row groups"
         texts = isinstance(reader, spark_files.SparkFiles) and reader.corrupt_records
@@ -45,7 +48,7 @@ def _formats() -> Iterator[str]:
 
 
 def _options() -> Iterator[str]:
-    yield f"Every format also takes {_codes(o for o in files.OWN_OPTIONS if o != 'path')}. Never taken, with any format that Spark reads:"
+    yield f"Every format of files also takes {_codes(o for o in files.OWN_OPTIONS if o != 'path')}. Never taken, with any format that Spark reads:"
     yield ""
     by_reason: dict[str, list[str]] = {}
     for option, reason in spark_files._REFUSED.items():

@@ -10,10 +10,12 @@ from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
 from jobs.executors.null_aware_anti import NullAwareAnti
+from jobs.executors.number_copies import NumberCopies
 from jobs.executors.operator import OperatorNode
 from jobs.executors.over_window import OverWindow
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
+from jobs.executors.row_digest import RowDigest
 from jobs.executors.row_join import RowJoin
 from jobs.executors.single_row import SingleRow
 from jobs.executors.spread import Spread
@@ -37,6 +39,8 @@ Node = (
     | SingleRow
     | Spread
     | UnionAll
+    | RowDigest
+    | NumberCopies
     | PartialAgg
     | HashAgg
     | TopN
@@ -61,6 +65,8 @@ OPERATORS: tuple[type[OperatorNode], ...] = (
     SingleRow,
     Spread,
     UnionAll,
+    RowDigest,
+    NumberCopies,
     PartialAgg,
     HashAgg,
     TopN,

@@ -3,6 +3,7 @@
 from jobs.sources.avro import AvroFiles
 from jobs.sources.base import SourceReader
 from jobs.sources.csv import CsvFiles
+from jobs.sources.delta import DeltaTables
 from jobs.sources.errors import UnsupportedFormatError
 from jobs.sources.json import JsonFiles
 from jobs.sources.orc import OrcFiles
@@ -15,6 +16,7 @@ READERS: dict[str, SourceReader] = {
     "json": JsonFiles(),
     "orc": OrcFiles(),
     "avro": AvroFiles(),
+    "delta": DeltaTables(),
 }
 
 

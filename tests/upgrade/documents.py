@@ -15,11 +15,13 @@ from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.materialize import Materialize
 from jobs.executors.null_aware_anti import NullAwareAnti
+from jobs.executors.number_copies import NumberCopies
 from jobs.executors.order import Order
 from jobs.executors.over_window import OverWindow
 from jobs.executors.partial_agg import PartialAgg
 from jobs.executors.project import Project
 from jobs.executors.registry import Node
+from jobs.executors.row_digest import RowDigest
 from jobs.executors.row_join import RowJoin
 from jobs.executors.single_row import SingleRow
 from jobs.executors.spread import Spread
@@ -198,6 +200,8 @@ NODES: dict[str, Node] = {
     "row_join": RowJoin(("int", "string"), ("int",), (1,), (0,), _BIG, True, ("int", "string", "int")),
     "single_row": SingleRow(("int", "string")),
     "spread": Spread((1,), 4, 1, 8, 2, ("int", "string", "int")),
+    "row_digest": RowDigest(("int", "bigint", "bigint")),
+    "number_copies": NumberCopies(("int", "bigint", "bigint", "bigint")),
     "union_all": UnionAll(("int", "int", "string")),
     "partial_agg": PartialAgg(("int", "int"), (0,), (_AGG,), True, ("int", "bigint")),
     "hash_agg": HashAgg(("int", "int"), (0,), (_AGG, _COUNT), (1,), True, True, ("int", "bigint", "bigint")),

@@ -1,5 +1,9 @@
 """Scan: the rows of a relation, with the columns that identify them."""
 
+from dataclasses import replace
+
+from jobs.executors.number_copies import NumberCopies
+from jobs.executors.row_digest import row_digest_of
 from jobs.plan.fragments import Dispatch, Input, input_ref
 from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
 from jobs.sql import logical
@@ -14,7 +18,8 @@ def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:
         behind = [(c, kind) for c, kind in source.source_key if c not in plan.columns]
         columns, types = (*plan.columns, *(c for c, _ in behind)), (*types, *(kind for _, kind in behind))
         draft = Draft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)])
-        return Stream(draft, input_ref(0), types, visible, tuple(columns.index(c) for c in key), ANYWHERE, source.append_only)
+        stream = Stream(draft, input_ref(0), types, visible, tuple(columns.index(c) for c in key), ANYWHERE, source.append_only)
+        return stream if key else _numbered(builder, stream)
     out = source.output
     columns = (*plan.columns, *(c for c in out.key if c not in plan.columns))
     types = tuple(out.types[c] for c in columns)
@@ -22,3 +27,14 @@ def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:
     draft = Draft([Input(source.relation_id, None, columns, types, Dispatch.FORWARD)], singleton=out.distribution == ())
     key, distribution = tuple(at[c] for c in out.key), tuple(at[c] for c in out.distribution)
     return Stream(draft, input_ref(0), types, visible, key, distribution, out.append_only)
+
+
+def _numbered(builder: Builder, rows: Stream) -> Stream:
+    """The rows of a source that tells them apart by their values alone, keyed by those and the number of the copy."""
+    node = row_digest_of(rows.types)
+    digest = (len(rows.types), len(rows.types) + 1)
+    digested = replace(rows, ref=builder.operator(rows.draft, node, (rows.ref,)), types=node.types)
+    together = builder.exchange(digested, digest)
+    numbered = NumberCopies((*node.types, "bigint"))
+    ref = builder.operator(together.draft, numbered, (together.ref,))
+    return replace(together, ref=ref, types=numbered.types, key=(*digest, len(node.types)))

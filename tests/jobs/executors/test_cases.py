@@ -23,6 +23,7 @@ FILES = (
     "materialize.yaml",
     "expand.yaml",
     "generate.yaml",
+    "number_copies.yaml",
 )
 CASES = [case for file in FILES for case in load_cases(file)]
 

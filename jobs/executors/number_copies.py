@@ -1,0 +1,89 @@
+"""NumberCopies: tells equal rows of a stream without a key apart, by counting them.
+
+    state: digest -> how many copies of the row there are                    24 bytes a different row, whatever its width
+    copies 0 … n-1 of a row are there; one more is copy n, one less was copy n-1
+
+So (digest, copy) is a key: a row that goes has the very key that it came with.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.base import NO_ROW, change_error, key_ids, state_table, take_rows, weights_of
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
+from jobs.flow.chunk import empty_chunk, make_chunk
+from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.table.state_table import StateTable
+
+
+class NumberCopies(PlainNode, frozen=True):
+    """The row with its digest, whose two columns come last in the input, then the number of the copy."""
+
+    types: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns of the row itself."""
+        return len(self.types) - 3
+
+    def state_tables(self) -> tuple[TableSchema, ...]:
+        """The copies of each row."""
+        return (state_table("copies", ("bigint", "bigint", "bigint"), [KeyColumn(0), KeyColumn(1)], (0, 1)),)
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return (*(Passed(i) for i in range(self.width + 2)), Computed(""))
+
+    def text(self) -> str:
+        return f"NumberCopies of [{', '.join(f'c{i}' for i in range(self.width))}]"
+
+    def cost(self) -> str:
+        return "changed rows"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return NumberCopiesExecutor(self, tables[0])
+
+
+class NumberCopiesExecutor:
+    """Invariant: the sum of all output chunks, without the numbers, is the sum of all input chunks."""
+
+    def __init__(self, node: NumberCopies, table: StateTable) -> None:
+        self._node, self._table = node, table
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Raises ChangeError for a row that goes more often than it is there. Cost: one batched read of the digests that change, net."""
+        (chunk,), node = chunks, self._node
+        if not chunk.num_rows:
+            return empty_chunk(node.types)
+        digest = chunk.select([node.width, node.width + 1])
+        ids, first = key_ids(digest.columns, chunk.num_rows)
+        change = np.zeros(len(first), np.int64)
+        np.add.at(change, ids, weights_of(chunk))
+        first, change = first[change != 0], change[change != 0]
+        if not len(first):
+            return empty_chunk(node.types)
+        keys = take_rows(digest, first)
+        before = np.zeros(len(first), np.int64)
+        if not self._table.is_empty():
+            before = pc.fill_null(self._table.get_rows(keys).rows.column(2), 0).to_numpy()
+        after = before + change
+        if (after < 0).any():
+            raise change_error(self._table.name, NO_ROW, take_rows(chunk, first).select(list(range(node.width))), int(np.argmin(after)))
+        self._write(keys, after)
+        rows = np.repeat(np.arange(len(first)), np.abs(change))
+        copies = np.minimum(before, after)[rows] + _places(np.abs(change))
+        out = take_rows(chunk, first[rows])
+        return make_chunk([*out.columns[:-1], pa.array(copies)], pa.array(np.sign(change)[rows]))
+
+    def _write(self, keys: pa.Table, after: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        rows = pa.table([*keys.columns, pa.array(after)], names=["c0", "c1", "c2"])
+        self._table.delete_rows(rows.filter(pa.array(after == 0)))
+        self._table.insert_rows(rows.filter(pa.array(after > 0)))
+
+
+def _places(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """For counts 2, 1, 3: 0, 1, 0, 0, 1, 2."""
+    starts = np.cumsum(counts) - counts
+    return np.arange(int(counts.sum())) - np.repeat(starts, counts)

@@ -1,0 +1,449 @@
+"""A Delta table as a source: its rows as of a version, then what later versions have changed, updates and deletes too.
+
+What a barrier pins is a range of versions (PinnedVersions): the first one a whole snapshot, each later one what has changed since the one
+before it. A version never changes, so these numbers, with the table's id, are all that a barrier has to hold. Which files that means is
+delta_log.py; their rows are read as those of Parquet sources are (parquet.py), with weights.
+
+A row is identified by the columns that the option `key` names, else by its values: equal rows are counted (RowDigest, NumberCopies).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.flow.chunk import WEIGHT, make_chunk
+from jobs.flow.failure import SourceFileError
+from jobs.sources.base import Asked, Item, Pins
+from jobs.sources.delta_errors import (
+    BadDeltaKeyError,
+    DeltaHistoryGoneError,
+    DeltaReadError,
+    DeltaSchemaChangedError,
+    DeltaTableReplacedError,
+    MissingDeltaTableError,
+    UnskippableVersionError,
+    UnsupportedDeltaFeatureError,
+)
+from jobs.sources.delta_log import (
+    CHANGE_TYPE,
+    LOG,
+    Commit,
+    DeltaPlace,
+    Mapped,
+    Piece,
+    Snapshot,
+    columns_of,
+    commits_after,
+    mask_at,
+    partition_column,
+    summed,
+)
+from jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
+from jobs.sources.errors import BadOptionError, BadPathError
+from jobs.sources.files import MISSING
+from jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file
+from jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, reads_as, splits
+from jobs.sources.parquet_schema import UnsupportedFileTypeError, storable_field
+from jobs.sources.pins import PinnedFile
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from statestore.errors import TussockError
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.meta.catalog import TableSchema
+from statestore.nested import is_nested
+from statestore.objectstore.base import ObjectNotFoundError
+from statestore.table.storage_table import StorageTable
+from statestore.types import UnsupportedTypeError, arrow_type, type_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_KEY = "key"
+OPTIONS = ("path", _KEY, *STORE_OPTIONS)
+Positions = npt.NDArray[np.int64]
+_INSERTS = pa.array(["insert", "update_postimage"])
+
+
+class PinnedVersions(msgspec.Struct, frozen=True):
+    """The versions of a table that an epoch takes: all rows of `last`, or what versions `after` + 1 … `last` change."""
+
+    place: str  # the table's folder
+    table: str  # its id
+    last: int
+    nbytes: int  # of the files to be read
+    after: int | None = None  # None: all rows
+
+
+class DeltaPart(msgspec.Struct, frozen=True):
+    """What one actor reads at a time: some row groups of a file."""
+
+    item: str  # what the barrier calls it
+    split: Split
+    piece: Piece
+    columns: tuple[Mapped, ...]  # of the version that wrote the file
+
+
+_versions = msgspec.json.Decoder(PinnedVersions)
+_part = msgspec.json.Decoder(DeltaPart)
+
+
+class DeltaTables:
+    """Delta tables, read without Spark."""
+
+    needs_spark: ClassVar[bool] = False
+
+    def append_only(self, source: CreateSource) -> bool:
+        return False
+
+    def key(self, source: CreateSource) -> tuple[int, ...] | None:
+        names = [f.name.lower() for f in source.fields]
+        return tuple(names.index(column) for column in _key_columns(source))
+
+    # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
+
+    def check(self, source: CreateSource) -> None:
+        path = source.options["path"]
+        check_path(path, source.options)
+        if has_interval(path) or any(c in path.partition("?")[0] for c in "*?["):
+            raise BadPathError(path, "a Delta table is one folder, without wildcards and placeholders")
+        for option, value in source.options.items():
+            if option not in OPTIONS:
+                raise BadOptionError(source.name, option, value, f"a delta source has no such option; those it has: {', '.join(OPTIONS)}")
+        if _KEY in source.options and not _key_columns(source):
+            raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        snapshot = self._readable(source, _place(source).snapshot())
+        fields = source.fields or _fields(snapshot)
+        _require_schema(msgspec.structs.replace(source, fields=fields), snapshot.schema, snapshot.version)
+        types = {f.name.lower(): f.type for f in fields}
+        for column in _key_columns(source):
+            if (kind := types.get(column)) is None:
+                raise BadDeltaKeyError(source.name, column, f"is no column of the source, which has {', '.join(types)}")
+            if is_nested(arrow_type(kind)) or pa.types.is_floating(arrow_type(kind)):
+                raise BadDeltaKeyError(source.name, column, f"is of type {kind}, which does not identify a row")
+        return fields
+
+    # --- at the barrier ----------------------------------------------------------------------------------------------------------
+
+    def taken_schema(self, name: str) -> TableSchema:
+        return taken_schema(name)
+
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked) -> Pins:
+        """Raises the errors of delta_errors.py. Cost: the table's log since its last checkpoint, and a HEAD for each file of what is there
+        to take: one that VACUUM has removed is met here, before an epoch runs in vain."""
+        if asked.only_skipped or asked.skip:
+            self._refuse_skip(source, asked.skip)
+        if asked.only_skipped:
+            return Pins()
+        before, place = newest_taken(taken), _place(source)
+        snapshot = self._readable(source, place.snapshot())
+        if before is None:
+            _require_schema(source, snapshot.schema, snapshot.version)
+            pieces = snapshot.pieces()
+            pinned = PinnedVersions(place.root, snapshot.id, snapshot.version, sum(p.size for p in pieces))
+        else:
+            commits = self._new_commits(source, before, snapshot)
+            if not commits:
+                return Pins()
+            commits = _fitting(commits, asked.max_bytes)
+            pieces = summed(commits)
+            pinned = PinnedVersions(
+                place.root, _id_after(before.table, commits), commits[-1].version, sum(p.size for p in pieces), before.version
+            )
+        if (gone := _first_gone(place, pieces)) is not None:
+            raise DeltaHistoryGoneError(source.name, place.root, -1 if before is None else before.version, gone)
+        return Pins(read=msgspec.Raw(msgspec.json.encode(pinned)))
+
+    def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
+        before = newest_taken(taken)
+        snapshot = self._readable(source, _place(source).snapshot())
+        if before is None:
+            nbytes = sum(p.size for p in snapshot.pieces())
+            return (_item(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, nbytes)),)
+        commits = self._new_commits(source, before, snapshot)
+        nbytes = sum(c.nbytes for c in commits)
+        return (_item(PinnedVersions(snapshot.place.root, before.table, snapshot.version, nbytes, before.version)),) if commits else ()
+
+    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
+        return True
+
+    def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
+        return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in taken_versions(taken))
+
+    def revise(self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str]) -> Pins:
+        """A version never changes, so re-pinning it pins the same."""
+        self._refuse_skip(source, skip)
+        return held
+
+    def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
+        return () if document is None else (_item(_versions.decode(document)),)
+
+    # --- in the epoch ------------------------------------------------------------------------------------------------------------
+
+    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
+        """Large files first. Cost: the log that the versions are in; a HEAD for each file, and the footers of large ones."""
+        pinned, place = _versions.decode(document), _place(source)
+        item = _item(pinned).name
+        columns, pieces = self._pinned_pieces(source, place, pinned)
+        target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, sum(p.size for p in pieces) // units))
+
+        def cut(piece: Piece) -> list[DeltaPart]:
+            path = place.file(piece.path)
+            store, name = open_file(path, source.options)
+            try:
+                info = store.head(name)
+            except ObjectNotFoundError as err:
+                raise DeltaReadError(item, f"file {path} is gone, by VACUUM or by hand.") from err
+            fields = _stored_fields(source, columns, range(len(source.fields)), piece)
+            with _read_errors(item):
+                found = splits(PinnedFile(path, info.size, info.etag, 0), fields, target, _reading(source))
+            return [DeltaPart(item, split, piece, columns) for split in found]
+
+        with ThreadPoolExecutor(16) as pool:
+            found = [part for parts in pool.map(cut, pieces) for part in parts]
+        found.sort(key=lambda p: (-p.split.file.size, p.split.file.path, p.split.first_row))
+        return [msgspec.Raw(msgspec.json.encode(p)) for p in found]
+
+    def _pinned_pieces(self, source: CreateSource, place: DeltaPlace, pinned: PinnedVersions) -> tuple[tuple[Mapped, ...], list[Piece]]:
+        """How the pinned versions name their columns, and what they read. Raises DeltaReadError."""
+        item = _item(pinned).name
+        if (snapshot := place.snapshot(pinned.last)) is None or snapshot.id != pinned.table:
+            raise DeltaReadError(
+                item, f"version {pinned.last} of the Delta table {place.root} is gone: its log was cleaned up, or it was dropped."
+            )
+        if pinned.after is None:
+            return snapshot.columns, snapshot.pieces()
+        commits = commits_after(place, pinned.after, pinned.last)
+        for n, commit in enumerate(commits):
+            if commit is None:
+                raise DeltaReadError(item, f"{place.root}/{LOG}/{pinned.after + 1 + n:020}.json is gone.")
+        return snapshot.columns, summed([c for c in commits if c is not None])
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
+        found = _part.decode(part)
+        with _read_errors(found.item):
+            return _read(source, found, columns)
+
+    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
+        return None
+
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        return None
+
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
+        return ""
+
+    # --- what has been taken -----------------------------------------------------------------------------------------------------
+
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+        if pins.read is None:
+            return None
+        pinned = _versions.decode(pins.read)
+        return taken_row(schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes), epoch)
+
+    def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
+        """All rows of the version that was taken last: time travel."""
+        if (last := newest_taken(taken)) is None:
+            return None
+        return msgspec.Raw(msgspec.json.encode(PinnedVersions(last.place, last.table, last.version, 0)))
+
+    # --- the table ---------------------------------------------------------------------------------------------------------------
+
+    def _readable(self, source: CreateSource, snapshot: Snapshot | None) -> Snapshot:
+        """Raises MissingDeltaTableError, UnsupportedDeltaFeatureError."""
+        if snapshot is None:
+            raise MissingDeltaTableError(source.name, _place(source).root)
+        if (feature := snapshot.unknown_feature()) is not None:
+            raise UnsupportedDeltaFeatureError(source.name, snapshot.place.root, feature)
+        mapped = {c.name for c in snapshot.columns if c.stored != c.name}
+        declared = {f.name.lower() for f in source.fields} or {f.name.lower() for f in snapshot.schema}
+        for field in snapshot.schema:
+            if field.name in mapped and field.name.lower() in declared and is_nested(field.type):
+                feature = f"column mapping with the nested column {field.name!r}"
+                raise UnsupportedDeltaFeatureError(source.name, snapshot.place.root, feature)
+        return snapshot
+
+    def _new_commits(self, source: CreateSource, before: DeltaTaken, snapshot: Snapshot) -> list[Commit]:
+        """The commits behind what was taken, all of them readable as the source says.
+
+        Raises DeltaTableReplacedError, DeltaHistoryGoneError, DeltaSchemaChangedError."""
+        place = snapshot.place
+        recorded, found = f"version {before.version} of table {before.table}", f"version {snapshot.version} of table {snapshot.id}"
+        if snapshot.version < before.version:
+            raise DeltaTableReplacedError(source.name, place.root, recorded, found)
+        commits: list[Commit] = []
+        for version, commit in enumerate(commits_after(place, before.version, snapshot.version), start=before.version + 1):
+            if commit is None:
+                raise DeltaHistoryGoneError(source.name, place.root, before.version, f"{place.root}/{LOG}/{version:020}.json")
+            commits.append(commit)
+        if snapshot.id != before.table:
+            then = (
+                place.snapshot(before.version) if any(c.of("metaData") for c in commits) else None
+            )  # CREATE OR REPLACE goes on with the log
+            if then is None or then.id != before.table:
+                raise DeltaTableReplacedError(source.name, place.root, recorded, found)
+        for commit in commits:
+            self._require_same_columns(source, place, commit, snapshot)
+        _require_schema(source, snapshot.schema, snapshot.version)
+        return commits
+
+    def _require_same_columns(self, source: CreateSource, place: DeltaPlace, commit: Commit, newest: Snapshot) -> None:
+        """A version that sets the schema may change neither type nor stored name of a declared column: rows that go are read by it."""
+        import json
+
+        from deltalake import Schema
+
+        now = {c.name.lower(): c for c in newest.columns}
+        for metadata in commit.of("metaData"):
+            schema = pa.schema(Schema.from_json(metadata["schemaString"]).to_arrow())
+            _require_schema(source, schema, commit.version)
+            for column in columns_of(json.loads(metadata["schemaString"]), metadata["partitionColumns"]):
+                for field in source.fields:
+                    if field.name.lower() == column.name.lower() and now[field.name.lower()] != column:
+                        found = "the column with another name in files, or as a partition column no more"
+                        raise DeltaSchemaChangedError(source.name, place.root, commit.version, field.name, found, field.type)
+
+    @staticmethod
+    def _refuse_skip(source: CreateSource, skip: Sequence[str]) -> None:
+        own = f"{_place(source).root} "
+        for name in skip:
+            if name.startswith((f"{own}from version ", f"{own}version ")):
+                raise UnskippableVersionError(source.name, name)
+
+
+def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.Table:
+    """A part's rows as a chunk."""
+    piece, place = part.piece, _place(source)
+    stored = {c.name.lower(): c for c in part.columns}
+    from_file = [c for c in columns if not stored[source.fields[c].name.lower()].is_partition]
+    fields = _stored_fields(source, part.columns, from_file, piece)
+    rows = read_split(part.split, range(len(fields)), fields, _reading(source))
+    positions = rows.column(rows.num_columns - 1).to_numpy()
+    if piece.weights:
+        weights = np.zeros(rows.num_rows, np.int64)
+        for weight, version in piece.weights:
+            weights += weight * _there(place, piece.path, version, positions)
+    else:
+        weights = np.where(pc.is_in(rows.column(len(from_file)), _INSERTS).to_numpy(), 1, -1)
+    found: dict[int, pa.ChunkedArray] = {c: rows.column(i) for i, c in enumerate(from_file)}
+    for c in columns:
+        if c not in found:
+            column = stored[source.fields[c].name.lower()]
+            if piece.partition is None:
+                raise LookupError(f"the log does not say the partition of the file {piece.path}, which goes")
+            text = piece.partition.get(column.stored, piece.partition.get(column.name))
+            found[c] = partition_column(text, arrow_type(source.fields[c].type), rows.num_rows)
+    chunk = make_chunk([found[c] for c in columns], pa.array(weights))
+    return chunk if weights.all() else chunk.filter(pc.not_equal(chunk[WEIGHT], 0))
+
+
+def _there(place: DeltaPlace, path: str, version: int | None, positions: Positions) -> Positions:
+    """1 for each row of a file that its deletion vector at a version leaves in, else 0. Raises LookupError."""
+    mask = None if version is None else mask_at(place, version, path)
+    if mask is None:
+        return np.ones(len(positions), np.int64)
+    kept = np.ones(len(positions), np.int64)
+    inside = positions < len(mask)
+    kept[inside] = mask[positions[inside]]
+    return kept
+
+
+def _stored_fields(source: CreateSource, columns: Sequence[Mapped], wanted: Sequence[int], piece: Piece) -> tuple[Field, ...]:
+    """The columns to read of a file, as it names them; those of partitions are not in it. Rows of a feed say what happened to them."""
+    stored = {c.name.lower(): c for c in columns}
+    fields = [(source.fields[c], stored[source.fields[c].name.lower()]) for c in wanted]
+    found = tuple(Field(s.stored, field.type) for field, s in fields if not s.is_partition)
+    return found if piece.weights else (*found, Field(CHANGE_TYPE, "string"))
+
+
+@contextmanager
+def _read_errors(item: str) -> Iterator[None]:
+    """Errors of one file in the block become errors of the pinned item, which is what a hold is about."""
+    try:
+        yield
+    except DeltaReadError:
+        raise
+    except SourceFileError as err:
+        raise DeltaReadError(item, f"{str(err).partition('. ')[0]}.") from err
+    except (LookupError, pa.ArrowInvalid) as err:
+        raise DeltaReadError(item, f"it can't be read: {err}.") from err
+
+
+def _key_columns(source: CreateSource) -> tuple[str, ...]:
+    return tuple(name.strip().lower() for name in source.options.get(_KEY, "").split(",") if name.strip())
+
+
+def _place(source: CreateSource) -> DeltaPlace:
+    return DeltaPlace(source.options["path"], {k: v for k, v in source.options.items() if k in STORE_OPTIONS})
+
+
+def _reading(source: CreateSource) -> Mapping[str, str]:
+    """Options for the reader of Parquet files: a column that was added to the table after a file was written is NULL in its rows."""
+    return {**{k: v for k, v in source.options.items() if k in STORE_OPTIONS}, MISSING: "null"}
+
+
+def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
+    found = []
+    for field in snapshot.schema:
+        try:
+            found.append(storable_field(snapshot.place.root, field.name, type_name(field.type)))
+        except UnsupportedTypeError as err:
+            raise UnsupportedFileTypeError(snapshot.place.root, field.name, str(field.type)) from err
+    return tuple(found)
+
+
+def _require_schema(source: CreateSource, schema: pa.Schema, version: int) -> None:
+    """Every declared column has to be there, in a type whose every value is one of the declared type. Raises DeltaSchemaChangedError."""
+    there = {f.name.lower(): f.type for f in schema}
+    for field in source.fields:
+        found = there.get(field.name.lower())
+        if found is None:
+            shown = f"no such column (the table has {', '.join(schema.names)})"
+        elif not reads_as(found, arrow_type(field.type)):
+            shown = str(found)
+        else:
+            continue
+        raise DeltaSchemaChangedError(source.name, _place(source).root, version, field.name, shown, field.type)
+
+
+def _fitting(commits: Sequence[Commit], max_bytes: int | None) -> list[Commit]:
+    """The first commits, of so many bytes to be read, one at least."""
+    if max_bytes is None:
+        return list(commits)
+    taken = np.searchsorted(np.cumsum([c.nbytes for c in commits]), max_bytes, side="right")
+    return list(commits[: max(1, int(taken))])
+
+
+def _id_after(before: str, commits: Sequence[Commit]) -> str:
+    """The table's id once these commits are taken: CREATE OR REPLACE gives it another."""
+    return next((str(m["id"]) for c in reversed(commits) for m in reversed(c.of("metaData"))), before)
+
+
+def _first_gone(place: DeltaPlace, pieces: Sequence[Piece]) -> str | None:
+    def gone(piece: Piece) -> str | None:
+        path = place.file(piece.path)
+        store, name = open_file(path, place.options)
+        try:
+            store.head(name)
+        except ObjectNotFoundError:
+            return path
+        return None
+
+    with ThreadPoolExecutor(16) as pool:
+        return next((path for path in pool.map(gone, pieces) if path is not None), None)
+
+
+def _item_name(place: str, first: int) -> str:
+    return f"{place} from version {first}"
+
+
+def _item(pinned: PinnedVersions) -> Item:
+    return Item(_item_name(pinned.place, 0 if pinned.after is None else pinned.after + 1), pinned.nbytes, pinned.table)

@@ -1,0 +1,301 @@
+"""A Delta table's log: which files hold the rows of a version, and which files hold what has changed since another one.
+
+A version is a commit, `_delta_log/<20 digits>.json`, never changed once it is there. Its actions say what it changes:
+
+    cdc       rows with `_change_type`: where a commit has such files, they are all that it changes
+    add       a file's rows come      } else; one with dataChange false moves rows and changes none (OPTIMIZE)
+    remove    a file's rows go        }
+
+So the change feed is used where a commit has it, commit by commit, and elsewhere files are compared; the sum is the same. A file may have a
+deletion vector, which says which of its rows are gone: in which commit it got it is noted, and its reader asks for the mask there.
+
+Read by the deltalake package without a JVM: its snapshots (checkpoints, protocol, masks), and commits as they are, which are JSON. The rows
+are Parquet and read as a Parquet source's, by actors. delta-spark would read more features, through Spark and Python at a tenth of the
+speed, and only in sessions that were started with its jars.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlencode
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.sources.listing import STORE_OPTIONS, open_file
+from statestore.objectstore.base import ObjectNotFoundError
+
+if TYPE_CHECKING:  # who has no Delta source does not wait for the package
+    from deltalake import DeltaTable
+
+LOG = "_delta_log"
+#: Features of tables that this reader knows, or that concern writers alone.
+KNOWN_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening", "columnMapping"})
+CHANGE_TYPE = "_change_type"
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Mapped(msgspec.Struct, frozen=True):
+    """A column of a version: by which name files and partition values have it."""
+
+    name: str
+    stored: str
+    is_partition: bool
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Rows of one file that come or go. `weights`: (weight, version whose deletion vector of this file leaves rows out; None: it has none);
+    a row's weight is their sum. Empty: the file's own column `_change_type` says it."""
+
+    path: str  # within the table, as a name; or absolute
+    size: int  # bytes
+    partition: dict[str, str | None] | None  # as the log has it; None: the log of an old writer does not say it of a file that goes
+    weights: tuple[tuple[int, int | None], ...]
+
+
+@dataclass(frozen=True)
+class DeltaPlace:
+    """Where a table is, by a source's options."""
+
+    path: str
+    options: Mapping[str, str]
+
+    @cached_property
+    def root(self) -> str:
+        """The path that files of the table are below; without a query."""
+        return self.path.partition("?")[0].removeprefix("file://").rstrip("/")
+
+    @property
+    def _query(self) -> str:
+        return "?" + self.path.partition("?")[2] if "?" in self.path and self.path.startswith("s3://") else ""
+
+    def file(self, path: str) -> str:
+        """A file of the table as a source names files."""
+        if path.startswith("file:/"):
+            return "/" + path.removeprefix("file:").lstrip("/")
+        return path.replace("s3a://", "s3://") if "://" in path or path.startswith("/") else f"{self.root}/{path}{self._query}"
+
+    def snapshot(self, version: int | None = None) -> "Snapshot | None":
+        """A version of the table, the newest by default; None where there is no table, or not this version.
+
+        Raises: ObjectStoreUnavailableError. Cost: the log since a checkpoint."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        with _translated(self.root, "read the log of the table"):
+            try:
+                return Snapshot(self, DeltaTable(self.root, version=version, storage_options=self._storage_options()))
+            except TableNotFoundError:
+                return None
+            except DeltaError:
+                if version is None:
+                    raise
+                return None  # the package has no class of its own for a version that is not there
+
+    def _storage_options(self) -> dict[str, str] | None:
+        if not self.root.startswith("s3://"):
+            return None
+        given = urlencode({k: self.options[k] for k in STORE_OPTIONS if k in self.options}, safe=":/")
+        from jobs.sinks.location import location_of
+
+        return location_of(self.path if "?" in self.path or not given else f"{self.path}?{given}").delta_options
+
+    def commit(self, version: int) -> "Commit | None":
+        """What a version changes; None where its entry of the log is gone."""
+        store, name = open_file(self.file(f"{LOG}/{version:020}.json"), self.options)
+        try:
+            lines = store.get(name).splitlines()
+        except ObjectNotFoundError:
+            return None
+        return Commit(version, tuple(msgspec.json.decode(line) for line in lines if line.strip()))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A version of a table."""
+
+    place: DeltaPlace
+    table: "DeltaTable"
+
+    @property
+    def version(self) -> int:
+        return int(self.table.version())
+
+    @cached_property
+    def id(self) -> str:
+        """Of the table: another one where it was dropped and made anew."""
+        return str(self.table.metadata().id)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return pa.schema(self.table.schema().to_arrow())
+
+    @cached_property
+    def columns(self) -> tuple[Mapped, ...]:
+        """The columns, and how files name them."""
+        return columns_of(msgspec.json.decode(self.table.schema().to_json()), self.table.metadata().partition_columns)
+
+    def unknown_feature(self) -> str | None:
+        """A feature that its reader would have to know, and this one does not."""
+        protocol = self.table.protocol()
+        unknown = sorted(set(protocol.reader_features or ()) - KNOWN_FEATURES)
+        return unknown[0] if unknown else None
+
+    def pieces(self) -> list[Piece]:
+        """The files that hold the rows."""
+        with _translated(self.place.root, "list the files of the table"):
+            adds = pa.table(self.table.get_add_actions(flatten=False))
+        masked = set(self._masks)
+        partitions = [_as_logged(p) for p in adds["partition"].to_pylist()] if "partition" in adds.column_names else [{}] * adds.num_rows
+        found = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), partitions, strict=True)
+        return [
+            Piece(unquote(path), size, partition, ((1, self.version if _leaf(path) in masked else None),))
+            for path, size, partition in found
+        ]
+
+    def mask(self, path: str) -> Mask | None:
+        """Which rows of a file are there, by its deletion vector; rows behind its end are. None: all."""
+        return self._masks.get(_leaf(path))
+
+    @cached_property
+    def _masks(self) -> dict[str, Mask]:
+        if "deletionVectors" not in (self.table.protocol().reader_features or ()):
+            return {}
+        with _translated(self.place.root, "read the deletion vectors of the table"):
+            rows = pa.table(self.table.deletion_vectors())
+        return {
+            _leaf(path): np.asarray(pc.fill_null(mask.values, True).to_numpy(zero_copy_only=False), np.bool_)
+            for path, mask in zip(rows["filepath"].to_pylist(), rows["selection_vector"], strict=True)
+        }
+
+
+def _translated(place: str, what: str) -> AbstractContextManager[None]:
+    """Around every call of the package; see jobs.sinks.delta_state."""
+    from jobs.sinks.delta_state import translated
+
+    return translated(place, what)
+
+
+@lru_cache(maxsize=8)
+def _opened(path: str, options: tuple[tuple[str, str], ...], version: int) -> Snapshot | None:
+    return DeltaPlace(path, dict(options)).snapshot(version)
+
+
+def mask_at(place: DeltaPlace, version: int, path: str) -> Mask | None:
+    """The mask of a file at a version; a process reads each version once. Raises LookupError where the version can't be read."""
+    if (snapshot := _opened(place.path, tuple(sorted(place.options.items())), version)) is None:
+        raise LookupError(f"version {version} of the table")
+    return snapshot.mask(path)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One entry of the log."""
+
+    version: int
+    actions: tuple[dict[str, Any], ...]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """The actions of one kind."""
+        return [action[kind] for action in self.actions if action.get(kind) is not None]
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """What the commit changes."""
+        if feed := self.of("cdc"):
+            return [Piece(unquote(a["path"]), a["size"], a.get("partitionValues") or {}, ()) for a in feed]
+        moved = [*((a, 1) for a in self.of("add")), *((a, -1) for a in self.of("remove"))]
+        return [self._piece(action, sign) for action, sign in moved if action.get("dataChange", True)]
+
+    def _piece(self, action: dict[str, Any], sign: int) -> Piece:
+        masked = None if action.get("deletionVector") is None else self.version - (sign < 0)
+        return Piece(unquote(action["path"]), action.get("size") or 0, action.get("partitionValues"), ((sign, masked),))
+
+    @property
+    def nbytes(self) -> int:
+        """Of the files to be read for it."""
+        return sum(piece.size for piece in self.pieces)
+
+
+def commits_after(place: DeltaPlace, after: int, last: int) -> list[Commit | None]:
+    """The entries of the log from `after` + 1 to `last`; None for one that is gone. Cost: a GET each, several at once."""
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(place.commit, range(after + 1, last + 1)))
+
+
+def summed(commits: Sequence[Commit]) -> list[Piece]:
+    """What several commits change together, in the order of the log. A file that comes and goes within them is not read at all."""
+    found: dict[str, Piece] = {}
+    feed: list[Piece] = []
+    for piece in (p for commit in commits for p in commit.pieces):
+        if not piece.weights:
+            feed.append(piece)
+        elif (known := found.get(piece.path)) is None:
+            found[piece.path] = piece
+        else:
+            found[piece.path] = msgspec.structs.replace(
+                known,
+                size=max(known.size, piece.size),
+                partition=known.partition if piece.partition is None else piece.partition,
+                weights=known.weights + piece.weights,
+            )
+    netted = (msgspec.structs.replace(p, weights=_netted(p.weights)) for p in found.values())
+    return [*feed, *(p for p in netted if p.weights)]
+
+
+def _netted(weights: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int | None], ...]:
+    """Without what cancels out: a file without a deletion vector that comes and goes. Masks of two versions are left to the reader."""
+    plain = sum(weight for weight, version in weights if version is None)
+    masked = tuple(w for w in weights if w[1] is not None)
+    return (*masked, (plain, None)) if plain else masked
+
+
+def columns_of(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> tuple[Mapped, ...]:
+    """The columns of a schema as the log has it."""
+    return tuple(
+        Mapped(f["name"], f["metadata"].get("delta.columnMapping.physicalName", f["name"]), f["name"] in partition_columns)
+        for f in schema["fields"]
+    )
+
+
+def partition_column(text: str | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:
+    """A partition's value as a column. Raises pa.ArrowInvalid for a text that is none of its type."""
+    if not text:
+        value: pa.Scalar = pa.scalar(None, kind)
+    elif pa.types.is_timestamp(kind):
+        value = _moment(text, kind)
+    else:
+        value = pa.scalar(text, pa.string()).cast(kind)
+    return pa.chunked_array([pa.repeat(value, rows)], kind)
+
+
+def _moment(text: str, kind: pa.TimestampType) -> pa.Scalar:
+    """`2020-01-01 12:00:00[.123456]`, in UTC as Tussock's Spark sessions are, or `2020-01-01T12:00:00.123Z`."""
+    plain = text.replace("T", " ").removesuffix("Z")
+    return pa.scalar(plain, pa.string()).cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
+
+
+def _as_logged(partition: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """Typed values as the log would have them."""
+    return {name: None if value is None else _text(value) for name, value in (partition or {}).items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if hasattr(value, "tzinfo"):
+        return str(value.replace(tzinfo=None).isoformat(" "))
+    return str(value)
+
+
+def _leaf(path: str) -> str:
+    """A file's own name, which no other file of the table has."""
+    return unquote(path).rpartition("/")[2]

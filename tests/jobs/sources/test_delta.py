@@ -1,0 +1,343 @@
+"""Delta tables as sources, without a JVM: written by the deltalake package, and at every epoch compared with what that package itself reads
+of the version that was taken. Tables that Spark writes: delta_alone.py."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from jobs.driver.barrier import inject
+from jobs.driver.detour import Detour
+from jobs.driver.epoch import advance, run_epoch
+from jobs.driver.runner import LocalRunner
+from jobs.driver.source_holds import HeldSourcesError, require_not_held
+from jobs.driver.supersede import abandon
+from jobs.sources.delta import DeltaTables
+from jobs.sources.delta_errors import (
+    BadDeltaKeyError,
+    DeltaSchemaChangedError,
+    MissingDeltaTableError,
+    UnskippableVersionError,
+)
+from jobs.sources.delta_taken import newest_taken
+from jobs.sources.describe import described
+from jobs.sources.errors import BadOptionError, BadPathError
+from jobs.sql.logical import AggCall, Aggregate, Column, Field, Scan
+from jobs.sql.statements import CreateSource, CreateView
+from statestore.errors import InputError
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from tests.exactly_once.local_engine import UnkindShuffle
+from tests.faults import FaultyObjectStore, Killed
+from tests.jobs.driver.embedded import append, new_store, open_store, rows
+
+FIELDS = (Field("id", "bigint"), Field("v", "double"), Field("p", "string"))
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("p", pa.string())])
+COPY = CreateView("copy", "SELECT * FROM s", Scan("s", (0, 1, 2), FIELDS))
+COUNTED = CreateView(
+    "counted",
+    "SELECT p, count(*) n FROM s GROUP BY p",
+    Aggregate(
+        Scan("s", (2,), FIELDS[2:]), (Column(0, "string"),), (AggCall("Count", "bigint", ()),), (Field("p", "string"), Field("n", "bigint"))
+    ),
+)
+ALL = CreateView(
+    "everything", "SELECT count(*) n FROM s", Aggregate(Scan("s", (), ()), (), (AggCall("Count", "bigint", ()),), (Field("n", "bigint"),))
+)
+
+
+def source(place: Path, fields: tuple[Field, ...] = FIELDS, **options: str) -> CreateSource:
+    return CreateSource("s", "delta", fields, {"path": str(place), **options})
+
+
+def table(*rows_: tuple[int, float | None, str | None]) -> pa.Table:
+    return pa.table([[r[i] for r in rows_] for i in range(3)], schema=SCHEMA)
+
+
+def counted(rows_: list[tuple[object, ...]]) -> Counter[str]:
+    return Counter(map(repr, rows_))
+
+
+def by_the_package(place: Path, version: int) -> list[tuple[object, ...]]:
+    found = DeltaTable(place, version=version).to_pyarrow_table().select(["id", "v", "p"])
+    return list(zip(*(c.to_pylist() for c in found.columns), strict=True))
+
+
+def taken(meta: MetaStore) -> int:
+    """The version of the table that the committed epoch has taken."""
+    version = meta.latest()
+    (relation,) = [r for r in version.catalog.live() if r.name == "s"]
+    from jobs.catalog.reader import open_table
+
+    found = newest_taken(open_table(meta.objects, version, relation.state_tables[0]))
+    assert found is not None
+    return found.version
+
+
+def require_equal(meta: MetaStore, place: Path, views: tuple[str, ...] = ("copy", "counted", "everything")) -> None:
+    expected = by_the_package(place, taken(meta))
+    groups = Counter(row[2] for row in expected)
+    wanted = {"copy": expected, "counted": list(groups.items()), "everything": [(len(expected),)]}
+    for view in views:
+        assert counted(rows(meta, view)) == counted(wanted[view]), (view, taken(meta))
+
+
+class Writer:
+    """Changes a table at random, as people do."""
+
+    def __init__(self, place: Path, seed: int, feed: bool, partitioned: bool) -> None:
+        self.place, self.random = place, random.Random(seed)
+        configuration = {"delta.enableChangeDataFeed": "true"} if feed else {}
+        by = ["p"] if partitioned else None
+        write_deltalake(place, self._rows(), partition_by=by, configuration=configuration)
+
+    def _rows(self) -> pa.Table:
+        draw = self.random
+        made = [
+            (draw.randrange(12), draw.choice((0.0, -0.0, 1.5, float("nan"), None)), draw.choice(("a", "b %/c", None))) for _ in range(8)
+        ]
+        return table(*made)
+
+    def change(self) -> str:
+        found, draw, at = DeltaTable(self.place), self.random, self.random.randrange(12)
+        kind = draw.choice(("append", "append", "update", "delete", "merge", "overwrite", "optimize", "restore"))
+        if kind == "append":
+            write_deltalake(self.place, self._rows(), mode="append")
+        elif kind == "update":
+            found.update(predicate=f"id < {at}", updates={"v": draw.choice(("v + 1", "v"))})
+        elif kind == "delete":
+            found.delete(f"id = {at}")
+        elif kind == "merge":
+            new = table(*((i, 9.5, "m") for i in range(at, at + 3)))
+            merge = found.merge(new, "t.id = s.id", source_alias="s", target_alias="t")
+            merge.when_matched_update({"v": "s.v"}).when_not_matched_insert_all().execute()
+        elif kind == "overwrite":
+            write_deltalake(self.place, self._rows(), mode="overwrite")
+        elif kind == "optimize":
+            found.optimize.compact()
+        else:
+            found.restore(draw.randrange(found.version())) if found.version() else None
+        return kind
+
+
+@pytest.mark.parametrize(("feed", "partitioned"), [(True, False), (False, True), (True, True), (False, False)])
+def test_views_equal_the_table_at_the_version_that_each_epoch_took(tmp_path: Path, feed: bool, partitioned: bool) -> None:
+    place = tmp_path / "lake" / "the table"
+    writer = Writer(place, 7 + 2 * feed + partitioned, feed, partitioned)
+    meta = new_store(tmp_path / "store")
+    append(meta, source(place), COPY)
+    runner = UnkindShuffle(3)
+    for turn in range(14):
+        for _ in range(writer.random.randrange(3)):
+            writer.change()
+        if turn == 6:
+            append(meta, COUNTED, ALL)  # a view that comes later begins with the version that was taken
+        advance(runner, meta)
+        require_not_held(meta.latest().catalog)
+        require_equal(meta, place, ("copy", "counted", "everything") if turn >= 6 else ("copy",))
+        assert taken(meta) == DeltaTable(place).version()
+
+
+def test_an_epoch_takes_as_many_versions_as_its_bytes_allow_and_one_at_least(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    writer = Writer(place, 1, True, False)
+    meta = new_store(tmp_path / "store")
+    append(meta, source(place), COPY, COUNTED, ALL)
+    advance(LocalRunner(), meta)
+    while DeltaTable(place).version() < 5:
+        writer.change()
+    versions = []
+    while taken(meta) < DeltaTable(place).version():
+        barrier = inject(meta, max_epoch_bytes=1)
+        assert barrier is not None
+        run_epoch(LocalRunner(), meta, barrier)
+        versions.append(taken(meta))
+        require_equal(meta, place)
+    assert versions == [1, 2, 3, 4, 5]
+
+
+def test_with_a_key_a_view_needs_no_state_beside_its_rows(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    write_deltalake(place, table((1, 1.0, "a"), (2, 2.0, "b")), configuration={"delta.enableChangeDataFeed": "true"})
+    meta = new_store(tmp_path / "store")
+    append(meta, source(place, key="ID"), COPY, ALL)
+    advance(LocalRunner(), meta)
+    for number in range(4):
+        DeltaTable(place).update(predicate="id = 1", new_values={"v": f"{number}.5"})
+        if number == 2:
+            write_deltalake(place, table((3, None, None)), mode="append")
+        if number % 2:
+            advance(LocalRunner(), meta)
+            require_equal(meta, place, ("copy", "everything"))
+    (copy,) = [r for r in meta.latest().catalog.live() if r.name == "copy"]
+    assert [t.name for t in copy.state_tables] == ["rows"]
+    assert [c.name for c in copy.columns] == ["id", "v", "p"]
+
+
+def gone_by_vacuum(place: Path) -> None:
+    DeltaTable(place).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+
+def reason(meta: MetaStore) -> str:
+    advance(LocalRunner(), meta)
+    with pytest.raises(HeldSourcesError, match="Everything else was taken in") as raised:
+        require_not_held(meta.latest().catalog)
+    return raised.value.reasons["s"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_deltalake(tmp_path / "t", table((1, 1.0, "a"), (2, 2.0, "b"), (2, 2.0, "b")))
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def meta(tmp_path: Path, place: Path) -> MetaStore:
+    made = new_store(tmp_path / "store")
+    append(made, source(place), COPY)
+    advance(LocalRunner(), made)
+    require_equal(made, place, ("copy",))
+    return made
+
+
+def test_a_file_that_went_and_was_vacuumed_holds_the_source_until_it_is_back(meta: MetaStore, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place, tmp_path / "kept")
+    DeltaTable(place).delete("id = 1")
+    gone_by_vacuum(place)
+    before = rows(meta, "copy")
+    why = reason(meta)
+    for said in ("since version 0, which was taken, can't be read", ".parquet is gone", "DROP SOURCE s"):
+        assert said in why
+    assert rows(meta, "copy") == before
+    for file in (tmp_path / "kept").glob("*.parquet"):
+        shutil.copy(file, place)
+    advance(LocalRunner(), meta)
+    require_not_held(meta.latest().catalog)
+    require_equal(meta, place, ("copy",))
+
+
+def test_what_vacuum_removes_behind_the_source_is_not_missed(meta: MetaStore, place: Path) -> None:
+    for number in range(3):
+        DeltaTable(place).update(new_values={"v": f"{number}.5"})
+        advance(LocalRunner(), meta)
+        gone_by_vacuum(place)
+    require_equal(meta, place, ("copy",))
+    append(meta, COUNTED)
+    advance(LocalRunner(), meta)
+    require_equal(meta, place, ("copy", "counted"))
+
+
+def test_a_log_that_was_cleaned_up_behind_what_was_taken_holds_the_source(meta: MetaStore, place: Path) -> None:
+    for _ in range(2):
+        write_deltalake(place, table((5, None, None)), mode="append")
+    DeltaTable(place).create_checkpoint()
+    (place / "_delta_log" / f"{1:020}.json").unlink()
+    assert f"{1:020}.json is gone" in reason(meta)
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_table_that_was_dropped_and_made_anew_is_not_taken_for_the_old_one(meta: MetaStore, place: Path, longer: bool) -> None:
+    shutil.rmtree(place)
+    write_deltalake(place, table((1, 1.0, "a")))
+    for _ in range(2 * longer):
+        DeltaTable(place).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    before = rows(meta, "copy")
+    assert "was dropped and made anew" in reason(meta)
+    assert rows(meta, "copy") == before
+
+
+def test_a_new_column_changes_nothing_and_a_changed_one_holds_the_source(meta: MetaStore, place: Path) -> None:
+    wider = table((7, 7.0, "c")).append_column("new", pa.array([1]))
+    write_deltalake(place, wider, mode="append", schema_mode="merge")
+    advance(LocalRunner(), meta)
+    require_equal(meta, place, ("copy",))
+    before = rows(meta, "copy")
+    write_deltalake(place, pa.table({"id": [1], "v": ["text"], "p": ["a"]}), mode="overwrite", schema_mode="overwrite")
+    why = reason(meta)
+    assert "version 2 of the Delta table" in why, why
+    assert "column 'v': found string" in why, why
+    assert rows(meta, "copy") == before
+
+
+def test_a_source_with_older_columns_reads_null_where_a_file_lacks_one(tmp_path: Path, place: Path) -> None:
+    write_deltalake(place, table((7, 7.0, "c")).append_column("new", pa.array([1])), mode="append", schema_mode="merge")
+    fields = (*FIELDS, Field("new", "bigint"))
+    meta = new_store(tmp_path / "other")
+    append(meta, source(place, fields), CreateView("copy", "SELECT * FROM s", Scan("s", (0, 3), (fields[0], fields[3]))))
+    advance(LocalRunner(), meta)
+    assert rows(meta, "copy") == [(1, None), (2, None), (2, None), (7, 1)]
+
+
+def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
+    write_deltalake(place, table((7, 7.0, "c")), mode="append")
+    with pytest.raises(UnskippableVersionError, match="later versions of the table change the rows of earlier ones"):
+        abandon(meta, Detour(skip_files=(f"{place} from version 1",)))
+    advance(LocalRunner(), meta)
+    require_equal(meta, place, ("copy",))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"key": "id, no"}, BadDeltaKeyError, "'no' is no column of the source, which has id, v, p"),
+        ({"key": "v"}, BadDeltaKeyError, "'v' is of type double"),
+        ({"key": " "}, BadDeltaKeyError, "names no column"),
+        ({"header": "true"}, BadOptionError, "a delta source has no such option; those it has: path, key"),
+        ({"path": "/x/*"}, BadPathError, "a Delta table is one folder"),
+        ({"path": "/x/none"}, MissingDeltaTableError, "there is no Delta table at /x/none"),
+    ],
+)
+def test_a_source_that_cannot_be_is_refused(place: Path, options: dict[str, str], error: type[InputError], says: str) -> None:
+    made = CreateSource("s", "delta", (), {"path": str(place), **options})
+    with pytest.raises(error, match=says):
+        described(made, lambda: pytest.fail("no Spark is needed"))
+
+
+def test_the_columns_are_the_tables_own(place: Path) -> None:
+    made = source(place, ())
+    assert DeltaTables().describe(made, lambda: pytest.fail("no Spark is needed")) == FIELDS
+    with pytest.raises(DeltaSchemaChangedError, match="'x': found no such column"):
+        DeltaTables().describe(source(place, (Field("x", "int"),)), lambda: pytest.fail("no Spark is needed"))
+
+
+def test_killed_at_any_request_the_rows_are_those_of_one_version(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+
+    def story(objects: FaultyObjectStore | None, folder: Path) -> None:
+        meta = open_store(folder) if objects is None else MetaStore(objects, "killed", _clock())
+        advance(LocalRunner(), meta)
+
+    write_deltalake(place, table((1, 1.0, "a"), (2, 2.0, "b")), configuration={"delta.enableChangeDataFeed": "true"})
+    base = tmp_path / "base"
+    append(new_store(base), source(place), COPY, COUNTED, ALL)
+    advance(LocalRunner(), open_store(base))
+    DeltaTable(place).update(predicate="id = 1", new_values={"v": "7.5"})
+    write_deltalake(place, table((1, 7.5, "a")), mode="append")
+    DeltaTable(place).delete("id = 2")
+    nth = 0
+    while True:
+        folder = tmp_path / f"store-{nth}"
+        shutil.copytree(base, folder)
+        objects = FaultyObjectStore(open_object_store(str(folder)))
+        objects.kill(nth)
+        try:
+            story(objects, folder)
+            break
+        except Killed:
+            story(None, folder)
+        meta = open_store(folder)
+        require_equal(meta, place)
+        assert taken(meta) == 3
+        shutil.rmtree(folder)
+        nth += 1
+    assert nth > 5
+
+
+def _clock() -> Callable[[], int]:
+    moments = iter(range(1_800_000_000_000, 1_900_000_000_000))
+    return lambda: next(moments)
