@@ -36,7 +36,8 @@ def _formats() -> Iterator[str]:
     yield from ("| format | read by | columns | options beside the path |", "|---|---|---|---|")
     for name, reader in READERS.items():
         if isinstance(reader, delta.DeltaTables):
-            yield f"| `{name}` | the engine, split at row groups | declared, or the table's | {_codes(o for o in delta.OPTIONS if o != 'path')} |"
+            options = _codes(o for o in delta.OPTIONS if o != "path")
+            yield f"| `{name}` | the engine, split at row groups | declared, or the table's | {options} |"
             continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.needs_spark else "the engine, split at row groups"
@@ -48,7 +49,8 @@ def _formats() -> Iterator[str]:
 
 
 def _options() -> Iterator[str]:
-    yield f"Every format of files also takes {_codes(o for o in files.OWN_OPTIONS if o != 'path')}. Never taken, with any format that Spark reads:"
+    own = _codes(o for o in files.OWN_OPTIONS if o != "path")
+    yield f"Every format of files also takes {own}. Never taken, with any format that Spark reads:"
     yield ""
     by_reason: dict[str, list[str]] = {}
     for option, reason in spark_files._REFUSED.items():

@@ -24,6 +24,7 @@ from jobs.sources.delta_errors import (
     MissingDeltaTableError,
     UnskippableVersionError,
 )
+from jobs.sources.delta_log import DeltaPlace
 from jobs.sources.delta_taken import newest_taken
 from jobs.sources.describe import described
 from jobs.sources.errors import BadOptionError, BadPathError
@@ -341,3 +342,27 @@ def test_killed_at_any_request_the_rows_are_those_of_one_version(tmp_path: Path)
 def _clock() -> Callable[[], int]:
     moments = iter(range(1_800_000_000_000, 1_900_000_000_000))
     return lambda: next(moments)
+
+
+def test_the_feed_alone_is_read_where_it_is_on_and_nothing_of_an_optimize(tmp_path: Path) -> None:
+    place, reader = tmp_path / "t", DeltaTables()
+    many = table(*((i, 1.0, "a") for i in range(20_000)))
+    write_deltalake(place, many, configuration={"delta.enableChangeDataFeed": "true"})
+    meta = new_store(tmp_path / "store")
+    append(meta, source(place), ALL)
+    advance(LocalRunner(), meta)
+    DeltaTable(place).update(predicate="id = 7", new_values={"v": "2.0"})
+    barrier = inject(meta)
+    assert barrier is not None
+    (document,) = barrier.splits.values()
+    assert [p.path.partition("/")[0] for p in DeltaPlace(str(place), {}).commit(1).pieces] == ["_change_data"]  # type: ignore[union-attr]
+    assert 0 < reader.items(document)[0].nbytes < 5_000
+    run_epoch(LocalRunner(), meta, barrier)
+    write_deltalake(place, table((-1, None, None)), mode="append")
+    advance(LocalRunner(), meta)
+    DeltaTable(place).optimize.compact()
+    barrier = inject(meta)
+    assert barrier is not None
+    assert [item.nbytes for document in barrier.splits.values() for item in reader.items(document)] == [0]
+    run_epoch(LocalRunner(), meta, barrier)
+    require_equal(meta, place, ("everything",))
