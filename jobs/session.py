@@ -28,6 +28,7 @@ import pyarrow as pa
 from jobs.catalog.epochs import EpochsOf
 from jobs.catalog.insert import rows_for_table
 from jobs.catalog.moment import BadMomentError
+from jobs.catalog.rejected import rejected
 from jobs.catalog.show import explain, show
 from jobs.catalog.statement_log import PendingCatalog, statement_text
 from jobs.catalog.statement_maker import StatementMaker
@@ -41,6 +42,7 @@ from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.source_holds import warn_of_held
 from jobs.driver.summary import EpochSummary, holds_of
 from jobs.plan.definition import find
+from jobs.plan.rejects import require_no_rejects
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import OnError
 from jobs.settings.process import open_meta, store_address
@@ -254,6 +256,7 @@ class Session:
         with self._at_work():
             catalog = self._pending.at(self.meta.latest())
             relation = find(catalog, table, RelationKind.TABLE)
+            require_no_rejects(catalog, relation, "INSERT INTO")
             statement = self._writer.insert(relation.name, rows_for_table(relation, rows))
             return self._writer.log(f"insert into {relation.name}", statement)
 
@@ -375,7 +378,7 @@ class Session:
                 table = self._select(text, place, version.published)
                 return Answer(text, f"{table.num_rows} rows", table)
             case Show():
-                table = pa.table(dict(show(catalog, bound)))
+                table = pa.table(dict(show(catalog, bound, rejected(self.meta.objects, version))))
                 return Answer(text, f"{table.num_rows} rows", table)
             case Explain():
                 explained = explain(catalog, bound, version.epoch + 1)

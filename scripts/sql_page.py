@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from jobs.sources import delta, files, legacy_calendar, parquet, spark_files
+from jobs.sources import delta, files, legacy_calendar, parquet, spark_files, text_files
 from jobs.sources.registry import READERS
 from jobs.sql import grammar
 from statestore import types
@@ -43,6 +43,7 @@ def _formats() -> Iterator[str]:
         by = "Spark" if reader.needs_spark else "the engine, split at row groups"
         texts = isinstance(reader, spark_files.SparkFiles) and reader.corrupt_records
         columns = "declared" if texts else "declared, or those of the first file"
+        columns = "one string" if isinstance(reader, text_files.TextFiles) else columns
         spark_options = f"https://spark.apache.org/docs/latest/sql-data-sources-{name}.html"
         options = _codes((*legacy_calendar.OPTIONS.values(), "timeZone")) if own else f"[those of Spark's reader]({spark_options})"
         yield f"| `{name}` | {by} | {columns} | {options} |"

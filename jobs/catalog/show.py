@@ -13,6 +13,7 @@ from jobs.plan.definition import (
     functions_of,
 )
 from jobs.plan.explain import explain_relation
+from jobs.sources.rejects import rejects_name
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateTable, CreateView, Explain, Show
 from statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -26,9 +27,9 @@ _KINDS = {
 _QUERY = "the query"  # what EXPLAIN calls a SELECT that has no name; no relation can be named so
 
 
-def show(catalog: Catalog, statement: Show) -> Mapping[str, Sequence[str]]:
+def show(catalog: Catalog, statement: Show, rejected: Mapping[str, int] | None = None) -> Mapping[str, Sequence[str]]:
     """The answer to SHOW, column by column: relations with their kind, columns and, where one is paused or held, since when; or one
-    relation's columns, or the statement that made it."""
+    relation's columns, or the statement that made it. `rejected`: by source the records in its table of rejects."""
     if statement.name is not None:
         relation = find(catalog, statement.name)
         if statement.what == "columns":
@@ -39,14 +40,15 @@ def show(catalog: Catalog, statement: Show) -> Mapping[str, Sequence[str]]:
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
     found = [r for r in catalog.live() if r.kind in kinds]
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
-    states = [_state(r) for r in found]
+    states = [_state(r, (rejected or {}).get(r.name, 0)) for r in found]
     return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
 
 
-def _state(relation: Relation) -> str:
+def _state(relation: Relation, rejected: int) -> str:
     why = f": {relation.paused_for}" if relation.paused_for else ""
     paused = () if relation.paused is None else (f"paused since epoch {relation.paused}{why}",)
-    return "; ".join((*paused, *(f"held since epoch {h.since}: {h.reason}" for h in relation.holds)))
+    held = (f"held since epoch {h.since}: {h.reason}" for h in relation.holds)
+    return "; ".join((*paused, *held, *((f"{rejected} rejects in {rejects_name(relation.name)}",) if rejected else ())))
 
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:

@@ -9,6 +9,8 @@ from jobs.catalog.statement_log import require_taken
 from jobs.catalog.statement_writer import StatementWriter
 from jobs.catalog.stored_rows import StoredRows
 from jobs.kernels.render import has_kernel
+from jobs.plan.definition import find
+from jobs.plan.rejects import require_no_rejects
 from jobs.sources.describe import described, placed
 from jobs.sources.registry import READERS
 from jobs.sql.logical import Place
@@ -85,6 +87,9 @@ class StatementMaker:
                 insert, reads = self._rows(catalog, version, rows)
                 return CreateTableAs(table, insert.rows, insert.object), reads
             case BoundChange():
+                word = bound.statement.split(maxsplit=1)[0].upper()
+                if word != "DELETE":
+                    require_no_rejects(catalog, find(catalog, bound.table.name), word)
                 return self._change(catalog, version, bound), bound.reads
             case CreateSource():
                 source = placed(bound, base)  # of one that exists the columns are not looked for: IF NOT EXISTS must not need the files

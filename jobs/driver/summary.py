@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from jobs.driver.source_holds import holds_text
+from jobs.plan.rejects import rejects_by_source
 from jobs.plan.schedule import Schedule
+from jobs.sources.rejects import rejects_name
 from jobs.wire.epoch_task import FragmentReport
 from statestore.meta.barrier import Barrier, MutationKind
 from statestore.meta.catalog import Catalog, Hold
@@ -27,15 +29,18 @@ class EpochSummary:
     undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns of new files that a source does not declare, by name
     held: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)  # sources whose new files wait, by name
     paused: Mapping[str, str] = field(default_factory=dict)  # views that the run paused in this epoch, with why
+    rejected: Mapping[str, int] = field(default_factory=dict)  # records of new files that could not be read, by source
 
 
 def summary_of(
     sealed: SealedManifest, version: HummockVersion, seconds: Mapping[str, float], undeclared: Mapping[str, tuple[str, ...]]
 ) -> EpochSummary:
     """The summary of a sealed epoch, committed as `version`."""
-    size, held = sum(s.size for s in sealed.ssts), holds_of(version.catalog)
-    paused = {r.name: r.paused_for for r in version.catalog.live() if r.paused == sealed.epoch and r.paused_for}
-    return EpochSummary(sealed.epoch, version.id, sealed.rows or {}, len(sealed.ssts), size, dict(seconds), undeclared, held, paused)
+    size, rows, catalog = sum(s.size for s in sealed.ssts), sealed.rows or {}, version.catalog
+    paused = {r.name: r.paused_for for r in catalog.live() if r.paused == sealed.epoch and r.paused_for}
+    rejected = {source: rows[r.name].rows_in for source, r in rejects_by_source(catalog).items() if r.name in rows and rows[r.name].rows_in}
+    held = holds_of(catalog)
+    return EpochSummary(sealed.epoch, version.id, rows, len(sealed.ssts), size, dict(seconds), undeclared, held, paused, rejected)
 
 
 def holds_of(catalog: Catalog) -> dict[str, tuple[Hold, ...]]:
@@ -107,6 +112,7 @@ def show_summary(summary: EpochSummary) -> str:
     width = max((len(name) for name in summary.rows), default=0)
     lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()]
     lines += [f"  new files of {name} hold columns that it does not declare: {', '.join(c)}" for name, c in summary.undeclared.items()]
+    lines += [f"  {n} records of {name} could not be read: see {rejects_name(name)}" for name, n in summary.rejected.items()]
     lines += [f"  {name} is held since epoch {hold.since}: {hold.reason}" for name, holds in summary.held.items() for hold in holds]
     lines += [f"  {name} is paused from this epoch on: {reason}" for name, reason in summary.paused.items()]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, with_holds
 from jobs.flow.failure import SourceFileError
 from jobs.plan.apply import CannotPauseError
+from jobs.plan.rejects import source_id_of
 from jobs.sources.base import Asked, Pins
 from jobs.sources.registry import reader_of
 from statestore.errors import InputError
@@ -166,7 +167,8 @@ class _Superseding:
         held = self.held
         logged = replay(self.meta, self.version, held.log_start, held.log_end, held.skipped_entries, held.epoch).catalog
         gone = {r.name for r in logged.live()} - {r.name for r in self._held_catalog.live()}
-        return tuple(r.name for r in reversed(catalog.live()) if r.name in gone)  # readers first
+        readers_first = reversed(catalog.live())
+        return tuple(r.name for r in readers_first if r.name in gone and source_id_of(r) is None)  # rejects go with their source
 
     def _paused_before(self, catalog: Catalog) -> dict[str, str]:
         """Views that the superseded barrier paused, if they still exist, with why. They are older than this barrier, so matching by id is

@@ -4,6 +4,9 @@ Every actor replays all entries on its own vnodes, in log order, each on what th
 in one epoch ends as a database would end it. What goes out is netted over the epoch: -old +new per key that changed, old as the epoch
 found it.
 
+What comes from another fragment is put into the rows that the entries left: rejects of a source (jobs.plan.rejects), which somebody who
+emptied the table had not seen.
+
 A table without a primary key has a hidden last column, the row id: position in the log << 32 | place among the entry's rows. It depends
 on the log alone, so that every attempt and every replay gives a row the same id.
 """
@@ -16,7 +19,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import state_table
 from jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
-from jobs.flow.chunk import difference, empty_chunk
+from jobs.flow.chunk import WEIGHT, difference, empty_chunk, rows_of
 from jobs.kernels.errors import RowError
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
@@ -100,7 +103,8 @@ class TableReplayExecutor:
         self._schema = pa.schema([(f"c{i}", arrow_type(t)) for i, t in enumerate(node.types)])
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Replay the actor's entries, which are of this table and in log order. There are no chunks: the log is a leaf.
+        """Replay the actor's entries, which are of this table and in log order; then take in the chunks, of the table's columns and on the
+        units of its keys. A row that goes and is not there, since a statement deleted it, is passed over.
 
         Returns: a chunk of the table's columns; at most one -old and one +new per key.
 
@@ -120,7 +124,17 @@ class TableReplayExecutor:
                     self._update(entry.statement, entry.position, touched)
                 case Delete():
                     self._delete(entry.statement, entry.position, touched)
+        for chunk in chunks:
+            self._take_in(chunk, touched)
         return touched.net(self._table)
+
+    def _take_in(self, chunk: pa.Table, touched: "_Touched") -> None:
+        if chunk.num_rows == 0:
+            return
+        goes, rows = pc.less(chunk[WEIGHT], 0), _as_schema(rows_of(chunk), self._schema)
+        self._delete_keys(rows.filter(goes), touched)
+        come = rows.filter(pc.invert(goes))
+        self._put(come.take(_last_of_each(touched.keys_of(come))), touched)
 
     def _insert(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
         """Rows of an INSERT: without a key each is new; else it takes the place of the row with its key, and the last of a key counts."""
@@ -142,12 +156,7 @@ class TableReplayExecutor:
             ids = pc.coalesce(rows.column(rows.num_columns - 1), pa.array(row_ids(entry, rows.num_rows)))
             rows = rows.set_column(rows.num_columns - 1, "id", ids)
         rows = _as_schema(rows, self._schema)
-        gone = self._own(rows.filter(goes))
-        if gone.num_rows:
-            found = self._table.get_rows(gone.select(list(self._node.key)))
-            old = _as_schema(found.rows, self._schema)
-            touched.add(gone, old, found.found)
-            self._table.delete_rows(old.filter(found.found))
+        self._delete_keys(self._own(rows.filter(goes)), touched)
         self._put(self._own(rows.filter(pc.invert(goes))), touched)
 
     def _widened(self, rows: pa.Table, own: int) -> pa.Table:
@@ -156,6 +165,15 @@ class TableReplayExecutor:
             value = value_of(self._table.layout.schema.columns[place].missing)
             rows = rows.add_column(place, f"c{place}", repeated(value, rows.num_rows))
         return rows
+
+    def _delete_keys(self, rows: pa.Table, touched: "_Touched") -> None:
+        """Rows, no key twice, of which those go that are there."""
+        if rows.num_rows == 0:
+            return
+        found = self._table.get_rows(rows.select(list(self._node.key)))
+        old = _as_schema(found.rows, self._schema)
+        touched.add(rows, old, found.found)
+        self._table.delete_rows(old.filter(found.found))
 
     def _put(self, rows: pa.Table, touched: "_Touched") -> None:
         """Rows, no key twice, each in the place of the row with its key."""

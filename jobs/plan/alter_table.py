@@ -6,6 +6,7 @@ import msgspec
 
 from jobs.plan.definition import TableDefinition, ViewDefinition, definition_of, encoded, find
 from jobs.plan.fragments import Input
+from jobs.plan.rejects import require_no_rejects
 from jobs.sql.statements import AddColumns, CreateTable
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
@@ -44,6 +45,7 @@ def _unaltered(catalog: Catalog, table: CreateTable) -> tuple[Relation, TableDef
     relation = find(catalog, table.name, RelationKind.TABLE)
     definition = definition_of(relation)
     assert isinstance(definition, TableDefinition)
+    require_no_rejects(catalog, relation, "ALTER TABLE")
     if definition.statement != table:
         raise CannotAlterError(table.name, "it has been altered since this statement was checked; give it again")
     return relation, definition

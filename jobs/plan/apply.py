@@ -23,6 +23,7 @@ from jobs.plan.definition import (
     with_readers,
 )
 from jobs.plan.difference import Create, differences
+from jobs.plan.rejects import rejects_table, require_no_rejects, source_id_of
 from jobs.plan.replace import Replacing, added
 from jobs.sql.statements import (
     AddColumns,
@@ -203,7 +204,11 @@ class Applying:
     def _after(self, statement: Single) -> Catalog:
         catalog = self.catalog
         match statement:
-            case Insert() | Change() | Update() | Delete():
+            case Insert() | Update():
+                word = "INSERT INTO" if isinstance(statement, Insert) else "UPDATE"
+                require_no_rejects(catalog, find(catalog, statement.table, RelationKind.TABLE), word)
+                return catalog
+            case Change() | Delete():
                 find(catalog, statement.table, RelationKind.TABLE)
                 return catalog
             case Drop():
@@ -220,7 +225,13 @@ class Applying:
     def _create(self, statement: Create) -> Catalog:
         there = next((r for r in self.catalog.live() if r.name == statement.name.lower()), None)
         if there is None:
-            return added(self.catalog, created(self.catalog, statement, self.epoch))
+            new = created(self.catalog, statement, self.epoch)
+            catalog = added(self.catalog, new)
+            if (rejects := rejects_table(catalog, new, self.epoch)) is not None:
+                if taken := next((r for r in catalog.live() if r.name == rejects.name), None):
+                    raise RelationExistsError(rejects.name, taken.kind, [f"it would hold the rejects of source {new.name}"])
+                catalog = added(catalog, rejects)
+            return catalog
         in_place = False
         if isinstance(statement, CreateView | CreatePlainView | CreateFunction) and type(created_by(there)) is type(statement):
             if statement.or_replace:
@@ -229,7 +240,7 @@ class Applying:
         found = _differences(there, statement)
         if not found and statement.if_not_exists:
             return self.catalog
-        readers = with_readers(self.catalog, there) - {there.id}
+        readers = with_readers(self.catalog, there) - {there.id, *(r.id for r in self.catalog.live() if source_id_of(r) == there.id)}
         raise RelationExistsError(there.name, there.kind, found, [r.name for r in self.catalog.live() if r.id in readers], in_place)
 
 
@@ -259,9 +270,11 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
         if statement.if_exists:
             return catalog
         raise
+    require_no_rejects(catalog, relation, "DROP TABLE")
     doomed = with_readers(catalog, relation)
-    if len(doomed) > 1 and not statement.cascade:
-        dependents = tuple(r.name for r in catalog.live() if relation.id in r.depends_on)
+    whole = {relation.id, *(r.id for r in catalog.live() if source_id_of(r) == relation.id)}
+    if doomed > whole and not statement.cascade:
+        dependents = tuple(r.name for r in catalog.live() if whole & set(r.depends_on) and r.id not in whole)
         raise RelationInUseError(relation.name, relation.kind, dependents)
     relations = tuple(msgspec.structs.replace(r, dropped=epoch) if r.id in doomed else r for r in catalog.relations)
     return msgspec.structs.replace(catalog, relations=tuple(r for r in relations if r.dropped != r.created))

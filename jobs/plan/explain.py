@@ -49,7 +49,7 @@ def _fragment(scheduled: Scheduled, by_relation: Mapping[int, Relation], lineage
         assert scheduled.source is not None
         return [*lines, f"    SourceScan {scheduled.source.statement.format} [{_named(lineage.output(scheduled.id))}]"]
     for number, (i, feed, columns) in enumerate(zip(fragment.inputs, scheduled.feeds, lineage.inputs(scheduled), strict=True)):
-        of = "" if i.relation_id is None else f" of {by_relation[i.relation_id].name}"
+        of = "" if i.relation_id is None else f" of {by_relation[i.relation_id].name}{', what it rejects' if i.of_rejects else ''}"
         lines.append(f"    in{number} <- fragment {feed.producer}{of}, {_dispatch(i)} [{_named(columns)}]")
         by_spark = [f"c{place} = {columns[place].name}" for place, e in enumerate(feed.project) if not isinstance(e, Column)]
         if by_spark:

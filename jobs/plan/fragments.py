@@ -48,6 +48,8 @@ class Input(msgspec.Struct, frozen=True):
 
     `project`, where it is set, is what Spark makes of the rows on their way: one expression over `columns` per column that the
     fragment reads, each a Column or a call that Spark computes. `types` are those of what is read.
+
+    `rejects`, where it is set, means what a source could not read (jobs.sources.rejects) in the place of its rows.
     """
 
     relation_id: int | None
@@ -57,11 +59,17 @@ class Input(msgspec.Struct, frozen=True):
     dispatch: Dispatch
     keys: tuple[int, ...] = ()
     project: tuple[Expr, ...] | msgspec.UnsetType = msgspec.UNSET  # unset is not stored: definitions from before stay as they are
+    rejects: bool | msgspec.UnsetType = msgspec.UNSET  # likewise
 
     @property
     def on_the_way(self) -> tuple[Expr, ...]:
         """`project`, empty where Spark has no part in it."""
         return () if isinstance(self.project, msgspec.UnsetType) else self.project
+
+    @property
+    def of_rejects(self) -> bool:
+        """`rejects`, False where it is not set."""
+        return self.rejects is True
 
 
 class Operator(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from jobs.executors.operator import Computed, Own, Passed
 from jobs.plan.fragments import Operator, input_number, is_input
 from jobs.plan.schedule import Feed, Scheduled
 from jobs.sources.base import ROW_ID_NAME
+from jobs.sources.rejects import FIELDS
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Column
 from statestore.meta.catalog import Relation
@@ -54,6 +55,8 @@ class Lineage:
 
     def handed(self, feed: Feed) -> tuple[NamedColumn, ...]:
         """The columns that a producer hands on to an input."""
+        if feed.rejects:
+            return tuple(NamedColumn(FIELDS[c].name) for c in feed.columns)
         return tuple(self.output(feed.producer)[c] for c in feed.columns)
 
     def _read(self, feed: Feed) -> tuple[NamedColumn, ...]:

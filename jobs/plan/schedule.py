@@ -43,6 +43,7 @@ class Exchange:
     dispatch: Dispatch
     project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (jobs.plan.fragments.Input)
     replaced: Replaced | None = None  # the difference to these rows is what goes out
+    rejects: bool = False  # what a source could not read goes out
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Feed:
     full: bool
     project: tuple[Expr, ...] = ()
     replaced: Replaced | None = None
+    rejects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def _source_columns(relations: Iterable[Relation]) -> dict[int, tuple[int, ...]]
     for relation in relations:
         for fragment in fragments_of(relation):
             for i in fragment.inputs:
-                if i.relation_id is not None:
+                if i.relation_id is not None and not i.of_rejects:
                     wanted.setdefault(i.relation_id, set()).update(c for c in i.columns if c != ROW_ID)
     return {r: tuple(sorted(columns)) for r, columns in wanted.items()}
 
@@ -194,7 +196,8 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
         for producer, i, replaced in entry.inputs:
             above = entries[producer]
             full = entry.relation.created == epoch and above.relation.created < epoch and above.relation.id != entry.relation.id
-            columns = _stored(i.columns, above.source)
+            full = full and not i.of_rejects  # nothing was rejected of what has been taken
+            columns = i.columns if i.of_rejects else _stored(i.columns, above.source)
             if full and above.source is None:
                 snapshots.add(producer)
             if replaced is not None:
@@ -202,11 +205,11 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})
-                key = (columns, i.dispatch, i.keys, full, i.on_the_way, replaced)
+                key = (columns, i.dispatch, i.keys, full, i.on_the_way, replaced, i.of_rejects)
                 number = known[key].index if key in known else len(known)
                 last = max(entry.level, known[key].last_level if key in known else 0)
-                known[key] = Exchange(number, columns, i.keys, full, last, i.dispatch, i.on_the_way, replaced)
-            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, full, i.on_the_way, replaced))
+                known[key] = Exchange(number, columns, i.keys, full, last, i.dispatch, i.on_the_way, replaced, i.of_rejects)
+            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, full, i.on_the_way, replaced, i.of_rejects))
     levels: list[list[Scheduled]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
     for index, entry in enumerate(entries):
         relation = entry.relation

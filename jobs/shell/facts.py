@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.catalog.reader import open_table
+from jobs.catalog.rejected import rejected
 from jobs.catalog.statement_log import logged_statements
 from jobs.plan.definition import source_of
 from jobs.sources.registry import reader_of
@@ -145,6 +146,7 @@ class SourceFacts(msgspec.Struct, frozen=True):
     waiting_bytes: int
     trouble: str  # why what waits could not be looked up; empty: it could
     held: tuple[str, ...] = ()  # why what waits was not taken in, with the epoch that first went on without it
+    rejects: int | None = None  # records that could not be read, in the source's table of them; None where it has none
 
 
 def moment(epoch: int) -> datetime:
@@ -251,10 +253,12 @@ def barrier(meta: MetaStore) -> BarrierFacts | None:
 
 
 def sources(meta: MetaStore) -> tuple[SourceFacts, ...]:
-    """The sources, in order of creation. Cost: one listing each, and one scan of the files it has taken."""
+    """The sources, in order of creation. Cost: one listing each, one scan of the files it has taken, and one of its rejects."""
     version = meta.latest()
+    rejects = rejected(meta.objects, version)
     found = ((relation, source_of(relation)) for relation in version.catalog.live())
-    return tuple(_source(meta, version, relation, statement) for relation, statement in found if statement is not None)
+    both = ((relation, statement) for relation, statement in found if statement is not None)
+    return tuple(_source(meta, version, relation, statement, rejects.get(relation.name)) for relation, statement in both)
 
 
 # --- one of each -----------------------------------------------------------------------------------------------------------------
@@ -308,7 +312,7 @@ def _files(barrier: Barrier, catalog: Catalog) -> Iterator[FileFacts]:
                 yield FileFacts(relation.name, item.name, item.nbytes)
 
 
-def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statement: CreateSource) -> SourceFacts:
+def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statement: CreateSource, rejects: int | None) -> SourceFacts:
     reader, table = reader_of(statement), open_table(meta.objects, version, relation.state_tables[0])
     taken, trouble = reader.taken_items(table), ""
     try:
@@ -325,4 +329,5 @@ def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statem
         sum(item.nbytes for item in waiting),
         trouble,
         tuple(f"held since epoch {h.since}: {h.reason}" for h in relation.holds),
+        rejects,
     )

@@ -114,6 +114,7 @@ def _rows_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _sources(chosen: argparse.Namespace) -> None:
     from jobs.shell import facts
+    from jobs.sources.rejects import rejects_name
 
     found = facts.sources(chosen_meta(chosen))
     names = ("source", "format", "taken", "taken bytes", "waiting", "waiting bytes", "path")
@@ -124,6 +125,8 @@ def _sources(chosen: argparse.Namespace) -> None:
     for source in found:
         for reason in source.held:
             print(f"{source.source} is {reason}")
+        if source.rejects:
+            print(f"{source.source} has {source.rejects} rejects, in {rejects_name(source.source)}")
 
 
 def _barrier_show(chosen: argparse.Namespace) -> None:

@@ -137,13 +137,15 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(chosen: argparse.Namespace) -> None:
+    from jobs.catalog.rejected import rejected
     from jobs.catalog.show import show
     from jobs.catalog.statement_log import pending_catalog
     from jobs.shell.text_table import aligned
     from jobs.sql.statements import Show
 
     meta = chosen_meta(chosen)
-    shown = show(pending_catalog(meta, meta.latest()), Show(chosen.what))
+    version = meta.latest()
+    shown = show(pending_catalog(meta, version), Show(chosen.what), rejected(meta.objects, version))
     print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)))
 
 

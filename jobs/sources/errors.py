@@ -89,6 +89,31 @@ class UndeclaredColumnsError(InputError):
         )
 
 
+class TextColumnsError(InputError):
+    """A source of text files with other columns than one of strings."""
+
+    def __init__(self, name: str, found: str) -> None:
+        super().__init__(name, found)
+        self.name, self.found = name, found
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.name!r}: a text source has one column, a string, and ({self.found}) are declared. Declare one, or none (it is "
+            "called value), and take it apart in a view: split(value, ','), from_json(value, '…')."
+        )
+
+
+class MissingOptionError(InputError):
+    """A source without an option that its format needs."""
+
+    def __init__(self, source: str, option: str, expected: str) -> None:
+        super().__init__(source, option, expected)
+        self.source, self.option, self.expected = source, option, expected
+
+    def __str__(self) -> str:
+        return f"source {self.source!r}: OPTIONS lacks {self.option}: {self.expected}."
+
+
 class ChangedFileError(SourceFileError):
     """A file is not the one that was recorded. `taken`: an earlier epoch has taken it; else a barrier has pinned it."""
 

@@ -24,6 +24,7 @@ from jobs.sources.listing import (
     partition_path,
 )
 from jobs.sources.pins import POSITION_BITS, PinnedFile, recorded_etag
+from jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from jobs.sources.taken import pin_files, taken_files, taken_rows, taken_schema
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _MAY_BE_MISSING = "may_be_missing"  # 'true': the files may come later than the source, and go
 MISSING = "missing"  # what a declared column is that a file lacks: 'error' or 'null'; 'wait' is may_be_missing's name of before
-OWN_OPTIONS = ("path", "recursiveFileLookup", _MAY_BE_MISSING, MISSING, *STORE_OPTIONS)  # Spark's readers do not get them
+OWN_OPTIONS = ("path", "recursiveFileLookup", _MAY_BE_MISSING, MISSING, ON_ERROR, *STORE_OPTIONS)  # Spark's readers do not get them
 
 _files = msgspec.json.Decoder(tuple[PinnedFile, ...])
 
@@ -76,6 +77,12 @@ class FileSource:
             )
         if (missing := source.options.get(MISSING, "wait")) not in (*self.missing_columns, "wait"):
             raise BadOptionError(source.name, MISSING, missing, self.why_missing)
+        if (on_error := source.options.get(ON_ERROR, FAIL)) not in (FAIL, QUARANTINE):
+            reason = (
+                f"expected '{FAIL}' (a file with a record that cannot be read is not taken) or '{QUARANTINE}' (such records go to "
+                f"{rejects_name(source.name)}, and the rest of the file is taken)"
+            )
+            raise BadOptionError(source.name, ON_ERROR, on_error, reason)
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         raise NotImplementedError

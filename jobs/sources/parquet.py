@@ -4,6 +4,9 @@ Columns are found by name, without regard to case, as Spark finds them. A file's
 or change its meaning (a narrower integer, float as double, a decimal with room for all digits, any timestamp as microseconds); anything
 else is a SchemaMismatchError, also where Spark would wrap around silently (int read as smallint). So is a declared column that a file
 lacks, unless the source says `missing 'null'`: then it is NULL in all rows of that file, as Spark has it.
+
+Where the source quarantines, all columns are judged, whichever are wanted: a wider integer or decimal is read, and rows with a value that
+does not fit are rejects, as those with a string that is not UTF-8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +24,11 @@ from jobs.sources.errors import BadOptionError, SchemaMismatchError, UnreadableF
 from jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
 from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from jobs.sources.listing import open_file
+from jobs.sources.narrowing import narrowed, narrows, not_fitting
 from jobs.sources.parquet_schema import parquet_fields
 from jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, verify_pin
-from jobs.sources.text import as_text, require_text
+from jobs.sources.rejects import ON_ERROR, QUARANTINE, first_reasons, marked, not_text, reason_where
+from jobs.sources.text import as_text, bad_texts, require_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
@@ -126,8 +131,8 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
         fields: all columns the source declares.
         options: the source's options; they place an S3 path.
 
-    Returns: the columns, named and typed as declared, then `_row_id` (bigint, never NULL): file number << 40 | position in the file. What
-        the file holds beside them, says `undeclared_of`.
+    Returns: the columns, named and typed as declared, then `_row_id` (bigint, never NULL): file number << 40 | position in the file, then
+        REJECT, where there are any. What the file holds beside them, says `undeclared_of`.
 
     Raises:
         ChangedFileError: size or ETag differ from the pin, before or after the read.
@@ -136,33 +141,45 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
 
     Cost: two HEADs, the footer, and one coalesced read of the columns' chunks; memory: the decoded columns.
     """
-    file = split.file
+    file, quarantine, reasons = split.file, options.get(ON_ERROR) == QUARANTINE, list[pa.Array | None]()
     verify_pin(file, options)
     with _open(file, options) as reader:
         schema = reader.schema_arrow
-        found = _require_columns(file, schema, fields, columns, options)
+        wanted = tuple(columns)
+        judged = (*wanted, *(c for c in range(len(fields)) if quarantine and c not in wanted))
+        there = zip(_require_columns(file, schema, fields, judged, options), judged, strict=True)
+        found = [(name, c) for name, c in there if c in wanted or _may_be_bad(schema, name, fields[c].type)]
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
         rows = sum(reader.metadata.row_group(g).num_rows for g in groups)
         try:
-            table = reader.read_row_groups(groups, columns=[name for name in found if name is not None], use_threads=False)
+            table = reader.read_row_groups(groups, columns=[name for name, _ in found if name is not None], use_threads=False)
             legacy = legacy_zones(reader.metadata.metadata, options)
             int96 = {c.path for c in (reader.schema.column(i) for i in range(len(reader.schema))) if c.physical_type == "INT96"}
             typed = []
-            for name, c in zip(found, columns, strict=True):
+            for name, c in found:
                 if name is None:
                     typed.append(pa.chunked_array([pa.nulls(rows, arrow_type(fields[c].type))]))
                     continue
                 zone = legacy.int96 if name in int96 else legacy.datetime
-                typed.append(_as_declared(table[name], fields[c].type, zone))
-                if "string" in fields[c].type:
-                    require_text(file.path, fields[c].name, typed[-1], split.first_row + 1)
+                column, field = table[name], fields[c]
+                if quarantine and not reads_as(column.type, arrow_type(field.type)):
+                    values, bad = narrowed(column, arrow_type(field.type))
+                    typed.append(values)
+                    reasons.append(not_fitting(field.name, column, field.type, bad))
+                    continue
+                typed.append(_as_declared(column, field.type, zone))
+                if "string" in field.type and not quarantine:
+                    require_text(file.path, field.name, typed[-1], split.first_row + 1)
+                elif "string" in field.type and (bad := bad_texts(typed[-1])).any():
+                    reasons.append(reason_where(bad, not_text(field.name)))
         except (pa.ArrowException, OSError) as err:
             raise _unreadable(file, err, options) from err
     verify_pin(file, options)
     positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
     row_ids = pa.array(positions | (file.number << POSITION_BITS), pa.int64())
     declared = {field.name.lower() for field in fields}
-    table = pa.Table.from_arrays([*typed, row_ids], names=[*(fields[c].name for c in columns), ROW_ID_NAME])
+    table = pa.Table.from_arrays([*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME])
+    table = marked(table, file.path, split.first_row, first_reasons(*reasons))
     return with_undeclared(table, [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared])
 
 
@@ -194,10 +211,16 @@ def _require_columns(
         if len(same) != 1:
             there = "no such column" if not same else "several columns of this name"
             raise SchemaMismatchError(file.path, declared.name, f"{there} (the file has {', '.join(schema.names)})", declared.type)
-        if not reads_as(same[0].type, arrow_type(declared.type)):
+        one_by_one = options.get(ON_ERROR) == QUARANTINE and narrows(same[0].type, arrow_type(declared.type))
+        if not (one_by_one or reads_as(same[0].type, arrow_type(declared.type))):
             raise SchemaMismatchError(file.path, declared.name, str(same[0].type), declared.type)
         found.append(same[0].name)
     return found
+
+
+def _may_be_bad(schema: pa.Schema, name: str | None, declared: str) -> bool:
+    """Whether values of a file's column may be none of the declared type."""
+    return name is not None and ("string" in declared or not reads_as(schema.field(name).type, arrow_type(declared)))
 
 
 def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:

@@ -8,6 +8,8 @@ from jobs.sources.errors import UnsupportedFormatError
 from jobs.sources.json import JsonFiles
 from jobs.sources.orc import OrcFiles
 from jobs.sources.parquet import ParquetFiles
+from jobs.sources.text_files import TextFiles
+from jobs.sources.xml import XmlFiles
 from jobs.sql.statements import CreateSource
 
 READERS: dict[str, SourceReader] = {
@@ -17,6 +19,8 @@ READERS: dict[str, SourceReader] = {
     "orc": OrcFiles(),
     "avro": AvroFiles(),
     "delta": DeltaTables(),
+    "text": TextFiles(),
+    "xml": XmlFiles(),
 }
 
 

@@ -8,8 +8,8 @@ its file is known and the same in every attempt; the task's Python side numbers 
     failure binary   an error that stops the epoch (jobs.flow.failure); a retry would meet it again, so the task does not fail
 
 Texts are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
-knows the record's place and text. All declared columns are always parsed: whether a record is bad never depends on
-which views exist.
+knows the record's place and text. Where the source quarantines, it is a reject (jobs.sources.rejects). All declared columns are always
+parsed: whether a record is bad never depends on which views exist.
 """
 
 import difflib
@@ -30,7 +30,8 @@ from jobs.sources.errors import BadOptionError, BadRowError, UndeclaredColumnsEr
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from jobs.sources.parquet_schema import UnreadableSchemaError, storable_field
 from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
-from jobs.sources.text import require_text
+from jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
+from jobs.sources.text import bad_texts, require_text, with_shown_bytes
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from jobs.sql.type_names import name_of_type
@@ -67,6 +68,7 @@ class SparkFiles(FileSource):
     format: ClassVar[str]
     options_class: ClassVar[str]  # Spark's class that lists the format's options, below org.apache.spark.sql
     corrupt_records: ClassVar[bool] = False  # whether Spark can put a record that does not parse into a column of its own
+    raw_column: ClassVar[int | None] = None  # the column that is the whole record as it stands in the file, if one is
 
     def check(self, source: CreateSource) -> None:
         super().check(source)
@@ -109,7 +111,7 @@ class SparkFiles(FileSource):
         read = reader.load([_spark_path(f.path) for f in files])
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
         rows = read.select(*(read[_quoted(name)] for name, _ in fields), path)
-        return _handed_over(rows.mapInArrow(_packer(files, source, tuple(columns)), OUTPUT_DDL), spark)
+        return _handed_over(rows.mapInArrow(_packer(files, source, tuple(columns), self.raw_column), OUTPUT_DDL), spark)
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
         """What Spark's reader is given."""
@@ -220,7 +222,7 @@ def _first_cause(text: str) -> str:
 _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _packer(files: tuple[PinnedFile, ...], source: CreateSource, columns: tuple[int, ...]) -> _Stage:
+def _packer(files: tuple[PinnedFile, ...], source: CreateSource, columns: tuple[int, ...], raw_column: int | None) -> _Stage:
     """The Python side: record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -232,7 +234,7 @@ def _packer(files: tuple[PinnedFile, ...], source: CreateSource, columns: tuple[
                 if current is None or current.file != file:
                     if current is not None:
                         yield from current.finish()
-                    current = _FileChunks(file, source, columns)
+                    current = _FileChunks(file, source, columns, raw_column)
                 yield from current.add(rows)
         if current is not None:
             yield from current.finish()
@@ -252,35 +254,30 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 class _FileChunks:
     """Numbers one file's records and packs them into chunks; after a record that does not parse, the file yields nothing more."""
 
-    def __init__(self, file: PinnedFile, source: CreateSource, columns: tuple[int, ...]) -> None:
-        self.file = file
+    def __init__(self, file: PinnedFile, source: CreateSource, columns: tuple[int, ...], raw_column: int | None) -> None:
+        self.file, self._raw_column = file, raw_column
         self._source, self._columns = source, columns
         self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in columns)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._position = 0
         self._failed = False
+        self._quarantines = quarantines(source)
+        self._declared = ", ".join(f"{f.name} {f.type}" for f in source.fields)
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take the file's next records; yields chunks that are full."""
         if self._failed:
             return
-        if rows.num_columns > len(self._source.fields) + 1:  # between the declared columns and the path
-            corrupt = rows.column(len(self._source.fields))
-            if corrupt.null_count < len(corrupt):
-                yield self._fail(self._bad_row(corrupt))
-                return
-        try:
-            for c, field in enumerate(self._source.fields):
-                if "string" in field.type:
-                    require_text(self.file.path, field.name, pa.chunked_array([rows.column(c)]), self._position + 1)
-        except TussockError as error:
+        reasons = self._reasons(rows) if self._quarantines else None
+        if not self._quarantines and (error := self._error(rows)) is not None:
             yield self._fail(error)
             return
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
         row_ids = pa.array(positions | (self.file.number << POSITION_BITS))
         typed = [_as_declared(rows.column(c), arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
-        self._waiting.append(pa.table([*typed, row_ids], names=[*(f.name for f in self._fields), ROW_ID_NAME]))
+        table = pa.table([*typed, row_ids], names=[*(f.name for f in self._fields), ROW_ID_NAME])
+        self._waiting.append(marked(table, self.file.path, self._position, reasons, None if reasons is None else self._raw(rows)))
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows
         if self._waiting_rows >= CHUNK_ROWS:
@@ -299,7 +296,7 @@ class _FileChunks:
             yield from self._emit()
 
     def _emit(self) -> Iterator[pa.RecordBatch]:
-        table = pa.concat_tables(self._waiting)
+        table = pa.concat_tables(self._waiting, promote_options="default")  # those without rejects have no column for them
         self._waiting, self._waiting_rows = [], 0
         for chunk in encode(inserts(table)):
             yield self._row(chunk, None)
@@ -311,12 +308,45 @@ class _FileChunks:
     def _row(self, chunk: bytes | None, failure: bytes | None) -> pa.RecordBatch:
         return pa.record_batch([[self.file.number], [chunk], [failure]], schema=_OUTPUT)
 
+    def _corrupt(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """The records that do not parse, NULL for the others; None where all do, or no such thing is known of the format."""
+        if rows.num_columns == len(self._source.fields) + 1:  # it would stand between the declared columns and the path
+            return None
+        corrupt = rows.column(len(self._source.fields))
+        return None if corrupt.null_count == len(corrupt) else corrupt
+
+    def _error(self, rows: pa.RecordBatch) -> TussockError | None:
+        """What is wrong with the first record that cannot be read."""
+        if (corrupt := self._corrupt(rows)) is not None:
+            return self._bad_row(corrupt)
+        try:
+            for c, field in enumerate(self._source.fields):
+                if "string" in field.type:
+                    require_text(self.file.path, field.name, pa.chunked_array([rows.column(c)]), self._position + 1)
+        except TussockError as error:
+            return error
+        return None
+
+    def _reasons(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """(rows,) why a record cannot be read; NULL of those that can, None where all can."""
+        found: list[pa.Array | None] = []
+        if (corrupt := self._corrupt(rows)) is not None:
+            found.append(reason_where(corrupt.is_valid().to_numpy(zero_copy_only=False), f"does not parse as ({self._declared})"))
+        for c, field in enumerate(self._source.fields):
+            if "string" in field.type and (bad := bad_texts(rows.column(c))).any():
+                found.append(reason_where(bad, not_text(field.name)))
+        return first_reasons(*found)
+
+    def _raw(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """(rows,) the records that cannot be read, as they are in the file; NULL where that is not known."""
+        raw = self._corrupt(rows) if self._raw_column is None else rows.column(self._raw_column)
+        return None if raw is None else with_shown_bytes(raw)
+
     def _bad_row(self, corrupt: pa.Array) -> BadRowError:
         first = pc.index(corrupt.is_valid(), True).as_py()
         text = corrupt[first].as_buffer().to_pybytes().decode(errors="backslashreplace")
-        declared = ", ".join(f"{f.name} {f.type}" for f in self._source.fields)
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-        return BadRowError(self.file.path, self._position + first + 1, shown, f"the declared columns are ({declared})")
+        return BadRowError(self.file.path, self._position + first + 1, shown, f"the declared columns are ({self._declared})")
 
 
 def _as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,10 +1,18 @@
 """Strings are UTF-8: judged where they come in, since kernels trust it (DuckDB's whole instance ends at one byte that is none)."""
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.sources.errors import BadInsertTextError, BadTextError
 
 _SHOWN_BYTES = 60
+# Unicode's table 3-7, over bytes: matched against binary columns, of which a character is a byte
+_UTF8 = (
+    r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
+    r"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
+)
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -30,6 +38,34 @@ def first_bad_text(column: pa.ChunkedArray) -> int | None:
             return start + low
         start += len(chunk)
     return None
+
+
+def bad_texts(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.bool_]:
+    """(rows,) where a string is not UTF-8, at any depth. Cost: one pass over the bytes, two over chunks with such a one."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    found = [np.zeros(len(c), np.bool_) if _is_valid(c) else _bad_in(c) for c in chunks]
+    return np.concatenate([np.zeros(0, np.bool_), *found])
+
+
+def _bad_in(chunk: pa.Array) -> npt.NDArray[np.bool_]:
+    """Of a chunk with at least one such string."""
+    if pa.types.is_string(chunk.type):
+        fits = pc.match_substring_regex(chunk.view(pa.binary()), _UTF8)
+        found: npt.NDArray[np.bool_] = ~pc.fill_null(fits, True).to_numpy(zero_copy_only=False)
+        return found
+    if len(chunk) == 1:
+        return np.ones(1, np.bool_)
+    half = len(chunk) // 2  # nested: a few searches by halves
+    return np.concatenate([bad_texts(chunk.slice(0, half)), bad_texts(chunk.slice(half))])
+
+
+def with_shown_bytes(column: pa.Array) -> pa.Array:
+    """A column of strings, their bytes that are not UTF-8 as \\xNN. Cost: as `bad_texts`, and a Python call for each string that is not."""
+    bad = bad_texts(column)
+    if not bad.any():
+        return column
+    shown = [text.as_buffer().to_pybytes().decode(errors="backslashreplace") for text in column.filter(pa.array(bad))]
+    return pc.replace_with_mask(column, pa.array(bad), pa.array(shown, pa.string()))
 
 
 def require_text(path: str, name: str, column: pa.ChunkedArray, first_record: int) -> None:

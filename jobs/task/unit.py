@@ -24,6 +24,8 @@ from jobs.plan.fragments import Dispatch
 from jobs.plan.schedule import Exchange, Feed, Scheduled
 from jobs.sources.base import undeclared_of
 from jobs.sources.registry import reader_of
+from jobs.sources.rejects import TYPES as REJECT_TYPES
+from jobs.sources.rejects import parted
 from jobs.task.chain import run_operators
 from jobs.task.opened import decoded_version, opened_objects
 from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
@@ -55,6 +57,7 @@ class _Output:
     delta: pa.Table
     full: pa.Table | None = None  # with the snapshot before it, where a reader wants that
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
+    rejects: pa.Table | None = None  # of a source: the records of new files that could not be read
 
 
 @dataclass(slots=True)
@@ -160,6 +163,9 @@ class Unit:
 
     def _sent(self, output: _Output, to: Feed | Exchange) -> pa.Table:
         """What a reader gets of a fragment's output: some columns of its changes, or of all rows, or of the difference to others."""
+        if to.rejects:
+            assert output.rejects is not None, "a source's leaf puts them out"
+            return select(output.rejects, to.columns)
         chunk = select(output.full if to.full and output.full is not None else output.delta, to.columns)
         if to.replaced is None:
             return chunk
@@ -183,19 +189,21 @@ class Unit:
 
         undeclared: set[str] = set()
 
-        def read(parts: LeafInput, rows: LeafInput) -> pa.Table:
+        def read(parts: LeafInput, rows: LeafInput) -> tuple[pa.Table, pa.Table]:
             found = [empty_chunk(types)]
             for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, parts), [])):
                 found += [reader.read(statement, part, source.columns) for part in _parts.decode(chunk)]
             undeclared.update(text for part in found for text in undeclared_of(part))
-            if (made := decode(sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])))) is not None:
-                found.append(made)
-            return pa.concat_tables(found)
+            for chunk in sorted(self.inbox.get(Address.leaf(scheduled.id, rows), [])):
+                found.append(pa.ipc.open_stream(chunk).read_all())
+            both = [parted(part, len(types)) for part in found]
+            rejects = [empty_chunk(REJECT_TYPES), *(rejected for _, rejected in both if rejected is not None)]
+            return pa.concat_tables([part for part, _ in both]), pa.concat_tables(rejects)
 
-        delta = read(LeafInput.SPLITS, LeafInput.ROWS)
+        delta, rejects = read(LeafInput.SPLITS, LeafInput.ROWS)
         news = tuple(sorted(undeclared))  # of what was taken before, it has been said
-        old = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)
-        return _Output(delta, pa.concat_tables([old, delta]), news), delta.num_rows + old.num_rows
+        old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # nor is it rejected again
+        return _Output(delta, pa.concat_tables([old, delta]), news, rejects), delta.num_rows + old.num_rows
 
     def _snapshot(self, schema: TableSchema, columns: Sequence[int] | None = None, weight: int = 1) -> Iterator[pa.Table]:
         """The rows that this unit has stored of a table by the epoch before."""

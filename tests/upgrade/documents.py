@@ -226,6 +226,7 @@ def _fragment(node: Node) -> Fragment:
 
 
 _BY_SPARK = Call(logical.BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "parse_url(`a0`, 'HOST')"),), place=Place(1, 8))
+_OF_REJECTS = Input(3, None, (0, 1), ("string", "bigint"), Dispatch.HASH, (0, 1), rejects=True)
 _ON_THE_WAY = Input(3, None, (1, -1, 0), ("bigint", "string"), Dispatch.STAY, project=(Column(1, "bigint"), _BY_SPARK))
 _THROUGH_SPARK = Fragment((_ON_THE_WAY,), (), ("bigint", "string"), False)
 
@@ -242,6 +243,12 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "table_altered": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, _CREATE_TABLE),
+    "table_of_rejects": TableDefinition(
+        _CREATE_TABLE,
+        (Fragment((_OF_REJECTS,), (Operator(NODES["table_replay"], (-1,), (7,)),), ("string", "bigint"), False),),
+        _OUTPUT,
+        rejects_of=3,
+    ),
     "table_with_statements_that_ran": TableDefinition(
         _CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, ran=("0a1b/1", "0a1b/2")
     ),

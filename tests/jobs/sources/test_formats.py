@@ -64,6 +64,27 @@ CASES: dict[str, Files] = {
         {"b.json": b"{'id': 3,\n 'price': 2.25}\n"},
         options={"multiLine": "true", "allowComments": "true", "dateFormat": "dd/MM/yyyy"},
     ),
+    "text": Files("text", {"a.txt": "one\n\n  zwei ß \r\nno end".encode()}, {"b.log": b"\n", "c": b"\x00,tab\there\n"}, None),
+    "text_declared": Files("text", {"a.txt": b"a;b\nc;;d;"}, {"b.txt": b";;"}, "line string", {"lineSep": ";"}),
+    "text_whole": Files("text", {"a.txt": b"two\nlines\n"}, {"b.txt": b"\r\n"}, None, {"wholetext": "true"}),
+    "text_gz": Files("text", {"a.txt.gz": gzip.compress(b"1\n" * 1000)}, {"b.txt.gz": gzip.compress(b"\n2")}, None),
+    "xml": Files(
+        "xml",
+        {
+            "a.xml": b"""<?xml version="1.0"?><all><!-- one --><row n="1"><id>1</id><name> x &amp; <![CDATA[<y>]]></name></row>
+<row><id/><day>2013-01-01</day><more>not wanted</more><tag>a</tag><tag>b</tag></row><other><id>7</id></other></all>""",
+            "empty_root.xml": b"<all></all>",
+        },
+        {"b.xml": "<r><row n='3'><id>3</id><name>größer</name><price>1.5</price><at>2013-01-01T05:00:00Z</at></row></r>".encode()},
+        f"_n int, {TEXTS}, tag array<string>",
+        {"rowTag": "row", "ignoreSurroundingSpaces": "true"},
+    ),
+    "xml_gz": Files(
+        "xml",
+        {"a.xml.gz": gzip.compress(b"<r>" + b"<row><id>1</id></row>" * 1000 + b"</r>")},
+        {"b.xml.gz": gzip.compress(b"<row><id>2</id><day>01/02/2013</day></row>")},
+        options={"rowTag": "row", "dateFormat": "dd/MM/yyyy"},
+    ),
 }
 NAMES = (*CASES, "orc", "orc_declared", "parquet")
 

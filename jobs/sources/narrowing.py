@@ -1,0 +1,61 @@
+"""Numbers of a wider type as those of a narrower one, value by value: for a source that quarantines, where others refuse the file."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.types import type_name
+
+
+def narrows(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether values of `found` may or may not be values of `declared`, each for itself: integers and decimals."""
+    kinds = pa.types
+    if kinds.is_integer(found):
+        return bool(kinds.is_signed_integer(declared) or kinds.is_decimal(declared))
+    return bool(kinds.is_decimal(found) and kinds.is_decimal(declared))
+
+
+def narrowed(column: pa.ChunkedArray, declared: pa.DataType) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
+    """The column in the declared type, NULL where a value does not fit, and (rows,) where one does not. Requires: narrows."""
+    if pa.types.is_decimal(declared):
+        wide = column if pa.types.is_decimal(column.type) else column.cast(pa.decimal128(20, 0))
+        fits = _within_digits(wide, declared)
+    else:
+        wide, fits = column, _within_bounds(column, declared)
+    bad = ~pc.fill_null(fits, True).to_numpy()
+    kept = pc.if_else(pa.array(~bad), wide, pa.scalar(None, wide.type))
+    return kept.cast(declared), bad
+
+
+def not_fitting(name: str, column: pa.ChunkedArray, declared: str, bad: npt.NDArray[np.bool_]) -> pa.Array:
+    """(rows,) the reason where a value does not fit, else NULL."""
+    values = pc.if_else(pa.array(bad), column, pa.scalar(None, column.type)).cast(pa.string())
+    text = f"column {name!r}: ", values, f" is no {declared} (the file's type is {_shown(column.type)})", ""
+    return pa.chunked_array(pc.binary_join_element_wise(*text)).combine_chunks()
+
+
+def _shown(kind: pa.DataType) -> str:
+    return str(kind) if pa.types.is_unsigned_integer(kind) else type_name(kind)
+
+
+def _within_bounds(column: pa.ChunkedArray, declared: pa.DataType) -> pa.ChunkedArray:
+    bounds = np.iinfo(declared.to_pandas_dtype())
+    if pa.types.is_unsigned_integer(column.type):
+        return pc.less_equal(column.cast(pa.uint64()), pa.scalar(bounds.max, pa.uint64()))
+    wide = column.cast(pa.int64())
+    return pc.and_(
+        pc.greater_equal(wide, pa.scalar(int(bounds.min), pa.int64())), pc.less_equal(wide, pa.scalar(int(bounds.max), pa.int64()))
+    )
+
+
+def _within_digits(column: pa.ChunkedArray, declared: pa.Decimal128Type) -> pa.ChunkedArray:
+    """Where a decimal has no more digits before and behind the point than the declared type."""
+    found, scale = column.type, min(column.type.scale, declared.scale)
+    shorter = column.cast(pa.decimal128(max(1, found.precision - (found.scale - scale)), scale), safe=False)
+    fits = pc.equal(shorter.cast(found), column)
+    whole = declared.precision - declared.scale
+    if found.precision - found.scale > whole:
+        limit = pa.scalar(10**whole, pa.decimal128(whole + 1, 0))
+        fits = pc.and_(fits, pc.less(pc.abs(column), limit))
+    return fits

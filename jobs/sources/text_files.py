@@ -1,0 +1,32 @@
+"""Text files, a row a line (or a file, with `wholetext`), by Spark's reader: one column of strings."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from jobs.sources.errors import TextColumnsError
+from jobs.sources.spark_files import SparkFiles
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_VALUE = Field("value", "string")  # as Spark calls it
+
+
+class TextFiles(SparkFiles):
+    """Text files, by Spark's reader."""
+
+    format: ClassVar[str] = "text"
+    options_class: ClassVar[str] = "execution.datasources.text.TextOptions"
+    raw_column: ClassVar[int | None] = 0
+
+    def check(self, source: CreateSource) -> None:
+        super().check(source)
+        if source.fields and [f.type for f in source.fields] != [_VALUE.type]:
+            raise TextColumnsError(source.name, ", ".join(f"{f.name} {f.type}" for f in source.fields))
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        self.require_known_options(source, spark())
+        self.first_file(source)
+        return source.fields or (_VALUE,)

@@ -1,0 +1,26 @@
+"""XML files, an element a row, by Spark's reader."""
+
+from typing import ClassVar
+
+from jobs.sources.errors import BadOptionError, MissingOptionError
+from jobs.sources.spark_files import SparkTexts
+from jobs.sql.statements import CreateSource
+
+_ROW_TAG = "rowTag"
+_XSD = "rowValidationXSDPath"
+
+
+class XmlFiles(SparkTexts):
+    """XML files, by Spark's reader. A row is an element of the name that the option rowTag gives."""
+
+    format: ClassVar[str] = "xml"
+    options_class: ClassVar[str] = "catalyst.xml.XmlOptions"
+
+    def check(self, source: CreateSource) -> None:
+        super().check(source)
+        given = {option.lower(): option for option in source.options}
+        if _ROW_TAG.lower() not in given:
+            raise MissingOptionError(source.name, _ROW_TAG, "the name of the element that is a row, e.g. rowTag 'order'")
+        if (option := given.get(_XSD.lower())) is not None:
+            reason = "whether a record is read would follow a file beside the source's, which may change"
+            raise BadOptionError(source.name, option, source.options[option], reason)
