@@ -182,6 +182,6 @@ def test_options_that_would_lose_rows_are_refused(options: dict[str, str], error
 
 
 def test_an_unknown_format_says_which_there_are() -> None:
-    with pytest.raises(UnsupportedFormatError, match=r"'bids': format 'xml' is not supported; expected USING parquet \| csv") as raised:
-        reader_of(source({}, format="xml"))
+    with pytest.raises(UnsupportedFormatError, match=r"'bids': format 'excel' is not supported; expected USING parquet \| csv") as raised:
+        reader_of(source({}, format="excel"))
     assert raised.value.supported == tuple(READERS)
