@@ -61,7 +61,7 @@ def measure(folder: Path, rows: int, runs: int) -> None:
 def first_load(store: Path, data: Path, select: str) -> float:
     """Seconds of a view's first epoch over the files."""
     with Session(str(store), runner="spark") as session:
-        session.execute(f"CREATE SOURCE events USING parquet OPTIONS (path '{data}')")
+        session.execute(f"CREATE SOURCE events USING parquet OPTIONS (path '{data}', retain 'none')")
         session.execute(f"CREATE MATERIALIZED VIEW v AS {select}")
         return timed(session.flush)
 

@@ -65,7 +65,7 @@ def run_engine(spark: SparkSession, folder: Path, store: Path, epochs: int, chec
     """
     session = Session(str(_fresh(store)), spark)
     started = time.perf_counter()
-    session.execute(f"CREATE SOURCE bids ({BIDS_DDL}) USING parquet OPTIONS (path '{folder}')")
+    session.execute(f"CREATE SOURCE bids ({BIDS_DDL}) USING parquet OPTIONS (path '{folder}', retain 'none')")
     session.execute(f"CREATE MATERIALIZED VIEW by_auction AS {QUERY}")
     each: list[float] = []
     parts: dict[str, float] = {}

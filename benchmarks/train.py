@@ -55,7 +55,7 @@ def compare_trains(spark: SparkSession, scratch: Path, size: TrainBenchmark, pro
     asked: dict[str, list[float]] = {"alone": [], "train": []}
     sent: dict[str, list[float]] = {"alone": [], "train": []}
     with Session(uri, spark) as session:
-        session.execute(f"CREATE SOURCE bids (auction bigint, price bigint) USING parquet OPTIONS (path '{data}')")
+        session.execute(f"CREATE SOURCE bids (auction bigint, price bigint) USING parquet OPTIONS (path '{data}', retain 'none')")
         session.execute(f"CREATE MATERIALIZED VIEW by_auction AS {BY_AUCTION}")
         session.execute(f"CREATE MATERIALIZED VIEW by_class AS {BY_CLASS}")
         number = _write(data, rng, number, 1, 50 * size.rows, size.auctions)

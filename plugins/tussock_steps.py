@@ -371,5 +371,10 @@ def vacuum(name: str) -> dict[str, str | int]:
     """Remove what nobody can read or commit any more. Returns how much that was, and what the store holds now."""
     from jobs.upkeep.vacuum import sweep
 
-    done = sweep(open_meta(find_pipeline(name, pipelines_folder()))).vacuumed
-    return {"removed objects": len(done.garbage), "removed bytes": done.garbage_bytes, "kept bytes": done.kept_bytes}
+    done = sweep(open_meta(find_pipeline(name, pipelines_folder())))
+    removed = (*done.vacuumed.garbage, *done.copies)
+    return {
+        "removed objects": len(removed),
+        "removed bytes": sum(found.size for found in removed),
+        "kept bytes": done.vacuumed.kept_bytes,
+    }

@@ -15,6 +15,7 @@ from jobs.driver.source_holds import hold_of, wanted_holds, with_holds
 from jobs.plan.apply import Replayed
 from jobs.plan.definition import SourceDefinition, definition_of, follows_moment
 from jobs.sources.base import Asked, Pins
+from jobs.sources.kept import Keeper
 from jobs.sources.listing import Interval
 from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource
@@ -224,7 +225,7 @@ class Pinning:
                 if still := [h for h in marked if (h.file, h.mark) in there]:
                     log.warning("source %s stays held: %s", source.name, "; ".join(h.reason for h in still))
                     return Pinned(Pins(), (*others, *still))
-            return Pinned(reader.pin(statement, taken, self.asked(max_bytes)), others)
+            return Pinned(reader.pin(statement, taken, self.asked(max_bytes), keeper_of(self.meta, self.base)), others)
         except InputError as err:
             log.warning("source %s is held: %s", source.name, err)
             return Pinned(Pins(), (*others, hold_of(err, wanted)))
@@ -243,6 +244,11 @@ def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable |
     if source.created > base.version.epoch:
         return None
     return open_table(meta.objects, base.version, source.state_tables[0], buffer=base.buffer)
+
+
+def keeper_of(meta: MetaStore, base: Base) -> Keeper:
+    """What keeps the files of the epoch that follows the base's."""
+    return Keeper(meta.objects, base.version.epoch)
 
 
 def names_of(source: Relation, document: msgspec.Raw | None) -> tuple[str, ...]:

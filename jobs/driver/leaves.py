@@ -7,6 +7,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.catalog.reader import open_table
+from jobs.driver.barrier import keeper_of
 from jobs.driver.epoch_plan import Base, EpochPlan
 from jobs.flow.chunk import encode
 from jobs.flow.failure import SourceFileError
@@ -91,9 +92,16 @@ class LeafCells:
         """Of a source: what is new, where anybody reads it, and what was taken before, where a new view wants it."""
         readers, barrier, source = self._readers.get(scheduled.id, ()), self.plan.barrier, scheduled.relation_id
         new = barrier.splits.get(source) if readers else None
-        if not any(feed.full for feed in readers):
-            return new, None
-        return new, taken_document(self.meta, self.plan.base, source, barrier.unread.get(source))
+        old = taken_document(self.meta, self.plan.base, source, barrier.unread.get(source)) if any(f.full for f in readers) else None
+        return self._located(scheduled, new), self._located(scheduled, old)
+
+    def _located(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
+        """With the places to read it from."""
+        if document is None or scheduled.source is None:
+            return document
+        statement = scheduled.source.statement
+        with SourceFileError.met_in(statement.name):
+            return reader_of(statement).located(statement, document, keeper_of(self.meta, self.plan.base))
 
     def _part_cells(
         self, scheduled: Scheduled, input: LeafInput, document: msgspec.Raw | None, units: Sequence[int]

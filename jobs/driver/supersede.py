@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from jobs.catalog.statement_log import replay
-from jobs.driver.barrier import Pinned, Pinning, documents, mutation_of, names_of, rejected, statement_of, taken_table
+from jobs.driver.barrier import Pinned, Pinning, documents, keeper_of, mutation_of, names_of, rejected, statement_of, taken_table
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, with_holds
@@ -76,7 +76,7 @@ def hold(meta: MetaStore, failed: Barrier, error: SourceFileError) -> None:
     for source in (barrier.catalog or version.catalog).live():
         if source.kind is RelationKind.SOURCE and source.name == error.source.lower():
             for item in reader_of(statement_of(source)).items(barrier.splits.get(source.id)):
-                if item.name == error.path:
+                if item.name == error.path and not item.goes:
                     held = msgspec.structs.replace(hold_of(error), file=item.name, mark=item.mark)
                     meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(), {source.id: held}).plan)
                     log.warning("source %s is held: %s", source.name, error)
@@ -189,7 +189,8 @@ class _Superseding:
         read = None if source.id in self.holds else barrier.splits.get(source.id)
         before = Pins(read, barrier.unread.get(source.id))
         taken = taken_table(self.meta, Base(self.version), source)
-        return reader_of(statement).revise(statement, before, taken, self.detour.skip_files, self.detour.repin_files)
+        keeper = keeper_of(self.meta, Base(self.version))
+        return reader_of(statement).revise(statement, before, taken, self.detour.skip_files, self.detour.repin_files, keeper)
 
     def _holds(self, source: Relation) -> tuple[Hold, ...]:
         """A source's holds as the superseded barrier has them, but for files that a person decides on, and the one that begins."""
@@ -210,7 +211,8 @@ class _PinningSkipped(Pinning):
         """See Pinning. What a person skips or wants tried again is held no more; what can't be listed, is an error here."""
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))
-        return Pinned(reader_of(statement).pin(statement, taken, self.asked(max_bytes)), holds)
+        keeper = keeper_of(self.meta, self.base)
+        return Pinned(reader_of(statement).pin(statement, taken, self.asked(max_bytes), keeper), holds)
 
     def require_known(self) -> None:
         """A file to skip has to be one of a source's, a file to take as it is one that is held. Raises NothingToAbandonError."""

@@ -37,7 +37,12 @@ def make_chunk(columns: Sequence[pa.ChunkedArray | pa.Array], weights: pa.Chunke
 
 def inserts(rows: pa.Table) -> pa.Table:
     """Rows (any names, in order) as a chunk of inserts."""
-    return make_chunk(rows.columns, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
+    return weighted(rows, 1)
+
+
+def weighted(rows: pa.Table, weight: int) -> pa.Table:
+    """Rows (any names, in order) as a chunk, each with this weight."""
+    return make_chunk(rows.columns, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
 
 
 def rows_of(chunk: pa.Table) -> pa.Table:

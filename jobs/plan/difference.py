@@ -39,6 +39,8 @@ def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
     if existing.format != wanted.format:
         yield f"format: {existing.format} there, {wanted.format} here"
     there, here = ({k.lower(): (k, v) for k, v in s.options.items()} for s in (existing, wanted))
+    if "retain" not in there:  # a source of a release before, whose files nobody was to change
+        here.pop("retain", None)
     for option in dict.fromkeys((*there, *here)):
         name, before = there.get(option, (option, None))
         name, after = here.get(option, (name, None))

@@ -3,7 +3,8 @@
 import argparse
 import os
 import shlex
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +13,10 @@ from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, Runner, find_
 from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from jobs.driver.restate import Restating
+    from jobs.driver.runner import LevelRunner
     from jobs.driver.summary import EpochSummary
+    from jobs.settings.pipeline import Pipeline
     from jobs.sources.listing import Interval
     from statestore.meta.store import MetaStore
 
@@ -112,9 +114,7 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 def _epoch(chosen: argparse.Namespace) -> None:
     from jobs.driver.barrier import inject
     from jobs.driver.epoch import advance, interval_of
-    from jobs.driver.publish import publish
-    from jobs.driver.runner import AutoRunner, LevelRunner
-    from jobs.driver.summary import EpochSummary, show_summary
+    from jobs.driver.summary import EpochSummary
 
     pipeline = chosen_pipeline(chosen)
     meta = chosen_meta(chosen)
@@ -123,33 +123,50 @@ def _epoch(chosen: argparse.Namespace) -> None:
     max_bytes, in_flight, units = settings.max_bytes, settings.in_flight, settings.units
     done: list[EpochSummary] = []
     if (barrier := inject(meta, interval, max_bytes, units=units)) is not None:  # nothing to do should not cost a JVM
-        with ExitStack() as stack:
-
-            @cache
-            def on_spark() -> LevelRunner:
-                from jobs.driver.spark_runner import SparkRunner
-                from jobs.spark import spark_session
-
-                say("starting Spark")
-                return SparkRunner(stack.enter_context(spark_session("tussock epoch", pipeline.spark if pipeline is not None else {})))
-
-            is_auto, moment = settings.runner is Runner.AUTO, barrier.moment
-            runner = AutoRunner(on_spark, lambda: on_spark.cache_info().currsize > 0) if is_auto else on_spark()
-            on_error = settings.on_error
+        with _runner(pipeline) as runner:
+            moment, on_error = barrier.moment, settings.on_error
             done = advance(runner, meta, interval, max_bytes, None, say, in_flight, units, moment, on_error)
+    if not _shown(chosen, pipeline, meta, done):
+        print(f"nothing waits; the store is at epoch {meta.latest().epoch}")
+    _require_all_taken_in(meta, done, interval)
+
+
+@contextmanager
+def _runner(pipeline: "Pipeline | None") -> "Iterator[LevelRunner]":
+    """What runs a pipeline's epochs, as its [epoch] runner says; Spark stops with it."""
+    from jobs.driver.runner import AutoRunner, LevelRunner
+
+    with ExitStack() as stack:
+
+        @cache
+        def on_spark() -> LevelRunner:
+            from jobs.driver.spark_runner import SparkRunner
+            from jobs.spark import spark_session
+
+            say("starting Spark")
+            return SparkRunner(stack.enter_context(spark_session("tussock epoch", pipeline.spark if pipeline is not None else {})))
+
+        settings = EpochSettings() if pipeline is None else pipeline.epoch
+        yield AutoRunner(on_spark, lambda: on_spark.cache_info().currsize > 0) if settings.runner is Runner.AUTO else on_spark()
+
+
+def _shown(chosen: argparse.Namespace, pipeline: "Pipeline | None", meta: "MetaStore", done: "Sequence[EpochSummary]") -> bool:
+    """Say what epochs did, and publish the newest, unless it is to be held. Returns whether there was anything to say."""
+    from jobs.driver.publish import publish
+    from jobs.driver.summary import show_summary
+
     for summary in done:
         print(show_summary(summary))
     version = meta.latest()
-    if not chosen.hold and version.epoch > version.published:
-        publish(meta, version.epoch)
-        print(f"published epoch {version.epoch}")
-        if pipeline is not None and pipeline.publish is not None:
-            from jobs.publish import run_publish
+    if chosen.hold or version.epoch == version.published:
+        return bool(done)
+    publish(meta, version.epoch)
+    print(f"published epoch {version.epoch}")
+    if pipeline is not None and pipeline.publish is not None:
+        from jobs.publish import run_publish
 
-            run_publish(pipeline, version.epoch, tidy=False, progress=lambda line: say(f"  {line}"))
-    elif not done:
-        print(f"nothing waits; the store is at epoch {version.epoch}")
-    _require_all_taken_in(meta, done, interval)
+        run_publish(pipeline, version.epoch, tidy=False, progress=lambda line: say(f"  {line}"))
+    return True
 
 
 def _require_all_taken_in(meta: "MetaStore", done: "Sequence[EpochSummary]", interval: "Interval | None") -> None:
@@ -171,7 +188,66 @@ def _require_all_taken_in(meta: "MetaStore", done: "Sequence[EpochSummary]", int
 def _epoch_arguments(parser: argparse.ArgumentParser) -> None:
     interval = "of sources with {start:…} or {end:…} in their path, only this data interval's files (ISO 8601)"
     parser.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
+    _hold_argument(parser)
+
+
+def _hold_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hold", action="store_true", help="commit without publishing: readers go on seeing the epoch before")
+
+
+def _restate(chosen: argparse.Namespace) -> None:
+    from jobs.driver.epoch import interval_of, next_epoch
+    from jobs.driver.restate import Restating
+    from jobs.sources.base import Restated
+    from jobs.sources.errors import CannotRestateError
+    from jobs.sources.listing import absolute_path
+
+    pipeline = chosen_pipeline(chosen)
+    meta = chosen_meta(chosen)
+    interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
+    if chosen.interval and (chosen.with_ or chosen.gone):
+        raise CannotRestateError(chosen.source, "--with and --gone say what becomes of one --file, not of an interval")
+    item, by = ("" if path is None else absolute_path(path, Path.cwd()) for path in (chosen.file, chosen.with_))
+    asked = ["tussock", "restate", chosen.source, *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value)]
+    restating = Restating(meta, chosen.source, Restated(item, by, chosen.gone, interval), {"command": " ".join(asked)})
+    found = restating.found
+    if not found:
+        print(f"nothing to restate: source {found.source} has taken all of it as it is now")
+        return
+    for verb, items in (("go", found.goes), ("come", found.comes)):
+        for one in items:
+            print(f"rows {verb}: {one.name} ({one.nbytes:,} bytes)")
+    print(f"views that follow: {', '.join(found.readers) or 'none'}")
+    if chosen.plan:
+        goes, comes = _counted(restating, pipeline)
+        print(f"{goes:,} rows go, {comes:,} rows come; nothing was changed")
+        return
+    with _runner(pipeline) as runner:
+        restating.begin()
+        done = next_epoch(runner, meta, progress=say)
+    summaries = [] if done is None else [done]
+    _shown(chosen, pipeline, meta, summaries)
+    _require_all_taken_in(meta, summaries, None)
+
+
+def _counted(restating: "Restating", pipeline: "Pipeline | None") -> tuple[int, int]:
+    from jobs.spark import spark_session
+
+    with ExitStack() as stack:
+        return restating.rows(lambda: stack.enter_context(spark_session("tussock restate", pipeline.spark if pipeline is not None else {})))
+
+
+def _restate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help="the source")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--file", metavar="OLD", help="a file that was taken: its rows go, and those that it has now come")
+    interval = "all files of this data interval (ISO 8601): those that have changed, are gone, or came late"
+    what.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--with", dest="with_", metavar="NEW", help="with --file: the rows of this file come instead")
+    instead.add_argument("--gone", action="store_true", help="with --file: no rows come instead")
+    parser.add_argument("--plan", action="store_true", help="only say which rows would go and come, and which views would follow")
+    _hold_argument(parser)
 
 
 def _publish(chosen: argparse.Namespace) -> None:
@@ -257,6 +333,21 @@ COMMANDS = (
         ("tussock epoch --store ./demo", "tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02"),
         _epoch,
         _epoch_arguments,
+    ),
+    Command(
+        "restate",
+        "correct what a source has taken",
+        "The rows that were taken from a file go, and those that it has now (or another file has, or none) come, in one ordinary epoch: "
+        "every view over the source follows at the cost of those rows, and readers see all of it or nothing. The source has to keep the "
+        "bytes of its files, as it does by itself (OPTIONS (…, retain 'files')). Where all is as it was taken, nothing is done. A run of a "
+        "data interval restates by itself what has changed in it.",
+        (
+            "tussock restate orders --pipeline shop --file data/2024-01-02.csv --plan",
+            "tussock restate orders --pipeline shop --file data/2024-01-02.csv --with data/2024-01-02-corrected.csv",
+            "tussock restate trips --pipeline taxi --interval 2024-01-02 2024-01-03",
+        ),
+        _restate,
+        _restate_arguments,
     ),
     Command(
         "publish",

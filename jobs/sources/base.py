@@ -8,13 +8,14 @@
 A reader has no state: everything it knows comes with the call. Readers are found by format (jobs.sources.registry).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 import pyarrow as pa
 
+from jobs.sources.kept import Keeper
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
@@ -30,6 +31,23 @@ ROW_ID_NAME = "_row_id"
 
 
 @dataclass(frozen=True, slots=True)
+class Restated:
+    """What a person wants taken in once more, as it is now: the rows that were taken go, and those of now come.
+
+    Args:
+        item: by name, as `Item` has it; empty: all of the interval, whether it has changed, is gone, or is new.
+        by: the item that takes its place; empty: itself.
+        gone: nothing takes its place.
+        interval: where no item is named.
+    """
+
+    item: str = ""
+    by: str = ""
+    gone: bool = False
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What a new barrier asks a source for."""
 
@@ -37,6 +55,7 @@ class Asked:
     max_bytes: int | None = None  # of input on storage; None: no bound
     skip: tuple[str, ...] = ()  # items, by name, that count as taken without being read
     only_skipped: bool = False  # nothing but those to skip: which others are due, only a run knows
+    restated: Restated | None = None  # nothing but that
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +73,7 @@ class Item:
     name: str
     nbytes: int
     mark: str = ""  # another one where the same name stands for other content; empty where nothing says so
+    goes: bool = False  # its rows are taken back
 
 
 _UNDECLARED = b"undeclared"  # in the metadata of a chunk's schema
@@ -93,8 +113,9 @@ class SourceReader(Protocol):
     def taken_schema(self, name: str) -> TableSchema:
         """The state table of what has been taken; its id is 0 until the catalog numbers it."""
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked) -> Pins:
-        """What the next epoch takes. `taken` is the table as the barrier's base has it; None while the source is new."""
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+        """What the next epoch takes. `taken` is the table as the barrier's base has it; None while the source is new. Raises
+        CannotRestateError for what is `asked` and a source of this kind can't do."""
 
     def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
         """What is there and not taken yet, of a run's interval or at all. Raises as `pin` does. Cost: less than `pin`'s, which reads what
@@ -106,13 +127,19 @@ class SourceReader(Protocol):
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         """What has been taken so far, for persons."""
 
-    def revise(self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str]) -> Pins:
+    def revise(
+        self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
+    ) -> Pins:
         """The pins of a barrier that supersedes another: without what is to be skipped, with what is re-pinned as it is now."""
 
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         """What a document pins, for persons and for sums of bytes."""
 
     # --- in the epoch ------------------------------------------------------------------------------------------------------------
+
+    def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+        """The document with the places to read it from, which may be others than those where it was pinned: what `parts`, `frame` and
+        `translate` get."""
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         """Pinned input cut for actors, JSON each, in the order in which units are dealt them in turn. Empty where `frame` reads it."""
@@ -135,6 +162,9 @@ class SourceReader(Protocol):
 
     def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
         """The rows that record a barrier's pins as taken. `schema` carries the table's id."""
+
+    def kept(self, taken: StorageTable) -> Collection[str]:
+        """The objects of the store, by name, that keep bytes of what has been taken."""
 
     def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
         """Everything taken so far but what `without` names, as a document to read again: what a new view starts from."""

@@ -7,7 +7,7 @@ delta_log.py; their rows are read as those of Parquet sources are (parquet.py), 
 A row is identified by the columns that the option `key` names, else by its values: equal rows are counted (RowDigest, NumberCopies).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
@@ -46,8 +46,9 @@ from jobs.sources.delta_log import (
     summed,
 )
 from jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
-from jobs.sources.errors import BadOptionError, BadPathError
+from jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
 from jobs.sources.files import MISSING
+from jobs.sources.kept import Keeper
 from jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file
 from jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, reads_as, splits
 from jobs.sources.parquet_schema import UnsupportedFileTypeError, storable_field
@@ -136,9 +137,11 @@ class DeltaTables:
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked) -> Pins:
-        """Raises the errors of delta_errors.py. Cost: the table's log since its last checkpoint, and a HEAD for each file of what is there
-        to take: one that VACUUM has removed is met here, before an epoch runs in vain."""
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+        """Raises the errors of delta_errors.py; CannotRestateError. Cost: the table's log since its last checkpoint, and a HEAD for each
+        file of what is there to take: one that VACUUM has removed is met here, before an epoch runs in vain."""
+        if asked.restated is not None:
+            raise CannotRestateError(source.name, "a Delta table's own log says what has changed: write the correction into the table")
         if asked.only_skipped or asked.skip:
             self._refuse_skip(source, asked.skip)
         if asked.only_skipped:
@@ -178,7 +181,9 @@ class DeltaTables:
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return tuple(Item(f"{t.place} version {t.version}", t.nbytes) for t in taken_versions(taken))
 
-    def revise(self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str]) -> Pins:
+    def revise(
+        self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
+    ) -> Pins:
         """A version never changes, so re-pinning it pins the same."""
         self._refuse_skip(source, skip)
         return held
@@ -187,6 +192,9 @@ class DeltaTables:
         return () if document is None else (_item(_versions.decode(document)),)
 
     # --- in the epoch ------------------------------------------------------------------------------------------------------------
+
+    def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+        return document
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         """Large files first. Cost: the log that the versions are in; a HEAD for each file, and the footers of large ones."""
@@ -248,6 +256,9 @@ class DeltaTables:
             return None
         pinned = _versions.decode(pins.read)
         return taken_row(schema, DeltaTaken(pinned.last, pinned.place, pinned.table, pinned.nbytes), epoch)
+
+    def kept(self, taken: StorageTable) -> Collection[str]:
+        return ()
 
     def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
         """All rows of the version that was taken last: time travel."""

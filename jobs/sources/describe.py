@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from jobs.sources.files import RETAIN, FileSource
 from jobs.sources.listing import absolute_path
-from jobs.sources.registry import reader_of
+from jobs.sources.registry import READERS, reader_of
 from jobs.sql.statements import CreateSource
 
 if TYPE_CHECKING:
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
 
 
 def placed(source: CreateSource, base: Path) -> CreateSource:
-    """The source with an absolute path: what is stored must not depend on a working directory."""
-    return msgspec.structs.replace(source, options={**source.options, "path": absolute_path(source.options["path"], base)})
+    """The source with an absolute path (what is stored must not depend on a working directory), and with what its format takes for granted
+    where the statement says nothing."""
+    options = {**source.options, "path": absolute_path(source.options["path"], base)}
+    if source.format in READERS and isinstance(READERS[source.format], FileSource):
+        options.setdefault(RETAIN, "files")
+    return msgspec.structs.replace(source, options=options)
 
 
 def described(source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:

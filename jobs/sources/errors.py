@@ -115,20 +115,47 @@ class MissingOptionError(InputError):
 
 
 class ChangedFileError(SourceFileError):
-    """A file is not the one that was recorded. `taken`: an earlier epoch has taken it; else a barrier has pinned it."""
+    """A file is not the one that was recorded. `taken`: an earlier epoch has taken it; else a barrier has pinned it. `kept_by`: the source
+    that has kept what was taken; empty where none has."""
 
-    def __init__(self, path: str, recorded: str, found: str, taken: bool = False) -> None:
-        super().__init__(path, recorded, found, taken)
-        self.path, self.recorded, self.found, self.taken = path, recorded, found, taken
+    def __init__(self, path: str, recorded: str, found: str, taken: bool = False, kept_by: str = "") -> None:
+        super().__init__(path, recorded, found, taken, kept_by)
+        self.path, self.recorded, self.found, self.taken, self.kept_by = path, recorded, found, taken, kept_by
 
     def __str__(self) -> str:
         changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.found}."
         if self.taken:
+            restate = f"`tussock restate {self.kept_by} --file {self.path}` has its rows of now take the place of those that were taken; "
             return (
-                f"{changed} A file that was taken never changes: put its bytes back and write the change as a new file; or go on with the "
-                f"rows that were taken from it: `tussock barrier abandon --skip-file {self.path}`."
+                f"{changed} {restate if self.kept_by else ''}`tussock barrier abandon --skip-file {self.path}` goes on with those that "
+                "were taken; or put its bytes back, and write the change as a new file."
             )
         return f"{changed} Once it rests, the next run takes it as it is; or go on: {_ways_on(self.path)}."
+
+
+class CannotRestateError(InputError):
+    """What a person wants taken in once more, and cannot be."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(source, reason)
+        self.source, self.reason = source, reason
+
+    def __str__(self) -> str:
+        return f"source {self.source!r} cannot be restated so: {self.reason}. Nothing was changed."
+
+
+class LostCopyError(SourceFileError):
+    """The copy that the store kept of a file which was taken is gone, or cut short."""
+
+    def __init__(self, path: str, copy: str) -> None:
+        super().__init__(path, copy)
+        self.path, self.copy = path, copy
+
+    def __str__(self) -> str:
+        return (
+            f"file {self.path} is not as it was when it was taken, and the copy of those bytes that the store kept, {self.copy}, is gone "
+            "or damaged. Put the file back as it was, or restore that object from a copy of the bucket."
+        )
 
 
 class UnreadableFileError(SourceFileError):

@@ -4,14 +4,15 @@ The document that a barrier holds is a JSON list of PinnedFile. It is what barri
 documents of their own are read by the same decoder.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import pyarrow as pa
 
-from jobs.sources.base import Asked, Item, Pins
+from jobs.sources.base import Asked, Item, Pins, Restated
 from jobs.sources.errors import BadOptionError, ChangedFileError, MissingPathError, NoFilesError, PartitionFoldersError
+from jobs.sources.kept import Keeper
 from jobs.sources.listing import (
     STORE_OPTIONS,
     Interval,
@@ -23,9 +24,10 @@ from jobs.sources.listing import (
     open_file,
     partition_path,
 )
-from jobs.sources.pins import POSITION_BITS, PinnedFile, recorded_etag
+from jobs.sources.pins import POSITION_BITS, PinnedFile, mark_of, recorded_etag
 from jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
-from jobs.sources.taken import pin_files, taken_files, taken_rows, taken_schema
+from jobs.sources.restated import exchanged, restated_files
+from jobs.sources.taken import Change, compare, fitting, taken_files, taken_rows, taken_schema, with_content
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 
 _MAY_BE_MISSING = "may_be_missing"  # 'true': the files may come later than the source, and go
 MISSING = "missing"  # what a declared column is that a file lacks: 'error' or 'null'; 'wait' is may_be_missing's name of before
-OWN_OPTIONS = ("path", "recursiveFileLookup", _MAY_BE_MISSING, MISSING, ON_ERROR, *STORE_OPTIONS)  # Spark's readers do not get them
+RETAIN = "retain"  # 'files': the bytes of taken files stay reachable; 'none', as sources of releases before: nobody changes a file
+ON_CHANGE = "on_change"  # what to do about a taken file that has changed: 'error', 'restate' or 'ignore'
+OWN_OPTIONS = ("path", "recursiveFileLookup", _MAY_BE_MISSING, MISSING, RETAIN, ON_CHANGE, ON_ERROR, *STORE_OPTIONS)  # none of Spark's
 
 _files = msgspec.json.Decoder(tuple[PinnedFile, ...])
 
@@ -54,8 +58,14 @@ def document_of(files: Sequence[PinnedFile]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(files))
 
 
+def retains(source: CreateSource) -> bool:
+    """Whether the bytes of taken files stay reachable, so that rows can be taken back."""
+    return source.options.get(RETAIN) == "files"
+
+
 class FileSource:
-    """A source of files that only come: each is read once, by the epoch that pins it. Rows are numbered by file and position."""
+    """A source of files: each is read by the epoch that pins it, and once more where its rows are taken back. Rows are numbered by file and
+    position."""
 
     needs_spark: ClassVar[bool] = False
     missing_columns: ClassVar[tuple[str, ...]]  # values of the option `missing`: what the format can do about a column that a file lacks
@@ -65,7 +75,7 @@ class FileSource:
         return None
 
     def append_only(self, source: CreateSource) -> bool:
-        return True
+        return not retains(source)
 
     # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
 
@@ -83,6 +93,13 @@ class FileSource:
                 f"{rejects_name(source.name)}, and the rest of the file is taken)"
             )
             raise BadOptionError(source.name, ON_ERROR, on_error, reason)
+        if (retain := source.options.get(RETAIN, "none")) not in ("files", "none"):
+            reason = "expected 'files' (what was taken can be read again, whatever becomes of the files) or 'none' (nobody changes them)"
+            raise BadOptionError(source.name, RETAIN, retain, reason)
+        if (on_change := source.options.get(ON_CHANGE, "error")) not in _ON_CHANGE:
+            raise BadOptionError(source.name, ON_CHANGE, on_change, f"expected {' or '.join(map(repr, _ON_CHANGE))}")
+        if on_change == "restate" and not retains(source):
+            raise BadOptionError(source.name, ON_CHANGE, on_change, "rows can be taken back where files are kept: retain 'files'")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         raise NotImplementedError
@@ -115,18 +132,52 @@ class FileSource:
     def taken_schema(self, name: str) -> TableSchema:
         return taken_schema(name)
 
-    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked) -> Pins:
-        """Raises MissingPathError, ChangedFileError. Cost: one listing, one batched read of what has been taken."""
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+        """Raises MissingPathError, ChangedFileError, CannotRestateError. Cost: one listing, one batched read of what has been taken; of new
+        files `recorded_etag`'s, and the keeper's where the source retains them."""
         if asked.only_skipped and not asked.skip:
             return Pins()
+        if asked.restated is not None:
+            return self._restate(source, taken, asked.restated, keeper)
         listed = self._listed(source, asked)
         if asked.only_skipped:
             listed = tuple(f for f in listed if f.path in asked.skip)
-        files = pin_files(listed, taken, asked.max_bytes, accept_changed=asked.skip)
-        return _pins([f for f in files if f.path not in asked.skip], [f for f in files if f.path in asked.skip])
+        found = compare(listed, taken)
+        changed = self._to_restate(source, [c for c in found.changed if c.was.path not in asked.skip], asked.interval)
+        passed_over = [_accepted(c) for c in found.changed if c.was.path in asked.skip]
+        new = with_content(fitting(found.new, asked.max_bytes))
+        unread = [_without_rows(f) for f in new if f.path in asked.skip]
+        read = [f for f in new if f.path not in asked.skip]
+        goes, comes = exchanged(changed, found.next_number)
+        return _pins([*goes, *self._kept(source, [*with_content(comes), *read], keeper)], [*passed_over, *unread])
+
+    def _restate(self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper) -> Pins:
+        """What a person wants taken in once more. Raises CannotRestateError."""
+        listed = () if restated.item else self._listed(source, Asked(restated.interval))
+        goes, comes = restated_files(source, taken, restated, listed, retains(source))
+        return _pins([*goes, *self._kept(source, with_content(comes), keeper)], [])
+
+    def _to_restate(self, source: CreateSource, changed: Sequence[Change], interval: Interval | None) -> Sequence[Change]:
+        """Of taken files that have changed those whose rows of now are to take the place of the others. Raises ChangedFileError."""
+        of_interval = retains(source) and interval is not None and has_interval(source.options["path"])
+        match source.options.get(ON_CHANGE, "restate" if of_interval else "error"):
+            case "ignore":
+                return ()
+            case "restate" if all(c.was.kept or not c.was.rows for c in changed):
+                return changed
+        for change in changed:
+            was, now = change.was, change.now
+            kept_by = source.name if was.kept or not was.rows else ""
+            recorded, found = f"{was.size} bytes, ETag {was.etag}", f"{now.size} bytes, ETag {now.etag}"
+            raise ChangedFileError(was.path, recorded, found, taken=True, kept_by=kept_by)
+        return ()
+
+    def _kept(self, source: CreateSource, files: Sequence[PinnedFile], keeper: Keeper) -> Sequence[PinnedFile]:
+        return keeper.keep(source, files) if retains(source) else files
 
     def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
-        return _items(pin_files(self._listed(source, Asked(interval)), taken, content=False))
+        found = compare(self._listed(source, Asked(interval)), taken)
+        return _items([*found.new, *(c.now for c in self._to_restate(source, found.changed, interval))])
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return names_file(source.options["path"], source.options, item, interval)
@@ -134,12 +185,25 @@ class FileSource:
     def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
         return _items(taken_files(taken))
 
-    def revise(self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str]) -> Pins:
-        """Files to skip that were taken in earlier epochs count too: a new view would read them again."""
+    def revise(
+        self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
+    ) -> Pins:
+        """Files to skip that were taken in earlier epochs count too: a new view would read them again. One that was to be restated and is
+        skipped keeps the rows that were taken from it."""
         files = files_of(held.read)
-        again = [f for f in taken_files(taken) if f.path in skip] if taken is not None and skip else []
-        read = [_repinned(f, source) if f.path in repin else f for f in files if f.path not in skip]
-        return _pins(read, [*files_of(held.unread), *(f for f in files if f.path in skip), *again])
+        before = {f.path: f for f in taken_files(taken)} if taken is not None and skip else {}
+        goes = {f.path for f in files if f.weight < 0}
+        skipped = [
+            msgspec.structs.replace(before[f.path], accepted=mark_of(f.size, f.etag)) if f.path in before else _without_rows(f)
+            for f in files
+            if f.path in skip and f.weight > 0
+        ]
+        again = [f for path, f in before.items() if path in skip and path not in goes]
+        read = [f for f in files if f.path not in skip]
+        pinned_anew = {f.path: _repinned(f, source) for f in read if f.path in repin and f.weight > 0}
+        kept = {f.path: f for f in self._kept(source, list(pinned_anew.values()), keeper)}
+        read = [kept[f.path] if f.path in kept and f.weight > 0 else f for f in read]
+        return _pins(read, [*files_of(held.unread), *skipped, *again])
 
     def _listed(self, source: CreateSource, asked: Asked) -> tuple[ListedFile, ...]:
         """The files that are there; none where they may come later. Raises MissingPathError."""
@@ -156,6 +220,13 @@ class FileSource:
         return _items(files_of(document))
 
     # --- in the epoch ------------------------------------------------------------------------------------------------------------
+
+    def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+        """Only files that may have been changed since are looked at: those taken before."""
+        files = files_of(document)
+        if not any(f.kept for f in files):
+            return document
+        return document_of(keeper.locate(source, files))
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         return ()
@@ -180,10 +251,25 @@ class FileSource:
         files = (*files_of(pins.read), *files_of(pins.unread))
         return taken_rows(schema, files, epoch) if files else None
 
+    def kept(self, taken: StorageTable) -> Collection[str]:
+        return {f.kept for f in taken_files(taken)}
+
     def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
         skipped = {f.path for f in files_of(without)}
-        files = [f for f in taken_files(taken) if f.path not in skipped]
+        files = [f for f in taken_files(taken) if f.rows and f.path not in skipped]
         return document_of(files) if files else None
+
+
+_ON_CHANGE = ("error", "restate", "ignore")
+
+
+def _accepted(change: Change) -> PinnedFile:
+    """A file that changed, as recorded before, and as it is now accepted."""
+    return msgspec.structs.replace(change.was, accepted=mark_of(change.now.size, change.now.etag))
+
+
+def _without_rows(file: PinnedFile) -> PinnedFile:
+    return msgspec.structs.replace(file, rows=False)
 
 
 def _may_be_missing(source: CreateSource) -> bool:
@@ -195,7 +281,7 @@ def _pins(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:
 
 
 def _items(files: Sequence[PinnedFile]) -> tuple[Item, ...]:
-    return tuple(Item(f.path, f.size, f.etag.partition("#")[0]) for f in files)
+    return tuple(Item(f.path, f.size, f.etag.partition("#")[0], f.weight < 0) for f in files)
 
 
 def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:

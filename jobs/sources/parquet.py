@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.flow.chunk import inserts
+from jobs.flow.chunk import weighted
 from jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
 from jobs.sources.errors import BadOptionError, SchemaMismatchError, UnreadableFileError
 from jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
@@ -26,7 +26,7 @@ from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from jobs.sources.listing import open_file
 from jobs.sources.narrowing import narrowed, narrows, not_fitting
 from jobs.sources.parquet_schema import parquet_fields
-from jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, verify_pin
+from jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, open_pinned, verify_pin
 from jobs.sources.rejects import ON_ERROR, QUARANTINE, first_reasons, marked, not_text, reason_where
 from jobs.sources.text import as_text, bad_texts, require_text
 from jobs.sql.logical import Field
@@ -91,8 +91,9 @@ class ParquetFiles(FileSource):
         return [msgspec.Raw(msgspec.json.encode(s)) for s in found]
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
-        rows = read_split(_split.decode(part), columns, source.fields, source.options)
-        return with_undeclared(inserts(rows), undeclared_of(rows))
+        split = _split.decode(part)
+        rows = read_split(split, columns, source.fields, source.options)
+        return with_undeclared(weighted(rows, split.file.weight), undeclared_of(rows))
 
 
 def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:
@@ -184,9 +185,9 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
 
 
 def _open(file: PinnedFile, options: Mapping[str, str]) -> pq.ParquetFile:
-    store, name = open_file(file.path, options)
+    store, name = open_pinned(file, options)
     try:
-        source = pa.OSFile(file.path) if file.path.startswith("/") else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
+        source = pa.OSFile(local) if (local := file.local_path) else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
         return pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
     except (pa.ArrowException, OSError) as err:
         raise _unreadable(file, err, options) from err

@@ -8,21 +8,46 @@ from pathlib import Path
 import msgspec
 from xxhash import xxh3_128
 
-from jobs.sources.errors import ChangedFileError, UnreadableFileError
+from jobs.sources.errors import ChangedFileError, LostCopyError, UnreadableFileError
 from jobs.sources.listing import open_file
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from statestore.objectstore.local import LocalObjectStore
+from statestore.objectstore.open import open_object_store
 
 _BLOCK_BYTES = 4 << 20
 POSITION_BITS = 40  # of a `_row_id`: the low bits are the position in the file, the high ones the file's number
 
 
-class PinnedFile(msgspec.Struct, frozen=True):
+class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A source file as it was when it was pinned. One with another size or content when it is read fails the epoch."""
 
     path: str
     size: int  # bytes
     etag: str  # as `recorded_etag` gives it
-    number: int  # of this file within its source, dense from 0, never reused
+    number: int  # of this file's bytes within its source, from 0; no two that count at one time have the same
+    kept: str = ""  # where these bytes stay (jobs.sources.kept); empty: at `path` alone
+    weight: int = 1  # of each of its rows; -1: they go
+    rows: bool = True  # whether its rows count; False: it was passed over, or its rows were taken back while the file stays
+    accepted: str = ""  # `mark_of` the file as it was when a person decided that it may differ; empty: it may not
+    store: str = ""  # while it is read: the store in which `kept` is to be read instead of `path`
+
+    @property
+    def local_path(self) -> str:
+        """Where the bytes are on this machine; empty: not here."""
+        if not self.store:
+            return self.path if self.path.startswith("/") else ""
+        objects = open_object_store(self.store)
+        return str(objects.root / self.kept) if isinstance(objects, LocalObjectStore) else ""
+
+
+def mark_of(size: int, etag: str) -> str:
+    """One text for a file's size and ETag (without a hash), as `PinnedFile.accepted` has it."""
+    return f"{size} {etag.partition('#')[0]}"
+
+
+def open_pinned(file: PinnedFile, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
+    """The store and the object name of a pinned file's bytes. `options`: of its source. Raises BadPathError."""
+    return (open_object_store(file.store), file.kept) if file.store else open_file(file.path, options)
 
 
 def recorded_etag(path: str, size: int, etag: str) -> str:
@@ -64,11 +89,17 @@ def _content(path: str, size: int, etag: str) -> str:
 def verify_pin(file: PinnedFile, options: Mapping[str, str]) -> None:
     """Compare the file with its pin. Called before and after a read, so that what was read in between is what was pinned. Raises
     ChangedFileError, also for a file that is gone. Cost: one HEAD; and `is_as_recorded`'s where the ETag is another."""
-    store, name = open_file(file.path, options)
+    store, name = open_pinned(file, options)
     try:
         info = store.head(name)
     except ObjectNotFoundError as err:
+        if file.store:
+            raise LostCopyError(file.path, f"{file.store}/{file.kept}") from err
         raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", "no such file") from err
+    if file.store:  # nobody writes a copy a second time
+        if info.size != file.size:
+            raise LostCopyError(file.path, f"{file.store}/{file.kept}")
+        return
     if not is_as_recorded(file.path, info.size, info.etag, file.size, file.etag):
         raise ChangedFileError(file.path, f"{file.size} bytes, ETag {file.etag}", f"{info.size} bytes, ETag {info.etag}")
 

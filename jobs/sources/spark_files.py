@@ -23,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.flow.chunk import encode, inserts
+from jobs.flow.chunk import encode, weighted
 from jobs.flow.failure import encode_failure
 from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, BadRowError, UndeclaredColumnsError, UnreadableFileError
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
+from jobs.sources.kept import hadoop_options, place_of_bytes
 from jobs.sources.parquet_schema import UnreadableSchemaError, storable_field
 from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
@@ -107,8 +108,9 @@ class SparkFiles(FileSource):
         if self.corrupt_records:
             fields.append((_CORRUPT, "string"))
         declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in fields)
-        reader = session.read.format(self.format).options(**self.reader_options(source)).schema(declared)
-        read = reader.load([_spark_path(f.path) for f in files])
+        options = self.reader_options(source) | hadoop_options(files)
+        reader = session.read.format(self.format).options(**options).schema(declared)
+        read = reader.load([_spark_path(place_of_bytes(f)) for f in files])
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
         rows = read.select(*(read[_quoted(name)] for name, _ in fields), path)
         return _handed_over(rows.mapInArrow(_packer(files, source, tuple(columns), self.raw_column), OUTPUT_DDL), spark)
@@ -126,7 +128,7 @@ class SparkFiles(FileSource):
             return None
         text = unquote(str(error))
         for file in files_of(document):
-            if file.path.removeprefix("s3://") in text:
+            if place_of_bytes(file).removeprefix("s3://") in text:
                 try:
                     verify_pin(file, source.options)
                 except TussockError as changed:
@@ -226,7 +228,7 @@ def _packer(files: tuple[PinnedFile, ...], source: CreateSource, columns: tuple[
     """The Python side: record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        by_path = {f.path: f for f in files}
+        by_path = {place_of_bytes(f): f for f in files}
         current: _FileChunks | None = None
         for batch in batches:
             for path, rows in _by_file(batch):
@@ -298,7 +300,7 @@ class _FileChunks:
     def _emit(self) -> Iterator[pa.RecordBatch]:
         table = pa.concat_tables(self._waiting, promote_options="default")  # those without rejects have no column for them
         self._waiting, self._waiting_rows = [], 0
-        for chunk in encode(inserts(table)):
+        for chunk in encode(weighted(table, self.file.weight)):
             yield self._row(chunk, None)
 
     def _fail(self, error: TussockError) -> pa.RecordBatch:

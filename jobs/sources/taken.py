@@ -1,29 +1,34 @@
 """What a source has taken: one row per file, in a state table of the source, written in the epoch that takes it.
 
-    path string (key) | size bigint | etag string | epoch bigint | number bigint
+    path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string | unread boolean | accepted string
 
-`etag` is what jobs.sources.pins records. `number` is dense from 0 in the order of taking; it is the high part of the file's `_row_id`s.
+`etag` is what jobs.sources.pins records. `number` is the high part of the file's `_row_id`s: from 0 in the order of taking, another one
+where a file is taken again. `kept`, `unread` and `accepted` are those of PinnedFile (`unread`: its rows do not count); sources of the first
+releases lack these three.
 The table is a singleton: the driver alone reads and writes it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.sources.errors import ChangedFileError
 from jobs.sources.listing import ListedFile
-from jobs.sources.pins import PinnedFile, is_as_recorded, recorded_etag
+from jobs.sources.pins import PinnedFile, is_as_recorded, mark_of, recorded_etag
 from statestore.hummock.key import encode_keys
 from statestore.hummock.sealed_batch import SealedBatch
+from statestore.hummock.sst_format import DELETE, PUT
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from statestore.table.storage_table import StorageTable
 from statestore.types import arrow_type
 
-_COLUMNS = (("path", "string"), ("size", "bigint"), ("etag", "string"), ("epoch", "bigint"), ("number", "bigint"))
+_FIRST = (("path", "string"), ("size", "bigint"), ("etag", "string"), ("epoch", "bigint"), ("number", "bigint"))
+_COLUMNS = (*_FIRST, ("kept", "string"), ("unread", "boolean"), ("accepted", "string"))
+_NUMBER = len(_FIRST) - 1
 
 
 def taken_schema(source: str) -> TableSchema:
@@ -31,31 +36,41 @@ def taken_schema(source: str) -> TableSchema:
     return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
 
 
-def pin_files(
-    listed: Sequence[ListedFile],
-    taken: StorageTable | None,
-    max_epoch_bytes: int | None = None,
-    accept_changed: Collection[str] = (),
-    *,
-    content: bool = True,
-) -> tuple[PinnedFile, ...]:
-    """The files the next epoch takes: those not taken yet, in path order, at most `max_epoch_bytes` of them but at least one.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that was taken and has other bytes now. `now` has the number of `was`, and an ETag without a hash."""
 
-    A new file of 0 bytes holds no rows, and Spark passes over it. It is not pinned either: many a writer makes a file and fills it
+    was: PinnedFile
+    now: PinnedFile
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is there, beside what has been taken.
+
+    Args:
+        new: not taken yet, in path order, numbered on from what has been taken; ETags without a hash.
+        changed: taken, and another file now, in path order.
+        next_number: the first number that nothing has.
+    """
+
+    new: tuple[PinnedFile, ...]
+    changed: tuple[Change, ...]
+    next_number: int
+
+
+def compare(listed: Sequence[ListedFile], taken: StorageTable | None) -> Compared:
+    """What of the files that are there is new, and what has changed since it was taken.
+
+    A new file of 0 bytes holds no rows, and Spark passes over it. It is not new here either: many a writer makes a file and fills it
     later, and once it is filled, it is taken.
 
     Args:
-        listed: what is there, in path order without repeats.
+        listed: what is there, without repeats.
         taken: the source's table at the version the barrier builds on; None when it has taken nothing yet.
-        max_epoch_bytes: bytes on storage; None: no bound.
-        accept_changed: paths that may differ from what was recorded: they are pinned again as they are now, under their old number, for
-            the caller to record without reading.
-        content: whether the new ones' content is to be part of what is recorded; without it the answer is good for looking alone.
 
-    Raises: ChangedFileError when another file already taken has other bytes now.
-
-    Cost: one batched read of the listed paths in `taken`; where some are new, a scan of one narrow column to number them; `recorded_etag`'s
-    of the new ones.
+    Cost: one batched read of the listed paths in `taken`; where some are new or have changed, a scan of one narrow column to number them;
+        `is_as_recorded`'s of those whose ETag is another.
     """
     there = pa.table(
         {
@@ -64,81 +79,99 @@ def pin_files(
             "etag_now": pa.array([f.etag for f in listed], pa.string()),
         }
     )
-    known, before = _recorded(taken, there["path"])
-    both = pa.table([*there.filter(known).columns, *before.columns[1:]], names=[*there.column_names, *before.column_names[1:]])
-    changed = _changed(both)
-    accepted = pc.is_in(changed["path"], pa.array(list(accept_changed), pa.string()))
-    _refuse(changed.filter(pc.invert(accepted)))
-    new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path")
-    first = sum(part.num_rows for part in taken.scan(columns=(_NUMBER,))) if taken is not None and new.num_rows else 0
-    rows = new.slice(0, _fitting(new["size_now"], max_epoch_bytes)).to_pylist()
-    for number, row in enumerate(rows, start=first):
-        row["number"] = number
-    return _pinned([*rows, *changed.filter(accepted).to_pylist()], content)
+    if taken is None or not listed:
+        known, other = pa.array(np.zeros(len(listed), np.bool_)), there.slice(0, 0)
+    else:
+        found = taken.get_rows(there.select(["path"]))
+        known, other = found.found, _unlike(there.filter(found.found), found.rows.filter(found.found))
+    new = there.filter(pc.and_(pc.invert(known), pc.greater(there["size_now"], 0))).sort_by("path").to_pylist()
+    changed = tuple(_changes(other))
+    first = next_number(taken) if new or changed else 0
+    numbered = tuple(PinnedFile(r["path"], r["size_now"], r["etag_now"], number) for number, r in enumerate(new, start=first))
+    return Compared(numbered, changed, first + len(numbered))
 
 
-def _fitting(sizes: pa.ChunkedArray, max_bytes: int | None) -> int:
-    """How many of the first files an epoch takes."""
-    if max_bytes is None:
-        return len(sizes)
-    return max(1, int(np.searchsorted(np.cumsum(sizes.to_numpy()), max_bytes, side="right")))
+def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
+    """The files whose size or ETag is neither the recorded one nor one that a person has accepted, with what was recorded, by path."""
+    both = pa.table([*there.columns, *recorded.columns[1:]], names=[*there.column_names, *recorded.column_names[1:]])
+    etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
+    same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(etag, both["etag_now"]))
+    return both.filter(pc.invert(same)).sort_by("path")
 
 
-def _pinned(rows: Sequence[dict[str, Any]], content: bool) -> tuple[PinnedFile, ...]:
-    """Files as they are now; the content of several is read at once."""
+def _changes(other: pa.Table) -> Iterator[Change]:
+    """Those of `_unlike` files that hold other bytes than were recorded."""
+    for was, row in zip(_files(other), other.to_pylist(), strict=True):
+        size, etag = row["size_now"], row["etag_now"]
+        if mark_of(size, etag) != was.accepted and not is_as_recorded(was.path, size, etag, was.size, was.etag):
+            yield Change(was, PinnedFile(was.path, size, etag, was.number))
 
-    def pin(row: dict[str, Any]) -> PinnedFile:
-        etag = recorded_etag(row["path"], row["size_now"], row["etag_now"]) if content else row["etag_now"]
-        return PinnedFile(path=row["path"], size=row["size_now"], etag=etag, number=row["number"])
 
+def fitting(files: Sequence[PinnedFile], max_bytes: int | None) -> Sequence[PinnedFile]:
+    """The first files that an epoch takes: at most `max_bytes` on storage (None: no bound), but at least one."""
+    if max_bytes is None or not files:
+        return files
+    sizes = np.cumsum([f.size for f in files])
+    return files[: max(1, int(np.searchsorted(sizes, max_bytes, side="right")))]
+
+
+def with_content(files: Sequence[PinnedFile]) -> tuple[PinnedFile, ...]:
+    """Files as they are recorded: the content of several local ones is read at once. Cost: `recorded_etag`'s."""
+    if not files:
+        return ()
     with ThreadPoolExecutor(8) as pool:
-        return tuple(pool.map(pin, rows))
+        return tuple(pool.map(lambda f: msgspec.structs.replace(f, etag=recorded_etag(f.path, f.size, f.etag)), files))
+
+
+def next_number(taken: StorageTable | None) -> int:
+    """The first number that no file of a source has. Cost: a scan of one narrow column."""
+    if taken is None:
+        return 0
+    return max((pc.max(part.column(0)).as_py() for part in taken.scan(columns=(_NUMBER,)) if part.num_rows), default=-1) + 1
+
+
+def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str, PinnedFile]:
+    """Those of the paths that have been taken, as they were recorded. Cost: one batched read."""
+    if taken is None or not paths:
+        return {}
+    found = taken.get_rows(pa.table({"path": pa.array(paths, pa.string())}))
+    return {f.path: f for f in _files(found.rows.filter(found.found))}
 
 
 def taken_files(taken: StorageTable) -> tuple[PinnedFile, ...]:
     """All files taken so far, as they were recorded, in the order of taking."""
-    rows = [r for part in taken.scan() for r in part.to_pylist()]
-    files = (PinnedFile(path=r["path"], size=r["size"], etag=r["etag"], number=r["number"]) for r in rows)
-    return tuple(sorted(files, key=lambda f: f.number))
+    return tuple(sorted((f for part in taken.scan() for f in _files(part)), key=lambda f: f.number))
 
 
 def taken_rows(schema: TableSchema, pinned: Sequence[PinnedFile], epoch: int) -> SealedBatch:
-    """The rows that record `pinned` as taken in `epoch`, ready for ingest. `schema` carries the table's id."""
-    files = sorted(pinned, key=lambda f: f.path.encode())
+    """The rows that record pins in `epoch`, ready for ingest. `schema` carries the table's id.
+
+    A file whose rows go (weight -1) is recorded as not to be read while it is still there, and forgotten otherwise; where its path is taken
+    again in the same epoch, that is what is recorded.
+    """
+    last = {f.path: f for f in sorted(pinned, key=lambda f: f.weight)}
+    files = [last[path] for path in sorted(last, key=str.encode)]
+    has_all = len(schema.columns) == len(_COLUMNS)
     values = {
         "path": [f.path for f in files],
-        "size": [f.size for f in files],
-        "etag": [f.etag for f in files],
+        "size": [f.size if has_all or not f.accepted else int(f.accepted.partition(" ")[0]) for f in files],
+        "etag": [f.etag if has_all or not f.accepted else f.accepted.partition(" ")[2] for f in files],
         "epoch": [epoch] * len(files),
         "number": [f.number for f in files],
+        "kept": [f.kept for f in files],
+        "unread": [not f.rows or f.weight < 0 for f in files],
+        "accepted": [f.accepted for f in files],
     }
-    columns = {name: pa.array(values[name], arrow_type(kind)) for name, kind in _COLUMNS}
+    columns = {c.name: pa.array(values[c.name], arrow_type(c.type)) for c in schema.columns}
     keys = encode_keys(schema.table_id, np.zeros(len(files), np.uint16), [columns["path"]], schema.key)
-    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(len(files), np.uint8)), **columns}))
+    ops = [DELETE if f.weight < 0 and not f.accepted else PUT for f in files]
+    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(ops, pa.uint8()), **columns}))
 
 
-_ROWS = pa.schema([(name, arrow_type(kind)) for name, kind in _COLUMNS])
-_NUMBER = len(_COLUMNS) - 1
-
-
-def _recorded(taken: StorageTable | None, paths: pa.ChunkedArray) -> tuple[pa.Array, pa.Table]:
-    """(which of the paths have been taken, what was recorded of those, in order)."""
-    if taken is None or not len(paths):
-        return pa.array(np.zeros(len(paths), np.bool_)), _ROWS.empty_table()
-    found = taken.get_rows(pa.table({"path": paths}))
-    return found.found, found.rows.filter(found.found)
-
-
-def _changed(both: pa.Table) -> pa.Table:
-    """The files that have other bytes than were recorded."""
-    etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
-    other = both.filter(pc.invert(pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(etag, both["etag_now"]))))
-    same = [is_as_recorded(r["path"], r["size_now"], r["etag_now"], r["size"], r["etag"]) for r in other.to_pylist()]
-    return other.filter(pc.invert(pa.array(same, pa.bool_()))).sort_by("path")
-
-
-def _refuse(changed: pa.Table) -> None:
-    if changed.num_rows:
-        row = changed.slice(0, 1).to_pylist()[0]
-        recorded, found = f"{row['size']} bytes, ETag {row['etag']}", f"{row['size_now']} bytes, ETag {row['etag_now']}"
-        raise ChangedFileError(row["path"], recorded, found, taken=True)
+def _files(rows: pa.Table) -> list[PinnedFile]:
+    return [
+        PinnedFile(
+            r["path"], r["size"], r["etag"], r["number"], r.get("kept", ""), rows=not r.get("unread"), accepted=r.get("accepted", "")
+        )
+        for r in rows.to_pylist()
+    ]

@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass
 
 from jobs.settings.retention import Retention, duration_ms
-from statestore.hummock.vacuum import VacuumReport, vacuum
+from jobs.upkeep.source_copies import copies_of_no_use
+from statestore.hummock.vacuum import Garbage, VacuumReport, vacuum
 from statestore.meta.store import MetaStore
 from statestore.objectstore.base import ObjectInfo
 from statestore.objectstore.local import LocalObjectStore
@@ -23,6 +24,7 @@ class Cleaning:
     floor: int  # the oldest epoch that a reader may name now
     closed_tasks: tuple[int, ...]  # compaction tasks whose lease was over
     vacuumed: VacuumReport
+    copies: tuple[Garbage, ...]  # of sources' files
     temporary: tuple[ObjectInfo, ...]  # files that killed processes left in a local store
 
 
@@ -51,19 +53,24 @@ def apply_retention(meta: MetaStore, retention: Retention) -> tuple[int, ...]:
 def sweep(meta: MetaStore, closed: tuple[int, ...] = (), *, dry_run: bool = False, progress: Progress = no_progress) -> Cleaning:
     """Remove what is of no use with the floor where it is. `closed`: tasks that were closed before, for the report."""
     report = vacuum(meta, dry_run=dry_run, progress=progress)
+    copies = tuple(copies_of_no_use(meta))
+    if not dry_run:
+        meta.objects.delete([found.name for found in copies])
     temporary = meta.objects.sweep_temporary(dry_run=dry_run) if isinstance(meta.objects, LocalObjectStore) else ()
-    return Cleaning(meta.latest().min_readable_epoch, closed, report, temporary)
+    return Cleaning(meta.latest().min_readable_epoch, closed, report, copies, temporary)
 
 
 def show_cleaning(done: Cleaning, *, names: bool) -> str:
     """What a run did, as text; with `names`, a line for each object."""
     report = done.vacuumed
-    lines = [f"{found.size:>12,}  {found.name}  {found.reason}" for found in report.garbage] if names else []
+    garbage = (*report.garbage, *done.copies)
+    lines = [f"{found.size:>12,}  {found.name}  {found.reason}" for found in garbage] if names else []
     lines += [f"{found.size:>12,}  {found.name}  left by a killed process" for found in done.temporary] if names else []
     if done.closed_tasks:
         lines.append(f"closed compaction tasks {', '.join(map(str, done.closed_tasks))}: their leases were over")
     lines += [f"left alone: {name}, whose name is none that this store gives" for name in report.unknown]
-    count, size = len(report.garbage) + len(done.temporary), report.garbage_bytes + sum(found.size for found in done.temporary)
+    sizes = [*(found.size for found in garbage), *(found.size for found in done.temporary)]
+    count, size = len(sizes), sum(sizes)
     pending = f", {report.pending_objects:,} of them not committed yet" if report.pending_objects else ""
     lines.append(f"{'removed' if report.removed else 'could remove'} {count:,} objects, {size:,} bytes")
     lines.append(f"data/ holds {report.kept_objects:,} objects in use, {report.kept_bytes:,} bytes{pending}")

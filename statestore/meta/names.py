@@ -13,6 +13,7 @@ meta/payload/<hash>                        what is too large for a log entry
 meta/pin/<epoch>/<hash>-<renewal>.json     readers at work; the hash is the holder's, and a renewal lists after what it renews
 data/<epoch, 16 hex>/<hash>.sst            SSTs that an epoch flushed
 data/task-<id, 16 hex>/<hash>.sst          SSTs that a compaction task merged
+sources/<epoch, 16 hex>/<hash>/<name>      copies of files that sources have taken, made for the epoch after that one
 """
 
 import re
@@ -26,6 +27,7 @@ HEAD = "meta/head.json"
 PINS = "meta/pin/"
 PAYLOADS = "meta/payload/"
 DATA = "data/"
+SOURCES = "sources/"
 VERSIONS = "meta/version/"
 SNAPSHOTS = "meta/snapshot/"
 MANIFESTS = "meta/manifest/"
@@ -33,6 +35,7 @@ BARRIERS = "meta/barrier/"
 ENTRIES = "meta/log/"
 CLAIMS = "meta/client/"
 
+_COPY = re.compile(r"sources/([0-9a-f]{16})/[^/]+/[^/]+")
 _OBJECT = re.compile(r"data/(?P<task>task-)?(?P<number>[0-9a-f]{16})/[^/]+")
 
 
@@ -76,6 +79,17 @@ def data_prefix(epoch: int) -> str:
 def task_prefix(task_id: int) -> str:
     """Where the SSTs of a compaction task go."""
     return f"{DATA}task-{task_id:016x}/"
+
+
+def source_copy_name(epoch: int, what: str, leaf: str) -> str:
+    """Where a copy of a source's file goes. `epoch`: the one that the epoch which takes it follows; `what`: the file and its content."""
+    return f"{SOURCES}{epoch:016x}/{hash_of(what.encode())}/{leaf}"
+
+
+def epoch_of_copy(name: str) -> int | None:
+    """The epoch in a copy's name; None: not such a name."""
+    found = _COPY.fullmatch(name)
+    return None if found is None else int(found[1], 16)
 
 
 @dataclass(frozen=True, slots=True)

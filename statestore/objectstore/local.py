@@ -7,8 +7,10 @@ lock on it (flock), which the kernel releases when the process dies: so `sweep_t
 
 import errno
 import fcntl
+import io
 import itertools
 import os
+import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +31,7 @@ from statestore.objectstore.base import (
 from statestore.objectstore.ranges import Read, plan_reads, slice_of
 
 _TEMPORARY = ".tmp"
+_COPIED_BYTES = 4 << 20  # at a time, of a file
 _serial = itertools.count()
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -92,6 +95,14 @@ class LocalObjectStore:
             temporary.replace(path)
             _sync_folder(path.parent)
 
+    def put_file(self, name: str, file: Path) -> None:
+        """Write a whole object of a file's bytes, atomically and durably. Cost: the bytes once; memory: none to speak of."""
+        path = self._path(name)
+        with self._translated("put_file", name, file.stat().st_size), self._temporary(file) as temporary:
+            self._make_folder(path.parent)
+            temporary.replace(path)
+            _sync_folder(path.parent)
+
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._path(name)
         with self._translated("put_if_absent", name, len(data)):
@@ -146,16 +157,18 @@ class LocalObjectStore:
         return self._root / name
 
     @contextmanager
-    def _temporary(self, data: bytes) -> Iterator[Path]:
-        """A synced file that holds `data`; gone at the end unless it was renamed."""
+    def _temporary(self, data: bytes | Path) -> Iterator[Path]:
+        """A synced file that holds `data`, or another file's bytes; gone at the end unless it was renamed."""
         folder = self._root / _TEMPORARY
         self._make_folder(folder)
         path, handle = self._new_file(folder)
         try:
             with os.fdopen(handle, "wb", buffering=0) as file:
-                written = 0
-                while written < len(data):
-                    written += file.write(data[written:] if written else data) or 0
+                if isinstance(data, Path):
+                    with data.open("rb", buffering=0) as content:
+                        shutil.copyfileobj(content, file, _COPIED_BYTES)
+                else:
+                    _write(file, data)
                 os.fsync(file.fileno())
                 yield path  # still open, for the lock
         finally:
@@ -227,6 +240,13 @@ class LocalObjectStore:
 
 def _info(name: str, stat: os.stat_result) -> ObjectInfo:
     return ObjectInfo(name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}")
+
+
+def _write(file: io.FileIO, data: bytes) -> None:
+    """All of `data`; one call may write less, and moves at most 2 GB."""
+    written = 0
+    while written < len(data):
+        written += file.write(data[written:] if written else data) or 0
 
 
 def _pread(file: int, length: int, offset: int) -> bytes:

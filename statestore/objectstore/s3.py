@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CopySourceTypeDef
 
 PARALLEL_REQUESTS = 16  # of one process; the connection pool has as many, so that none is opened and thrown away
 CONNECT_TIMEOUT_S = 2  # an endpoint that does not answer at all is reported after ATTEMPTS of these and the backoff, some 10 s
@@ -62,6 +63,7 @@ DELETE_BATCH = 1000  # the most keys one DeleteObjects takes
 
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError, ProfileNotFound)
 _ABSENT_CODES = ("NoSuchKey", "404", "NotFound")
+_OTHER_NOW_CODES = ("NoSuchVersion", "PreconditionFailed", "412")  # what was to be copied
 _DENIED_CODES = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403")
 _MOVED_CODES = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301")
 _FULL_CODES = ("XMinioStorageFull", "QuotaExceeded", "507", "InsufficientStorage")
@@ -143,6 +145,30 @@ class S3ObjectStore:
         key = self._key(name)
         with self._translated("put_file", name, file.stat().st_size), file.open("rb") as content:
             self._client.upload_fileobj(content, self._address.bucket, key)
+
+    def version_of(self, name: str) -> tuple[ObjectInfo, str]:
+        """Size and ETag, and the version id where the bucket keeps versions; else empty. Raises ObjectNotFoundError."""
+        key = self._key(name)
+        with self._translated("head", name):
+            answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
+            version = answer.get("VersionId", "null")
+            return ObjectInfo(name, answer["ContentLength"], answer["ETag"].strip('"')), "" if version == "null" else version
+
+    def is_beside(self, other: "S3ObjectStore") -> bool:
+        """Whether one server has both, so that it can copy from one to the other."""
+        here, there = self._address, other.address
+        return (here.endpoint, here.region) == (there.endpoint, there.region)
+
+    def copy_from(self, source: "S3ObjectStore", of: str, name: str, etag: str, version: str = "") -> None:
+        """Write an object of another one's bytes, of the version given, else as long as it has this ETag: the server copies, in parts
+        where it is large. Raises ObjectNotFoundError where it is gone or has another ETag."""
+        there: CopySourceTypeDef = {"Bucket": source.address.bucket, "Key": source._key(of)}
+        if version:
+            there["VersionId"] = version
+        condition = {} if version else {"CopySourceIfMatch": f'"{etag}"'}
+        key = self._key(name)
+        with source._translated("copy", of):
+            self._client.copy(there, self._address.bucket, key, ExtraArgs=condition)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         key = self._key(name)
@@ -250,7 +276,8 @@ class S3ObjectStore:
 
     def _error_of(self, err: ClientError, operation: str, name: str, size: int) -> Exception:
         code, what = _code(err), f"{operation} {name!r}"
-        if code in _ABSENT_CODES and operation in ("get", "get_ranges", "head"):
+        absent = (*_ABSENT_CODES, *_OTHER_NOW_CODES) if operation == "copy" else _ABSENT_CODES
+        if code in absent and operation in ("get", "get_ranges", "head", "copy"):
             return ObjectNotFoundError(self.uri, name)
         if code in ("NoSuchBucket", "InvalidBucketName", *_ABSENT_CODES):
             return BadStoreError(self.uri, f"{what} was answered {code}: there is no such bucket; create it, or correct its name")

@@ -390,10 +390,17 @@ def test_the_remedies_for_a_taken_file_that_changed_work(session: Session, tmp_p
     path.write_bytes(taken)  # the first remedy
     session.flush()
     write_sales(path, 5)
-    (remedy,) = re.findall(r"`tussock (.*?)`", why)
-    assert cli.main([*remedy.split(), "--store", session.meta.objects.uri]) == 0  # the second
+    restate, skip = re.findall(r"`tussock (.*?)`", why)
+    assert cli.main([*skip.split(), "--store", session.meta.objects.uri]) == 0  # the second
     works(session)
     assert session.query("SELECT s FROM total").to_pylist() == rows
+    assert cli.main([*restate.split(), "--store", session.meta.objects.uri]) == 0  # the third
+    assert "rows come: " in capsys.readouterr().out
+    works(session)
+    assert (
+        session.query("SELECT s FROM total").to_pylist()
+        == session.spark.read.parquet(str(path)).selectExpr("sum(id) AS s").toArrow().to_pylist()
+    )
 
 
 @pytest.mark.parametrize("remedy", ["--skip-file", "--repin-file"])

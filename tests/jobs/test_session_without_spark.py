@@ -23,15 +23,14 @@ from jobs.driver.supersede import abandon
 from jobs.plan.definition import UnknownRelationError
 from jobs.session import Session
 from jobs.sources import files
-from jobs.sources.listing import ListedFile
-from jobs.sources.taken import pin_files
+from jobs.sources.pins import PinnedFile
+from jobs.sources.taken import fitting
 from jobs.sql.key_columns import NullKeyError
 from jobs.sql.logical import AggCall, Aggregate, Column, Field, Scan
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Statement
 from statestore.meta.errors import EpochNotCommittedError
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
-from statestore.table.storage_table import StorageTable
 from tests.jobs.driver.embedded import append, epoch, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,10 +111,10 @@ def test_an_insert_is_durable_when_it_returns(session: Session, folder: Path) ->
 
 
 def test_a_flush_takes_every_file_that_waits_however_large(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_if_terabytes(listed: Sequence[ListedFile], taken: StorageTable | None, most: int | None = None, **how: Any) -> object:
-        return pin_files(listed, taken, None if most is None else most >> 40, **how)  # each byte of a file counts as 1 TiB
+    def as_if_terabytes(found: Sequence[PinnedFile], most: int | None) -> object:
+        return fitting(found, None if most is None else most >> 40)  # each byte of a file counts as 1 TiB
 
-    monkeypatch.setattr(files, "pin_files", as_if_terabytes)
+    monkeypatch.setattr(files, "fitting", as_if_terabytes)
     (tmp_path / "files").mkdir()
     for n in range(3):
         pq.write_table(pa.table({"a": pa.array([n], pa.int32())}), tmp_path / "files" / f"{n}.parquet")

@@ -1,15 +1,14 @@
 """Which files an epoch takes, over a real store of what was taken before."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from jobs.sources.errors import ChangedFileError
 from jobs.sources.listing import ListedFile
 from jobs.sources.pins import PinnedFile
-from jobs.sources.taken import pin_files, taken_rows, taken_schema
+from jobs.sources.taken import compare, fitting, taken_files, taken_rows, taken_schema
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
@@ -40,6 +39,12 @@ def files(*names: str, size: int = 100) -> list[ListedFile]:
     return [ListedFile(f"/data/{n}", size, f"etag of {n}") for n in names]
 
 
+def pin_files(listed: Sequence[ListedFile], before: StorageTable | None, most: int | None) -> tuple[PinnedFile, ...]:
+    found = compare(listed, before)
+    assert not found.changed
+    return tuple(fitting(found.new, most))
+
+
 def test_new_files_are_pinned_in_path_order_and_numbered_on(taken: Callable[..., StorageTable]) -> None:
     first = pin_files(files("b", "c"), None, 1 << 30)
     assert first == (PinnedFile("/data/b", 100, "etag of b", 0), PinnedFile("/data/c", 100, "etag of c", 1))
@@ -59,8 +64,8 @@ def test_an_empty_file_is_taken_once_it_is_filled_and_one_that_was_emptied_has_c
     before = taken(taken_rows(SCHEMA, first, 1))
     assert pin_files(now, before, 1 << 30) == ()
     assert [(f.path, f.number) for f in pin_files(files("a", "b"), before, 1 << 30)] == [("/data/b", 1)]
-    with pytest.raises(ChangedFileError, match="found 0 bytes"):
-        pin_files(files("a", size=0), before, 1 << 30)
+    (emptied,) = compare(files("a", size=0), before).changed
+    assert (emptied.was.size, emptied.now.size, emptied.now.number) == (100, 0, emptied.was.number)
 
 
 @pytest.mark.parametrize(("limit", "count"), [(0, 1), (99, 1), (100, 1), (199, 1), (200, 2), (10_000, 5), (None, 5)])
@@ -69,10 +74,45 @@ def test_an_epoch_takes_at_most_its_bytes_but_at_least_one_file(limit: int | Non
 
 
 @pytest.mark.parametrize("now", [ListedFile("/data/b", 101, "etag of b"), ListedFile("/data/b", 100, "another")])
-def test_a_taken_file_that_changed_is_named_with_the_way_out(now: ListedFile, taken: Callable[..., StorageTable]) -> None:
+def test_a_taken_file_that_changed_comes_as_it_was_and_as_it_is(now: ListedFile, taken: Callable[..., StorageTable]) -> None:
     before = taken(taken_rows(SCHEMA, pin_files(files("a", "b"), None, 1 << 30), 1))
-    with pytest.raises(ChangedFileError, match=r"/data/b has changed: recorded 100 bytes, ETag etag of b, found .*`tussock barrier"):
-        pin_files([*files("a"), now], before, 1 << 30)
+    found = compare([*files("a"), now, *files("c")], before)
+    (change,) = found.changed
+    assert change.was == PinnedFile("/data/b", 100, "etag of b", 1)
+    assert change.now == PinnedFile("/data/b", now.size, now.etag, 1)
+    assert (found.new, found.next_number) == ((PinnedFile("/data/c", 100, "etag of c", 2),), 3)
+
+
+def test_what_is_recorded_beside_the_bytes_comes_back(taken: Callable[..., StorageTable]) -> None:
+    pinned = (
+        PinnedFile("/data/a", 1, "x", 0, kept="sources/1/2/a"),
+        PinnedFile("/data/b", 2, "y", 1, rows=False),
+        PinnedFile("/data/c", 3, "z", 2, accepted="4 w"),
+    )
+    before = taken(taken_rows(SCHEMA, pinned, 1))
+    assert taken_files(before) == pinned
+    assert compare([ListedFile("/data/c", 4, "w")], before).changed == ()
+
+
+def test_rows_that_go_are_forgotten_or_their_file_stays_as_one_that_does_not_count(taken: Callable[..., StorageTable]) -> None:
+    first = tuple(PinnedFile(f"/data/{n}", 1, "x", i) for i, n in enumerate("abc"))
+    goes = (
+        msgspec.structs.replace(first[0], weight=-1),
+        msgspec.structs.replace(first[1], weight=-1, accepted="9 now"),
+        msgspec.structs.replace(first[2], weight=-1),
+        PinnedFile("/data/c", 5, "new", 3),
+    )
+    after = taken(taken_rows(SCHEMA, first, 1), taken_rows(SCHEMA, goes, 2))
+    assert taken_files(after) == (
+        msgspec.structs.replace(first[1], rows=False, accepted="9 now"),
+        PinnedFile("/data/c", 5, "new", 3),
+    )
+
+
+def test_a_source_of_the_first_releases_records_what_it_can(taken: Callable[..., StorageTable]) -> None:
+    old = msgspec.structs.replace(SCHEMA, columns=SCHEMA.columns[:5])
+    rows = taken_rows(old, [PinnedFile("/data/a", 1, "x", 0, accepted="7 now")], 5).rows
+    assert rows.drop_columns(["key", "op"]).to_pylist() == [{"path": "/data/a", "size": 7, "etag": "now", "epoch": 5, "number": 0}]
 
 
 def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
@@ -82,8 +122,8 @@ def test_taken_rows_are_sorted_puts_of_the_whole_row() -> None:
     assert keys == sorted(keys)
     assert rows["op"].to_pylist() == [1, 1]
     assert rows.drop_columns(["key", "op"]).to_pylist() == [
-        {"path": "/data/z", "size": 2, "etag": "y", "epoch": 5, "number": 0},
-        {"path": "/data/é", "size": 1, "etag": "x", "epoch": 5, "number": 1},
+        {"path": "/data/z", "size": 2, "etag": "y", "epoch": 5, "number": 0, "kept": "", "unread": False, "accepted": ""},
+        {"path": "/data/é", "size": 1, "etag": "x", "epoch": 5, "number": 1, "kept": "", "unread": False, "accepted": ""},
     ]
 
 

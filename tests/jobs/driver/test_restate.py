@@ -1,0 +1,373 @@
+"""What a source has taken is corrected: rows of before go, rows of now come, and views that come later see what the others see. No Spark.
+
+What views should hold is what pyarrow read of the files when they were written.
+"""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from jobs.driver.detour import Detour
+from jobs.driver.epoch import advance, next_epoch
+from jobs.driver.restate import EpochUnderWayError, Restating
+from jobs.driver.runner import LocalRunner
+from jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
+from jobs.driver.supersede import abandon
+from jobs.sources.base import Restated
+from jobs.sources.errors import BadOptionError, CannotRestateError
+from jobs.sources.listing import Interval
+from jobs.sources.registry import reader_of
+from jobs.sql.logical import Scan
+from jobs.sql.statements import CreateSource, CreateView, Drop
+from jobs.upkeep.vacuum import sweep
+from statestore.meta.catalog import RelationKind
+from statestore.meta.names import SOURCES
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from tests.faults import FaultyObjectStore, Killed
+from tests.jobs.driver.embedded import append, epoch, new_store, open_store, rows
+from tests.jobs.driver.test_source_holds import FILE_FIELDS, damage, over, write
+from tests.s3_servers import BUCKET, moto_process
+
+DAYS = [Interval(datetime(2026, 1, d, tzinfo=UTC), datetime(2026, 1, d, tzinfo=UTC) + timedelta(days=1)) for d in (1, 2, 3)]
+Rows = list[tuple[object, ...]]
+
+
+def source(path: object, **options: str) -> CreateSource:
+    return CreateSource("s", "parquet", FILE_FIELDS, {"path": str(path), "retain": "files", **options})
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Path:
+    return tmp_path / "days"
+
+
+def day(days: Path, n: int, name: str = "a") -> Path:
+    return days / f"2026-01-0{n}" / f"{name}.parquet"
+
+
+@pytest.fixture
+def meta(tmp_path: Path, days: Path) -> MetaStore:
+    """A source of a folder a day, two views over it and one over those; a file taken of each of three days."""
+    meta = new_store(tmp_path / "store")
+    for n in (1, 2, 3):
+        write(day(days, n), n, 10 + n)
+    append(meta, source(days / "{start:%Y-%m-%d}"), over("s"), CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)))
+    for interval in DAYS:
+        advance(LocalRunner(), meta, interval)
+    return meta
+
+
+def restate(meta: MetaStore, restated: Restated) -> bool:
+    """As the command does. Returns whether there was anything to do."""
+    restating = Restating(meta, "s", restated)
+    if restating.begin() is None:
+        return False
+    next_epoch(LocalRunner(), meta)
+    require_not_held(meta.latest().catalog)
+    return True
+
+
+def require(meta: MetaStore, expected: Rows) -> None:
+    """All views hold these rows, and so does one that is made now."""
+    assert rows(meta, "of_s") == sorted(expected, key=repr)
+    assert rows(meta, "over") == sorted(expected, key=repr)
+    append(meta, CreateView("late", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
+    epoch(meta)
+    assert rows(meta, "late") == sorted(expected, key=repr)
+    append(meta, Drop(RelationKind.VIEW, "late"))
+    epoch(meta)
+
+
+def of(*ids: int) -> Rows:
+    return [(i, 10 * i) for i in ids]
+
+
+def copies(meta: MetaStore) -> list[str]:
+    return [found.name for found in meta.objects.list(SOURCES)]
+
+
+def test_a_corrected_file_takes_the_place_of_what_was_taken_in_every_view(meta: MetaStore, days: Path) -> None:
+    write(day(days, 2), 2, 99)
+    restating = Restating(meta, "s", Restated(str(day(days, 2))))
+    assert [i.name for i in restating.found.goes] == [i.name for i in restating.found.comes] == [str(day(days, 2))]
+    assert restating.found.readers == ("of_s", "over")
+    assert restating.rows(lambda: pytest.fail("Parquet needs no Spark")) == (2, 2)
+    assert rows(meta, "of_s") == of(1, 11, 12, 13, 2, 3), "so far it was looked at"
+    assert restate(meta, Restated(str(day(days, 2))))
+    require(meta, of(1, 11, 2, 99, 3, 13))
+    assert not restate(meta, Restated(str(day(days, 2)))), "once is enough"
+
+
+def test_a_view_that_is_made_in_the_epoch_of_a_restatement_has_the_rows_of_now(meta: MetaStore, days: Path) -> None:
+    write(day(days, 2), 2, 99)
+    append(meta, CreateView("at_once", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
+    assert restate(meta, Restated(str(day(days, 2))))
+    assert rows(meta, "at_once") == sorted(of(1, 11, 2, 99, 3, 13), key=repr)
+
+
+def test_its_epoch_reads_that_file_alone(meta: MetaStore, days: Path) -> None:
+    write(day(days, 2), 2, 99)
+    Restating(meta, "s", Restated(str(day(days, 2)))).begin()
+    summary = next_epoch(LocalRunner(), meta)
+    assert summary is not None
+    assert {name: n.rows_out for name, n in summary.rows.items()} == {"s": 4, "of_s": 4, "over": 4}, "two rows went, and two came"
+
+
+def test_a_file_that_is_gone_is_taken_back_when_somebody_says_so(meta: MetaStore, days: Path) -> None:
+    day(days, 2).unlink()
+    with pytest.raises(CannotRestateError, match=r"no file .* any more; say --gone"):
+        Restating(meta, "s", Restated(str(day(days, 2))))
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 2, 12, 3, 13))
+    assert restate(meta, Restated(str(day(days, 2)), gone=True))
+    require(meta, of(1, 11, 3, 13))
+    write(day(days, 2), 2)
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 2, 3, 13))
+
+
+def test_a_file_whose_rows_were_taken_back_and_that_stays_is_not_taken_again_until_it_changes(meta: MetaStore, days: Path) -> None:
+    assert restate(meta, Restated(str(day(days, 2)), gone=True))
+    assert not restate(meta, Restated(str(day(days, 2)), gone=True))
+    assert advance(LocalRunner(), meta, DAYS[1]) == []
+    require(meta, of(1, 11, 3, 13))
+    write(day(days, 2), 22)
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 22, 3, 13))
+
+
+def test_another_file_takes_the_place_of_one(meta: MetaStore, days: Path, tmp_path: Path) -> None:
+    write(tmp_path / "corrected.parquet", 7, 8)
+    with pytest.raises(CannotRestateError, match="there is no file"):
+        Restating(meta, "s", Restated(str(day(days, 2)), by=str(tmp_path / "typo.parquet")))
+    assert restate(meta, Restated(str(day(days, 2)), by=str(tmp_path / "corrected.parquet")))
+    require(meta, of(1, 11, 7, 8, 3, 13))
+    with pytest.raises(CannotRestateError, match=r"has taken .*corrected.parquet' already"):
+        Restating(meta, "s", Restated(str(day(days, 1)), by=str(tmp_path / "corrected.parquet")))
+    (tmp_path / "corrected.parquet").unlink()
+    require(meta, of(1, 11, 7, 8, 3, 13))
+
+
+def test_a_run_of_an_interval_restates_what_has_changed_in_it_and_runs_of_others_never_look(meta: MetaStore, days: Path) -> None:
+    write(day(days, 2), 2, 99)
+    write(day(days, 2, "late"), 5)
+    assert advance(LocalRunner(), meta, DAYS[0]) == []
+    assert advance(LocalRunner(), meta, DAYS[2]) == []
+    require(meta, of(1, 11, 2, 12, 3, 13))
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 2, 99, 5, 3, 13))
+    assert advance(LocalRunner(), meta, DAYS[1]) == []
+
+
+def test_an_interval_is_restated_with_what_has_changed_what_is_gone_and_what_came_late(meta: MetaStore, days: Path) -> None:
+    write(day(days, 2, "b"), 20)
+    write(day(days, 2, "c"), 21)
+    advance(LocalRunner(), meta, DAYS[1])
+    write(day(days, 2), 2, 99)
+    day(days, 2, "b").unlink()
+    write(day(days, 2, "late"), 5)
+    day(days, 3).unlink()
+    assert restate(meta, Restated(interval=DAYS[1]))
+    require(meta, of(1, 11, 2, 99, 21, 5, 3, 13))
+    assert not restate(meta, Restated(interval=DAYS[1]))
+
+
+def test_an_emptied_file_has_no_rows(meta: MetaStore, days: Path) -> None:
+    day(days, 2).write_bytes(b"")
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 3, 13))
+    write(day(days, 2), 4)
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 4, 3, 13))
+
+
+def test_a_view_made_later_sees_what_the_others_saw_whatever_became_of_the_files(meta: MetaStore, days: Path) -> None:
+    day(days, 1).unlink()
+    write(day(days, 2), 77)
+    damage(day(days, 3))
+    require(meta, of(1, 11, 2, 12, 3, 13))
+
+
+def test_a_source_without_intervals_does_with_a_changed_file_what_it_says(tmp_path: Path) -> None:
+    for policy in ("error", "restate", "ignore"):
+        folder, files = tmp_path / policy, tmp_path / f"{policy}-files"
+        meta = new_store(folder)
+        write(files / "a.parquet", 1)
+        append(meta, source(files, on_change=policy), over("s"))
+        epoch(meta)
+        write(files / "a.parquet", 2)
+        write(files / "b.parquet", 3)
+        advance(LocalRunner(), meta)
+        if policy == "error":
+            assert rows(meta, "of_s") == of(1)
+            with pytest.raises(HeldSourcesError, match=r"has changed: .*tussock restate"):
+                require_not_held(meta.latest().catalog)
+            assert restate(meta, Restated(str(files / "a.parquet")))
+            advance(LocalRunner(), meta)
+            assert held_sources(meta.latest().catalog) == {}
+            assert rows(meta, "of_s") == of(2, 3)
+        else:
+            assert rows(meta, "of_s") == (of(2, 3) if policy == "restate" else of(1, 3))
+
+
+def test_a_damaged_correction_leaves_everything_as_it_was(meta: MetaStore, days: Path) -> None:
+    write(day(days, 2), 2, 99)
+    whole = damage(day(days, 2))
+    with pytest.raises(HeldSourcesError, match="cannot be read as parquet"):
+        restate(meta, Restated(str(day(days, 2))))
+    require(meta, of(1, 11, 2, 12, 3, 13))
+    day(days, 2).write_bytes(whole)
+    assert restate(meta, Restated(str(day(days, 2))))
+    require(meta, of(1, 11, 2, 99, 3, 13))
+
+
+def test_a_file_that_was_damaged_since_it_was_taken_is_held_and_looked_at_once(meta: MetaStore, days: Path) -> None:
+    write(day(days, 2), 2, 99)
+    whole = damage(day(days, 2))
+    for _ in range(2):
+        advance(LocalRunner(), meta, DAYS[1])
+        with pytest.raises(HeldSourcesError, match="cannot be read as parquet"):
+            require_not_held(meta.latest().catalog, DAYS[1])
+    require(meta, of(1, 11, 2, 12, 3, 13))
+    day(days, 2).write_bytes(whole)
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 2, 99, 3, 13))
+
+
+def test_a_changed_file_that_a_person_skips_keeps_its_rows_in_views_of_before_and_after(tmp_path: Path) -> None:
+    meta, files = new_store(tmp_path / "store"), tmp_path / "files"
+    write(files / "a.parquet", 1)
+    append(meta, source(files), over("s"), CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)))
+    epoch(meta)
+    write(files / "a.parquet", 2)
+    abandon(meta, Detour(skip_files=(str(files / "a.parquet"),)))
+    advance(LocalRunner(), meta)
+    require_not_held(meta.latest().catalog)
+    require(meta, of(1))
+    write(files / "a.parquet", 3)
+    advance(LocalRunner(), meta)
+    assert "has changed" in held_sources(meta.latest().catalog)["s"], "it was accepted as it was then"
+
+
+def test_a_new_file_that_a_person_skips_is_in_no_view(meta: MetaStore, days: Path) -> None:
+    write(day(days, 2, "bad"), 5)
+    damage(day(days, 2, "bad"))
+    abandon(meta, Detour(skip_files=(str(day(days, 2, "bad")),)))
+    advance(LocalRunner(), meta)
+    require(meta, of(1, 11, 2, 12, 3, 13))
+    write(day(days, 2, "bad"), 6)
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 2, 12, 6, 3, 13))
+
+
+def test_what_cannot_be_restated_is_refused_with_the_reason(meta: MetaStore, days: Path, tmp_path: Path) -> None:
+    with pytest.raises(CannotRestateError, match=r"no epoch has taken a file .*; those most like it: .*2026-01-02/a.parquet"):
+        Restating(meta, "s", Restated(str(day(days, 2, "A"))))
+    write(tmp_path / "promised" / "a.parquet", 1)
+    kept = CreateSource("promised", "parquet", FILE_FIELDS, {"path": str(tmp_path / "promised"), "retain": "none"})
+    append(meta, kept)
+    epoch(meta)
+    with pytest.raises(CannotRestateError, match=r"keeps no bytes .* retain 'files'"):
+        Restating(meta, "promised", Restated(str(tmp_path / "promised" / "a.parquet")))
+    with pytest.raises(BadOptionError, match=r"expected 'files' .* or 'none'"):
+        reader_of(kept).check(source("/a", retain="always"))
+    with pytest.raises(BadOptionError, match=r"expected 'error' or 'restate' or 'ignore'"):
+        reader_of(kept).check(source("/a", on_change="panic"))
+    with pytest.raises(BadOptionError, match="where files are kept"):
+        reader_of(kept).check(source("/a", retain="none", on_change="restate"))
+    write(day(days, 2), 2, 99)
+    Restating(meta, "s", Restated(str(day(days, 2)))).begin()
+    with pytest.raises(EpochUnderWayError, match="comes first"):
+        Restating(meta, "s", Restated(str(day(days, 2))))
+
+
+def test_copies_stay_while_a_source_has_taken_them_and_go_with_a_vacuum_afterwards(meta: MetaStore, days: Path) -> None:
+    assert len(copies(meta)) == 3
+    write(day(days, 2), 2, 99)
+    Restating(meta, "s", Restated(str(day(days, 2))))  # looked at alone
+    assert len(copies(meta)) == 4
+    sweep(meta)
+    assert len(copies(meta)) == 4, "a run that is about to begin may have made it"
+    restate(meta, Restated(str(day(days, 2))))
+    require(meta, of(1, 11, 2, 99, 3, 13))
+    sweep(meta)
+    assert len(copies(meta)) == 3
+    require(meta, of(1, 11, 2, 99, 3, 13))
+    append(meta, Drop(RelationKind.SOURCE, "s", cascade=True))
+    epoch(meta)
+    sweep(meta)
+    append(meta, CreateSource("other", "parquet", FILE_FIELDS, {"path": str(days / "2026-01-01")}))
+    epoch(meta)
+    sweep(meta)
+    assert copies(meta) == []
+
+
+def test_rows_that_go_leave_smallest_and_largest_values_as_they_would_be_without_them(meta: MetaStore, days: Path) -> None:
+    """What a source of files that only come may forget, one whose rows can go has to keep."""
+    statement = source(days / "x")
+    assert not reader_of(statement).append_only(statement)
+    promised = source(days / "x", retain="none")
+    assert reader_of(promised).append_only(promised)
+
+
+@pytest.mark.parametrize("change", ["corrected", "gone"])
+def test_a_restatement_that_is_killed_at_any_request_is_done_once_when_it_is_repeated(
+    change: str, meta: MetaStore, days: Path, tmp_path: Path
+) -> None:
+    if change == "corrected":
+        write(day(days, 2), 2, 99)
+    asked = Restated(str(day(days, 2)), gone=change == "gone")
+    killed, clock = 0, count(1_800_000_000_000)
+    while True:
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        shutil.copytree(tmp_path / "store", tmp_path / "copy")
+        store = FaultyObjectStore(open_object_store(str(tmp_path / "copy")))
+        mortal = MetaStore(store, "mortal", clock.__next__)
+        store.kill(killed)
+        try:
+            restate(mortal, asked)
+            break
+        except Killed:
+            killed += 1
+        again = open_store(tmp_path / "copy", "again")
+        advance(LocalRunner(), again)
+        restate(again, asked)
+        expected = of(1, 11, 3, 13) if change == "gone" else of(1, 11, 2, 99, 3, 13)
+        assert rows(again, "of_s") == rows(again, "over") == sorted(expected, key=repr), killed
+    assert killed > 10
+
+
+def test_in_a_bucket_the_server_copies_or_its_versions_stand_for_the_files(tmp_path: Path) -> None:
+    """And what was taken is read again from either."""
+    with moto_process() as endpoint:
+        clock = count(1_700_000_000_000)
+        for versions in (False, True):
+            place = f"s3://{BUCKET}/{{}}{versions}?endpoint={endpoint}&path_style=true"
+            bucket = open_object_store(place.format("files"))
+            if versions:
+                bucket._client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})  # type: ignore[attr-defined]
+
+            def upload(name: str, *ids: int, bucket: object = bucket) -> None:
+                write(tmp_path / "made.parquet", *ids)
+                bucket.put(name, (tmp_path / "made.parquet").read_bytes())  # type: ignore[attr-defined]
+
+            objects = open_object_store(place.format("store"))
+            MetaStore.init(objects)
+            meta = MetaStore(objects, "test", clock.__next__)
+            upload("a.parquet", 1)
+            upload("b.parquet", 2)
+            address = f"s3://{BUCKET}/files{versions}"
+            append(meta, source(address, endpoint=endpoint, path_style="true"), over("s"))
+            append(meta, CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)))
+            epoch(meta)
+            assert len(copies(meta)) == (0 if versions else 2)
+            upload("a.parquet", 9)
+            bucket.delete(["b.parquet"])
+            require(meta, of(1, 2))
+            assert restate(meta, Restated(f"{address}/a.parquet"))
+            assert restate(meta, Restated(f"{address}/b.parquet", gone=True))
+            require(meta, of(9))
