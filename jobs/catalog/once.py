@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 
-from jobs.plan.definition import TableDefinition, definition_of
+from jobs.plan.definition import SourceDefinition, TableDefinition, definition_of, ran_of
 from jobs.sql.grammar import changed_table
 from jobs.sql.source_text import SourceText
 from jobs.sql.tokens import tokens_of
@@ -43,7 +43,7 @@ class Once:
         source = SourceText(text)
         if (name := changed_table(source)) is None:
             return None
-        table = next((r for r in catalog.live() if (r.name, r.kind) == (name, RelationKind.TABLE)), None)
+        table = next((r for r in catalog.live() if r.name == name and r.kind in (RelationKind.TABLE, RelationKind.SOURCE)), None)
         if table is None:
             return None
         words = "\0".join(t.text for t in tokens_of(source))
@@ -51,5 +51,5 @@ class Once:
         self._seen[f"{table.id}/{digest}"] += 1
         statement = f"{digest}/{self._seen[f'{table.id}/{digest}']}"
         definition = definition_of(table)
-        assert isinstance(definition, TableDefinition)
-        return OnceStatement(statement, statement in definition.ran, f"once/{table.id}/{statement}")
+        assert isinstance(definition, TableDefinition | SourceDefinition)
+        return OnceStatement(statement, statement in ran_of(definition), f"once/{table.id}/{statement}")

@@ -78,6 +78,7 @@ def statement_text(statement: Statement) -> str:
         "CreateTableAs": "create table",
         "AlterTable": "alter table",
         "AddColumns": "alter table",
+        "AddSourceColumns": "alter source",
         "CreateView": "create view",
         "CreatePlainView": "create plain view",
         "CreateFunction": "create function",

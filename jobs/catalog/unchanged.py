@@ -4,6 +4,7 @@ from pathlib import Path
 
 from jobs.catalog.show import declared_text
 from jobs.catalog.transaction import query_of
+from jobs.plan.alter_source import created_source
 from jobs.plan.definition import SourceDefinition, TableDefinition, definition_of
 from jobs.plan.difference import differences, words_of
 from jobs.sources.describe import placed
@@ -56,7 +57,7 @@ def _source(catalog: Catalog, cursor: Cursor, base: Path) -> Relation | None:
         return None
     definition = definition_of(found)
     assert isinstance(definition, SourceDefinition)
-    there = definition.statement
+    there = created_source(definition)
     if differences(there, placed(CreateSource(header.name, header.format, (), header.options), base)):
         return None
     declared = "" if header.columns is None else cursor.source.text[slice(*header.columns)]

@@ -12,12 +12,14 @@ from jobs.catalog.statement_log import replay
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, wanted_holds, with_holds
+from jobs.plan.alter_source import settled
 from jobs.plan.apply import Replayed
 from jobs.plan.definition import SourceDefinition, definition_of, follows_moment
 from jobs.sources.base import Asked, Pins
 from jobs.sources.kept import Keeper
 from jobs.sources.listing import Interval
 from jobs.sources.registry import reader_of
+from jobs.sources.taken import next_number
 from jobs.sql.statements import CreateSource
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
@@ -184,7 +186,8 @@ class Pinning:
         version, detour = self.version, self.detour
         log_end = self.meta.log_end()
         replayed = self.replayed[epoch] = replay(self.meta, version, version.log_end, log_end, detour.skip_entries, epoch)
-        catalog = paused(dropped(replayed.catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
+        catalog = with_first_files(self.meta, self.base, replayed.catalog)
+        catalog = paused(dropped(catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
         sources: dict[int, Pins] = {}
         holds: dict[int, tuple[Hold, ...]] = {}
         left = self.max_epoch_bytes
@@ -249,6 +252,11 @@ def taken_table(meta: MetaStore, base: Base, source: Relation) -> StorageTable |
 def keeper_of(meta: MetaStore, base: Base) -> Keeper:
     """What keeps the files of the epoch that follows the base's."""
     return Keeper(meta.objects, base.version.epoch)
+
+
+def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:
+    """The catalog in which sources that the log has altered know from which file on they have their columns."""
+    return settled(catalog, lambda source: next_number(taken_table(meta, base, source)))
 
 
 def names_of(source: Relation, document: msgspec.Raw | None) -> tuple[str, ...]:

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 import msgspec
 
 from jobs.catalog.statement_log import replay
-from jobs.driver.barrier import Pinned, Pinning, documents, keeper_of, mutation_of, names_of, rejected, statement_of, taken_table
+from jobs.driver.barrier import (
+    Pinned,
+    Pinning,
+    documents,
+    keeper_of,
+    mutation_of,
+    names_of,
+    rejected,
+    statement_of,
+    taken_table,
+    with_first_files,
+)
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, with_holds
@@ -119,7 +130,8 @@ class _Superseding:
         log_end = self.meta.log_end() if detour.take_log else held.log_end
         entries = tuple(sorted({*held.skipped_entries, *detour.skip_entries}))
         replayed = replay(self.meta, version, held.log_start, log_end, entries, epoch)
-        catalog = dropped(replayed.catalog, (*self._dropped_before(replayed.catalog), *detour.drop), epoch)
+        now = with_first_files(self.meta, Base(version), replayed.catalog)
+        catalog = dropped(now, (*self._dropped_before(now), *detour.drop), epoch)
         stopped = {**self._paused_before(catalog), **dict.fromkeys(detour.pause, ""), **self.reasons}
         catalog = paused(catalog, stopped, epoch)
         kept = self._sources(catalog)

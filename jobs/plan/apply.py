@@ -10,16 +10,19 @@ from dataclasses import dataclass, field
 import msgspec
 
 from jobs.executors.operator import Entry
+from jobs.plan.alter_source import add_source_columns, created_source
 from jobs.plan.alter_table import add_columns, alter
 from jobs.plan.create import created
 from jobs.plan.definition import (
     KEYWORDS,
+    SourceDefinition,
     TableDefinition,
     UnknownRelationError,
     created_by,
     definition_of,
     encoded,
     find,
+    ran_of,
     with_readers,
 )
 from jobs.plan.difference import Create, differences
@@ -27,6 +30,7 @@ from jobs.plan.rejects import rejects_table, require_no_rejects, source_id_of
 from jobs.plan.replace import Replacing, added
 from jobs.sql.statements import (
     AddColumns,
+    AddSourceColumns,
     AlterTable,
     Change,
     CreateFunction,
@@ -190,13 +194,13 @@ class Applying:
 
     def _first_time(self, statement: Single, once: str) -> bool:
         name = changed_table(statement)
-        assert name is not None, "only statements on tables run once"
-        table = find(self.catalog, name, RelationKind.TABLE)
+        assert name is not None, "only statements on tables and sources run once"
+        table = find(self.catalog, name, RelationKind.TABLE, RelationKind.SOURCE)
         definition = definition_of(table)
-        assert isinstance(definition, TableDefinition)
-        if once in definition.ran:
+        assert isinstance(definition, TableDefinition | SourceDefinition)
+        if once in (ran := ran_of(definition)):
             return False
-        known = encoded(msgspec.structs.replace(definition, ran=(*definition.ran, once)))
+        known = encoded(msgspec.structs.replace(definition, ran=(*ran, once)))
         relations = (msgspec.structs.replace(r, definition=known) if r.id == table.id else r for r in self.catalog.relations)
         self.catalog = msgspec.structs.replace(self.catalog, relations=tuple(relations))
         return True
@@ -219,6 +223,8 @@ class Applying:
                 return alter(catalog, table, to)
             case AddColumns():
                 return add_columns(catalog, statement)
+            case AddSourceColumns():
+                return add_source_columns(catalog, statement)
             case _:
                 return self._create(statement)
 
@@ -245,20 +251,24 @@ class Applying:
 
 
 def changed_table(statement: Statement) -> str | None:
-    """The name of the table whose rows or columns a statement changes; None where it changes none."""
+    """The name of the table whose rows or columns a statement changes, or of the source that it alters; None where it changes none."""
     match statement:
         case Insert(table) | Change(table) | Update(table) | Delete(table):
             return table.lower()
         case AlterTable(table) | AddColumns(table):
             return table.name.lower()
+        case AddSourceColumns(name):
+            return name
         case _:
             return None
 
 
 def _differences(relation: Relation, wanted: Create) -> tuple[str, ...]:
-    """What a CREATE says that is not so of the relation of its name. A table that was altered is still what its own CREATE says."""
+    """What a CREATE says that is not so of the relation of its name. What was altered is still what its own CREATE says."""
     definition = definition_of(relation)
     if isinstance(definition, TableDefinition) and definition.created is not None and not differences(definition.created, wanted):
+        return ()
+    if isinstance(definition, SourceDefinition) and not differences(created_source(definition), wanted):
         return ()
     return differences(created_by(relation), wanted)
 

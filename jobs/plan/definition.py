@@ -16,8 +16,10 @@ from statestore.meta.catalog import Catalog, Relation, RelationKind
 class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
     """A source, and the state table of the files taken from it."""
 
-    statement: CreateSource
+    statement: CreateSource  # what would create it as it is
     taken_table_id: int
+    created: CreateSource | msgspec.UnsetType = msgspec.UNSET  # what did, where it was altered since; unset is not stored
+    ran: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # what names the statements that run once and did; likewise
 
 
 class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -131,6 +133,11 @@ def fragments_of(relation: Relation) -> tuple[Fragment, ...]:
     """The fragments that keep a relation up to date."""
     definition = definition_of(relation)
     return () if isinstance(definition, _WithoutRows) else definition.fragments
+
+
+def ran_of(definition: SourceDefinition | TableDefinition) -> tuple[str, ...]:
+    """What names the statements that run once and did, on a table or source."""
+    return () if isinstance(definition.ran, msgspec.UnsetType) else definition.ran
 
 
 def follows_moment(relation: Relation) -> bool:

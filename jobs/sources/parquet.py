@@ -86,13 +86,13 @@ class ParquetFiles(FileSource):
         files = files_of(document)
         share = sum(f.size for f in files) // units
         target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))
-        found = [s for f in files for s in splits(f, source.fields, target, source.options)]
+        found = [s for f in files for s in splits(f, source.fields[: source.width_of(f.number)], target, source.options)]
         found.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))
         return [msgspec.Raw(msgspec.json.encode(s)) for s in found]
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
         split = _split.decode(part)
-        rows = read_split(split, columns, source.fields, source.options)
+        rows = read_split(split, columns, source.fields, source.options, source.width_of(split.file.number))
         return with_undeclared(weighted(rows, split.file.weight), undeclared_of(rows))
 
 
@@ -123,7 +123,9 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
     return [Split(file, tuple(part), int(starts[part[0]])) for part in parts]
 
 
-def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], options: Mapping[str, str]) -> pa.Table:
+def read_split(
+    split: Split, columns: Sequence[int], fields: Sequence[Field], options: Mapping[str, str], width: int | None = None
+) -> pa.Table:
     """Read a split's rows.
 
     Args:
@@ -131,6 +133,7 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
         columns: indices into `fields` of the columns to read, in output order.
         fields: all columns the source declares.
         options: the source's options; they place an S3 path.
+        width: how many of the fields are read of this file, the others are NULL; None: all.
 
     Returns: the columns, named and typed as declared, then `_row_id` (bigint, never NULL): file number << 40 | position in the file, then
         REJECT, where there are any. What the file holds beside them, says `undeclared_of`.
@@ -147,8 +150,10 @@ def read_split(split: Split, columns: Sequence[int], fields: Sequence[Field], op
     with _open(file, options) as reader:
         schema = reader.schema_arrow
         wanted = tuple(columns)
-        judged = (*wanted, *(c for c in range(len(fields)) if quarantine and c not in wanted))
-        there = zip(_require_columns(file, schema, fields, judged, options), judged, strict=True)
+        width = len(fields) if width is None else width
+        judged = (*wanted, *(c for c in range(width) if quarantine and c not in wanted))
+        names = iter(_require_columns(file, schema, fields, [c for c in judged if c < width], options))
+        there = ((next(names) if c < width else None, c) for c in judged)
         found = [(name, c) for name, c in there if c in wanted or _may_be_bad(schema, name, fields[c].type)]
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
         rows = sum(reader.metadata.row_group(g).num_rows for g in groups)

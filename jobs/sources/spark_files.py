@@ -15,6 +15,7 @@ parsed: whether a record is bad never depends on which views exist.
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
@@ -104,7 +105,17 @@ class SparkFiles(FileSource):
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda f: verify_pin(f, source.options), files))
         session = _session_of(spark, max(f.size for f in files))
-        fields = [(f.name, f.type) for f in source.fields]
+        by_width: dict[int, list[PinnedFile]] = {}
+        for file in files:
+            by_width.setdefault(source.width_of(file.number), []).append(file)
+        frames = [self._read(session, source, width, tuple(some), tuple(columns)) for width, some in sorted(by_width.items())]
+        return _handed_over(reduce(lambda before, more: before.unionAll(more), frames), spark)
+
+    def _read(
+        self, session: "SparkSession", source: CreateSource, width: int, files: tuple[PinnedFile, ...], columns: tuple[int, ...]
+    ) -> "DataFrame":
+        """Files that are read by the first `width` columns; the others are NULL."""
+        fields = [(f.name, f.type) for f in source.fields[:width]]
         if self.corrupt_records:
             fields.append((_CORRUPT, "string"))
         declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in fields)
@@ -113,7 +124,7 @@ class SparkFiles(FileSource):
         read = reader.load([_spark_path(place_of_bytes(f)) for f in files])
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
         rows = read.select(*(read[_quoted(name)] for name, _ in fields), path)
-        return _handed_over(rows.mapInArrow(_packer(files, source, tuple(columns), self.raw_column), OUTPUT_DDL), spark)
+        return rows.mapInArrow(_packer(files, source, width, columns, self.raw_column), OUTPUT_DDL)
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
         """What Spark's reader is given."""
@@ -224,7 +235,7 @@ def _first_cause(text: str) -> str:
 _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _packer(files: tuple[PinnedFile, ...], source: CreateSource, columns: tuple[int, ...], raw_column: int | None) -> _Stage:
+def _packer(files: tuple[PinnedFile, ...], source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None) -> _Stage:
     """The Python side: record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -236,7 +247,7 @@ def _packer(files: tuple[PinnedFile, ...], source: CreateSource, columns: tuple[
                 if current is None or current.file != file:
                     if current is not None:
                         yield from current.finish()
-                    current = _FileChunks(file, source, columns, raw_column)
+                    current = _FileChunks(file, source, width, columns, raw_column)
                 yield from current.add(rows)
         if current is not None:
             yield from current.finish()
@@ -256,16 +267,16 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 class _FileChunks:
     """Numbers one file's records and packs them into chunks; after a record that does not parse, the file yields nothing more."""
 
-    def __init__(self, file: PinnedFile, source: CreateSource, columns: tuple[int, ...], raw_column: int | None) -> None:
+    def __init__(self, file: PinnedFile, source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None) -> None:
         self.file, self._raw_column = file, raw_column
-        self._source, self._columns = source, columns
+        self._source, self._columns, self._read = source, columns, source.fields[:width]
         self._fields: tuple[Field, ...] = tuple(source.fields[c] for c in columns)
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._position = 0
         self._failed = False
         self._quarantines = quarantines(source)
-        self._declared = ", ".join(f"{f.name} {f.type}" for f in source.fields)
+        self._declared = ", ".join(f"{f.name} {f.type}" for f in self._read)
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take the file's next records; yields chunks that are full."""
@@ -277,7 +288,7 @@ class _FileChunks:
             return
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
         row_ids = pa.array(positions | (self.file.number << POSITION_BITS))
-        typed = [_as_declared(rows.column(c), arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
+        typed = [self._typed(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
         table = pa.table([*typed, row_ids], names=[*(f.name for f in self._fields), ROW_ID_NAME])
         self._waiting.append(marked(table, self.file.path, self._position, reasons, None if reasons is None else self._raw(rows)))
         self._position += rows.num_rows
@@ -310,11 +321,14 @@ class _FileChunks:
     def _row(self, chunk: bytes | None, failure: bytes | None) -> pa.RecordBatch:
         return pa.record_batch([[self.file.number], [chunk], [failure]], schema=_OUTPUT)
 
+    def _typed(self, rows: pa.RecordBatch, column: int, kind: pa.DataType) -> pa.Array:
+        return _as_declared(rows.column(column), kind) if column < len(self._read) else pa.nulls(rows.num_rows, kind)
+
     def _corrupt(self, rows: pa.RecordBatch) -> pa.Array | None:
         """The records that do not parse, NULL for the others; None where all do, or no such thing is known of the format."""
-        if rows.num_columns == len(self._source.fields) + 1:  # it would stand between the declared columns and the path
+        if rows.num_columns == len(self._read) + 1:  # it would stand between the declared columns and the path
             return None
-        corrupt = rows.column(len(self._source.fields))
+        corrupt = rows.column(len(self._read))
         return None if corrupt.null_count == len(corrupt) else corrupt
 
     def _error(self, rows: pa.RecordBatch) -> TussockError | None:
@@ -322,7 +336,7 @@ class _FileChunks:
         if (corrupt := self._corrupt(rows)) is not None:
             return self._bad_row(corrupt)
         try:
-            for c, field in enumerate(self._source.fields):
+            for c, field in enumerate(self._read):
                 if "string" in field.type:
                     require_text(self.file.path, field.name, pa.chunked_array([rows.column(c)]), self._position + 1)
         except TussockError as error:
@@ -334,7 +348,7 @@ class _FileChunks:
         found: list[pa.Array | None] = []
         if (corrupt := self._corrupt(rows)) is not None:
             found.append(reason_where(corrupt.is_valid().to_numpy(zero_copy_only=False), f"does not parse as ({self._declared})"))
-        for c, field in enumerate(self._source.fields):
+        for c, field in enumerate(self._read):
             if "string" in field.type and (bad := bad_texts(rows.column(c))).any():
                 found.append(reason_where(bad, not_text(field.name)))
         return first_reasons(*found)

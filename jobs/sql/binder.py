@@ -14,6 +14,7 @@ from jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_
 from jobs.sql.logical import Expr, Field, Place
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.show import show_plan
+from jobs.sql.source_ddl import bind_alter_source
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import (
     Bound,
@@ -154,6 +155,8 @@ class Binder:
             return bind_truncate(self._sandbox, source)
         if cursor.accept("ALTER", "TABLE"):
             return bind_alter(self._sandbox, cursor)
+        if cursor.accept("ALTER", "SOURCE"):
+            return bind_alter_source(self._sandbox, cursor)
         if cursor.accept("COMMENT", "ON"):
             return bind_comment(self._sandbox, cursor)
         if cursor.accept("CREATE"):

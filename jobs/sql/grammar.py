@@ -1,6 +1,7 @@
 """Reads statements, or their beginnings, that Spark has no grammar for; a SELECT inside is left to Spark, by its offset.
 
 CREATE SOURCE [IF NOT EXISTS] name [(column type, …)] USING format OPTIONS (key 'value', …)
+ALTER SOURCE name ADD COLUMN[S] column type, …
 CREATE [OR REPLACE] [MATERIALIZED] VIEW [IF NOT EXISTS] name [(column, …)] AS SELECT …
 CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter type, …) RETURNS type [COMMENT '…'] LANGUAGE PYTHON AS 'module:name'
 DROP SOURCE | TABLE | [MATERIALIZED] VIEW | FUNCTION [IF EXISTS] name [CASCADE]
@@ -134,12 +135,13 @@ class FunctionHeader:
 
 
 def changed_table(source: SourceText) -> str | None:
-    """The name of the table that a statement changes, its rows or its columns, by its first words alone; None where it changes none."""
+    """The name of the table that a statement changes, its rows or its columns, or of the source that it alters, by its first words alone;
+    None where it changes none."""
     cursor = Cursor(source)
     heads = (("INSERT", "INTO"), ("UPDATE",), ("DELETE", "FROM"), ("MERGE", "INTO"), ("TRUNCATE",), ("ALTER",))
     if not any(cursor.accept(*head) for head in heads):
         return None
-    cursor.accept("TABLE")
+    _ = cursor.accept("TABLE") or cursor.accept("SOURCE")
     return cursor.tokens[cursor.at].value().lower() if cursor.at < len(cursor.tokens) else None
 
 

@@ -17,14 +17,34 @@ OP = "op"  # the first column of a Change's rows
 ROW_ID_TYPE = "bigint"  # of the hidden last column of a table without a primary key
 
 
+class Narrower(msgspec.Struct, frozen=True):
+    """Files that a source took when it had fewer columns: those numbered `below` this have the first `columns`, and NULL in the others."""
+
+    columns: int
+    below: int
+
+
 class CreateSource(msgspec.Struct, frozen=True, tag=True):
-    """A stream of rows from outside. `options` holds `path` and the format's own options."""
+    """A stream of rows from outside. `options` holds `path` and the format's own options.
+
+    `narrower`, of a source that was altered: by number of files, the fewest columns first; unset is not stored.
+    """
 
     name: str
     format: str  # one of jobs.sources.registry
     fields: tuple[Field, ...]
     options: dict[str, str]
     if_not_exists: bool = False
+    narrower: tuple[Narrower, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def widths(self) -> tuple[Narrower, ...]:
+        """`narrower`, empty where it is not set."""
+        return () if isinstance(self.narrower, msgspec.UnsetType) else self.narrower
+
+    def width_of(self, file: int) -> int:
+        """How many of the columns the file of this number is read by."""
+        return next((n.columns for n in self.widths if file < n.below), len(self.fields))
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -157,6 +177,14 @@ class AddColumns(msgspec.Struct, frozen=True, tag=True):
     held: tuple[bytes, ...]
 
 
+class AddSourceColumns(msgspec.Struct, frozen=True, tag=True):
+    """A source has more columns in the files that it takes from now on, behind those `known`, where it has these still."""
+
+    name: str
+    known: tuple[Field, ...]
+    fields: tuple[Field, ...]
+
+
 class Change(msgspec.Struct, frozen=True, tag=True):
     """Rows that a statement changed, as computed over the rows of the epoch before: kept as one Arrow IPC object outside the log.
 
@@ -186,7 +214,7 @@ class Delete(msgspec.Struct, frozen=True, tag=True):
 
 RowChange = Insert | Change | Update | Delete
 _Create = CreateSource | CreateTable | CreateTableAs | CreateView | CreatePlainView | CreateFunction
-Single = _Create | AlterTable | AddColumns | Drop | RowChange
+Single = _Create | AlterTable | AddColumns | AddSourceColumns | Drop | RowChange
 
 
 class Transaction(msgspec.Struct, frozen=True, tag=True):
@@ -279,6 +307,7 @@ Bound = (
     | BoundCreateTableAs
     | AlterTable
     | AddColumns
+    | AddSourceColumns
     | CreateView
     | CreatePlainView
     | CreateFunction

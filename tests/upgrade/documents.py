@@ -149,6 +149,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "transaction": statements.Transaction(
         (CreateView("top", "SELECT …", TOP_N, or_replace=True), statements.Change("orders", 3, _ROWS)), ((1, "0a1b/1"),)
     ),
+    "add_source_columns": statements.AddSourceColumns("sales", _FIELDS, (Field("n", "int"),)),
     "create_source": _CREATE_SOURCE,
     "create_table": _CREATE_TABLE,
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
@@ -241,6 +242,9 @@ _NESTED = Fragment(
 
 DEFINITIONS: dict[str, msgspec.Struct] = {
     "source": SourceDefinition(_CREATE_SOURCE, 11),
+    "source_altered": SourceDefinition(
+        msgspec.structs.replace(_CREATE_SOURCE, narrower=(statements.Narrower(1, 3),)), 11, _CREATE_SOURCE, ("0a1b/1",)
+    ),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "table_altered": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, _CREATE_TABLE),
     "table_of_rejects": TableDefinition(

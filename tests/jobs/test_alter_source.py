@@ -1,0 +1,91 @@
+"""ALTER SOURCE in SQL, over files that Spark reads: what views hold is what Spark reads of each file by the columns of its time."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.session import Session
+from jobs.sql.errors import SqlError
+
+pytestmark = pytest.mark.spark
+
+OLD, NEW = "id int, name string", "id int, name string, price decimal(4,2), tags array<string>"
+FLAT = "id int, name string, price decimal(4,2), day date"
+FORMATS = {
+    "csv": (b"1,one\n2,two\nx,bad\n", b"3,three,1.5,2013-01-01\n4,four\n5,five,123.45,\n", FLAT, {}),
+    "json": (
+        b'{"id": 1, "name": "one", "price": "no number"}\n{"id": 2}\n{"id": "x"}\n',
+        b'{"id": 3, "price": 1.5, "tags": ["a", null]}\n{"id": 4}\n{"id": 5, "price": 123.45}\n',
+        NEW,
+        {},
+    ),
+    "xml": (
+        b"<r><row><id>1</id><price>none</price></row><row><id>x</id></row></r>",
+        b"<r><row><id>3</id><price>1.5</price><tags>a</tags></row><row><price>none</price></row></r>",
+        NEW,
+        {"rowTag": "row"},
+    ),
+}
+
+
+def judged(spark: SparkSession, format: str, old: Path, new: Path, columns: str, options: dict[str, str]) -> tuple[list[str], int]:
+    """Rows that Spark reads, and how many records it calls corrupt."""
+    options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_c"}
+    reads = [
+        spark.read.format(format).options(**options).schema(f"{declared}, _c string").load(str(folder)).cache()
+        for folder, declared in ((old, OLD), (new, columns))
+    ]
+    both = reads[0].unionByName(reads[1], allowMissingColumns=True)
+    rows = both.filter("_c IS NULL").select([c.split(" ")[0] for c in columns.split(", ")]).toArrow()
+    found = sorted(map(repr, rows.to_pylist())), both.filter("_c IS NOT NULL").count()
+    for read in reads:
+        read.unpersist()
+    return found
+
+
+def test_views_have_the_columns_of_each_files_time(spark: SparkSession, tmp_path: Path) -> None:
+    with Session(str(tmp_path / "store"), spark) as session:
+        for name, (old, new, _, options) in FORMATS.items():
+            for folder, content in (("old", old), ("new", new)):
+                (tmp_path / name / folder).mkdir(parents=True)
+                (tmp_path / name / folder / f"a.{name}").write_bytes(content if folder == "old" else b"")
+            given = "".join(f", {k} '{v}'" for k, v in options.items())
+            session.execute(
+                f"CREATE SOURCE {name} ({OLD}) USING {name} OPTIONS (path '{tmp_path / name}', recursiveFileLookup 'true', "
+                f"on_error 'quarantine'{given}); CREATE MATERIALIZED VIEW before_{name} AS SELECT * FROM {name}"
+            )
+        session.flush()
+        for name, (_, new, columns, _) in FORMATS.items():
+            first, second = columns.split(", ")[2:]
+            session.execute(f"ALTER SOURCE {name} ADD COLUMN {first}; alter /* so */ source {name} add columns ({second})")
+            session.execute(f"CREATE MATERIALIZED VIEW after_{name} AS SELECT * FROM {name}")
+            (tmp_path / name / "new" / f"a.{name}").write_bytes(new)
+        session.flush()
+        for name in FORMATS:
+            session.execute(f"CREATE MATERIALIZED VIEW later_{name} AS SELECT * FROM {name}")
+        session.flush()
+        for name, (_, _, columns, options) in FORMATS.items():
+            rows, corrupt = judged(spark, name, tmp_path / name / "old", tmp_path / name / "new", columns, options)
+            held = [sorted(map(repr, session.read(f"{view}_{name}").to_pylist())) for view in ("after", "later")]
+            assert held == [rows, rows] != [[], []]
+            assert session.read(f"{name}__rejects").num_rows == corrupt > 1
+            assert session.read(f"before_{name}").column_names == ["id", "name"]
+            assert session.read(f"before_{name}").num_rows == len(rows)
+        shown = session.execute("SHOW CREATE SOURCE csv")[0].table
+        assert shown is not None
+        assert f"({FLAT})" in shown["statement"].to_pylist()[0]
+        for statement, reason in {
+            "ALTER SOURCE csv ADD COLUMN name string": "source 'csv' has a column 'name' already",
+            "ALTER SOURCE csv ADD COLUMN more int NOT NULL": "a name and a type",
+            "ALTER SOURCE csv ADD COLUMN more int DEFAULT 1": "a name and a type",
+            "ALTER SOURCE csv ADD COLUMN more int FIRST": "a name and a type",
+            "ALTER SOURCE csv ADD COLUMN more char(3)": "char",
+            "ALTER SOURCE csv RENAME TO other": "expected ADD COLUMN",
+            "ALTER SOURCE before_csv ADD COLUMN more int": "'before_csv' is a view; sources that exist: csv, json, xml",
+            "ALTER SOURCE none ADD COLUMN more int": "there is no source 'none'",
+            "ALTER TABLE csv ADD COLUMN more int": "only tables take changes",
+        }.items():
+            with pytest.raises(SqlError) as refused:
+                session.execute(statement)
+            assert reason in str(refused.value), statement
