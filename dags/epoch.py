@@ -11,6 +11,8 @@ from tussock_operators import (
     PARAMS,
     commit_version,
     held_sources,
+    held_views,
+    holds_views_back,
     inject_barrier,
     paused_views,
     pauses_views,
@@ -44,12 +46,14 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         ran >> held_sources(pipeline)  # the run is not green where a source in trouble kept files from it
         if pauses_views(pipeline):
             ran >> paused_views(pipeline)  # nor where it paused a view
-        published = (
+        judged = (
             ran
             >> commit_version(pipeline)  # the only step that makes anything durable, if run_actors has not done so
             >> validate_views(pipeline)
-            >> publish_views(pipeline)  # the only step that makes anything visible to readers
         )
+        if holds_views_back(pipeline):
+            judged >> held_views(pipeline)
+        published = judged >> publish_views(pipeline)  # the only step that makes anything visible to readers
         if pipeline.publish is not None:
             published >> publish_tables(pipeline)  # what readers elsewhere see
     return dag

@@ -28,6 +28,7 @@ import pyarrow as pa
 from jobs.catalog.epochs import EpochsOf
 from jobs.catalog.insert import rows_for_table
 from jobs.catalog.moment import BadMomentError
+from jobs.catalog.read import refuse_unseen
 from jobs.catalog.rejected import rejected
 from jobs.catalog.show import explain, show
 from jobs.catalog.statement_log import PendingCatalog, statement_text
@@ -64,6 +65,7 @@ from jobs.sql.statements import (
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, RelationKind
 from statestore.meta.errors import NotInitialisedError
+from statestore.meta.sight import Sight, published_sight
 from statestore.meta.statement_log import LogMovedError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
@@ -231,18 +233,16 @@ class Session:
 
         Args:
             sql: anything Spark can run.
-            epoch: the published one when None.
+            epoch: what is published when None.
             at: read the epoch that was the newest published one then, instead of naming it; without an offset, local time of the store.
 
-        Warns: PausedViewWarning for each view that stays at the rows it had when it was paused.
-        Raises: SqlError; EpochNotCommittedError, EpochExpiredError; BadMomentError.
+        Warns: PausedViewWarning for each view that stays at the rows it had when it was paused; HeldViewWarning for each that is held back.
+        Raises: SqlError; NeverPassedError; EpochNotCommittedError, EpochExpiredError; BadMomentError.
         """
         with self._at_work():
-            if at is not None:
-                if epoch is not None:
-                    raise BadMomentError(str(at), f"epoch {epoch} is named as well", "an epoch or a moment, not both")
-                epoch = self._stored.epoch_at(at)
-            return self._select(sql, Place(1, 1), self.meta.latest().published if epoch is None else epoch)
+            if at is not None and epoch is not None:
+                raise BadMomentError(str(at), f"epoch {epoch} is named as well", "an epoch or a moment, not both")
+            return self._select(sql, Place(1, 1), epoch if at is None else self._stored.seen_at(at))
 
     def insert(self, table: str, rows: pa.Table) -> Answer:
         """Insert rows, as INSERT would: a row whose key exists replaces it. Durable when it returns; takes effect with the next epoch.
@@ -375,10 +375,11 @@ class Session:
         bound, notes = self._statements.bound(catalog, version, text, place)
         match bound:
             case Query():
-                table = self._select(text, place, version.published)
+                table = self._select(text, place, None)
                 return Answer(text, f"{table.num_rows} rows", table)
             case Show():
-                table = pa.table(dict(show(catalog, bound, rejected(self.meta.objects, version))))
+                states = rejected(self.meta.objects, version), published_sight(version).held
+                table = pa.table(dict(show(catalog, bound, *states)))
                 return Answer(text, f"{table.num_rows} rows", table)
             case Explain():
                 explained = explain(catalog, bound, version.epoch + 1)
@@ -410,23 +411,24 @@ class Session:
         self._statements.settle(draft)
         return self._writer.log(text, draft.statement(), expected=end)
 
-    def _select(self, text: str, place: Place, epoch: int) -> pa.Table:
-        with self.meta.reading(epoch) as version:  # what the query reads stays, however compaction and vacuum go on meanwhile
-            return self._answer(text, place, version, epoch)
+    def _select(self, text: str, place: Place, epoch: int | Sight | None) -> pa.Table:
+        with self._stored.seeing(epoch) as (version, sight):  # what is read stays, however compaction and vacuum go on meanwhile
+            return self._answer(text, place, version, sight)
 
-    def _answer(self, text: str, place: Place, version: HummockVersion, epoch: int) -> pa.Table:
+    def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
         from jobs.sql.errors import NoRelationError, SqlError
         from jobs.sql.spark_errors import spark_errors_as_ours
 
         try:
-            bound = self._statements.binder(version.catalog.at(epoch)).bind(text, place, EpochsOf(self._stored, version, epoch))
+            bound = self._statements.binder(sight.relations(version.catalog)).bind(text, place, EpochsOf(self._stored, version, sight))
         except NoRelationError as err:
-            self._stored.refuse_if_late(err.name.strip("`"), epoch, version, err)
+            refuse_unseen(version, sight, err.name.strip("`"))
+            self._stored.refuse_if_late(err.name.strip("`"), sight.epoch, version, err)
             raise
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
         with spark_errors_as_ours(bound.source):
-            return self._statements.frame(bound.source.text, bound, version, epoch).toArrow()
+            return self._statements.frame(bound.source.text, bound, version, sight).toArrow()
 
 
 def _noted(answer: Answer, notes: Sequence[str]) -> Answer:

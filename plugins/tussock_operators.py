@@ -1,7 +1,8 @@
 """The tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
     inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables]
-                      run_actors >> held_sources, [paused_views]
+                      run_actors >> held_sources [, paused_views]
+                      validate_views [>> held_views]
 
 Runs of all kinds (scheduled, triggered, backfills) take turns: tussock_turn.py. They need nothing that an Airflow does not have by itself:
 no pool, and of connections only Spark's. What makes them safe is the store: whichever order tasks of two runs come in, an open barrier is
@@ -25,11 +26,11 @@ from tussock_archive import build_archive
 from tussock_turn import IN_ORDER, RunPublished, run_ahead
 
 from jobs.settings.class_archive import submit_options
-from jobs.settings.pipeline import OnError, Pipeline, TableEngine
+from jobs.settings.pipeline import GateScope, OnError, Pipeline, TableEngine
 from jobs.sinks.delta_packages import with_delta
 from statestore.errors import DamagedError, InputError
 
-HELD_SOURCES, PAUSED_VIEWS = "held_sources", "paused_views"
+HELD_SOURCES, PAUSED_VIEWS, HELD_VIEWS = "held_sources", "paused_views", "held_views"
 SPARK_CONNECTION = "spark_default"
 BIN = Path(sys.executable).parent
 
@@ -144,25 +145,61 @@ def validate_views(pipeline: Pipeline) -> SparkSubmitOperator:
     return ValidateViews(pipeline=pipeline, task_id="validate_views", application="quality.py")
 
 
-def publish_views(pipeline: Pipeline) -> Any:
-    """Let readers see that epoch, and emit an asset event for each of its views."""
+def held_views(pipeline: Pipeline) -> "HeldViews":
+    """Fail where a suite did, and its view is held back; skipped, at no cost, where none did. Requires: `[quality] scope = "view"`."""
+    return HeldViews(pipeline=pipeline, task_id=HELD_VIEWS)
 
-    @task(task_id="publish_views", outlets=[alias_of(pipeline.name)])
+
+def holds_views_back(pipeline: Pipeline) -> bool:
+    """Whether a suite that fails holds its view back, and not the epoch."""
+    return pipeline.quality is not None and pipeline.quality.scope is GateScope.VIEW
+
+
+def publish_views(pipeline: Pipeline) -> Any:
+    """Let readers see that epoch, and emit an asset event for each of its views.
+
+    An event that carries a partition starts the DAGs that go by partitions and no others, and one without the others: so Airflow 3.3 has
+    it, and so it is the pipeline's to say (`[schedule] partitions`). Only an asset that the task names can carry one, and every asset that
+    it names when it ends has an event; so those of views of which nothing is new are taken off its list while it runs.
+    """
+    by_partition = pipeline.schedule is not None and pipeline.schedule.partitions
+    named = [asset_of(pipeline.name, view) for view in steps.views_in_files(pipeline)] if by_partition else []
+
+    @task(task_id="publish_views", outlets=[alias_of(pipeline.name), *named])
     def publish(name: str) -> dict[str, str]:
         context = get_current_context()
         with no_retry():
             published = steps.publish(name, _committed_epoch(context))
-        events = context["outlet_events"][alias_of(name)]
+            day = steps.day_of(pipeline, *(run_interval(context) or (None, None))) if named else None
+        changed = []
         for view in published.views:
-            extra: dict[str, JsonValue] = {"epoch": str(published.epoch), "version": published.version, "quality": view.quality.value}
-            if view.changed_rows is not None:
-                extra["changed_rows"] = view.changed_rows
-            if view.rows is not None:
-                extra["rows"] = view.rows
-            events.add(asset_of(name, view.name), extra=extra)
-        return {"epoch": str(published.epoch), "version": str(published.version)}
+            asset, extra = asset_of(name, view.name), _extra_of(published, view)
+            if day is not None and asset in named:
+                event = context["outlet_events"][asset]
+                event.extra = extra
+                event.add_partitions(day)
+                changed.append(asset)
+            else:
+                context["outlet_events"][alias_of(name)].add(asset, extra=extra)
+        context["ti"].task.outlets = [alias_of(name), *changed]
+        held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
+        return {"epoch": str(published.epoch), "version": str(published.version), **held}
 
     return publish(pipeline.name)
+
+
+def _extra_of(published: steps.Publication, view: steps.PublishedView) -> dict[str, JsonValue]:
+    """What an asset event says of a view."""
+    extra: dict[str, JsonValue] = {"epoch": str(published.epoch), "version": published.version, "quality": view.quality.value}
+    if view.changed_rows is not None:
+        extra["changed_rows"] = view.changed_rows
+    if view.rows is not None:
+        extra["rows"] = view.rows
+    if view.since:
+        extra["since"] = str(view.since)
+    if view.warnings:
+        extra["warnings"] = view.warnings
+    return extra
 
 
 def publish_tables(pipeline: Pipeline) -> Any:
@@ -324,13 +361,28 @@ class PausedViews(BaseOperator):
 class ValidateViews(SubmitJob):
     """The suites at the committed epoch: in this process, or, where one of them needs Spark, by `jobs/quality.py`.
 
-    Fails without a retry when a suite does: the same rows would fail again.
+    Fails without a retry when a suite does: the same rows would fail again. Where the gate judges view by view, `held_views` fails instead.
     """
 
     def execute(self, context: Any) -> None:
+        self._judge(context, epoch := _committed_epoch(context))
+        if HELD_VIEWS in self.downstream_task_ids:
+            self._decide_held_views(epoch)
+
+    def _decide_held_views(self, epoch: int) -> None:
+        """Raises DownstreamTasksSkipped where no view is held back."""
+        from jobs.gate.record import HeldViewsError
+
+        try:
+            steps.require_none_held_back(self.pipeline_name, epoch)
+        except HeldViewsError as err:
+            self.log.warning("%s", err)
+            return
+        raise DownstreamTasksSkipped(tasks=[HELD_VIEWS])  # type: ignore[no-untyped-call]
+
+    def _judge(self, context: Any, epoch: int) -> None:
         from jobs.gate.record import Verdict
 
-        epoch = _committed_epoch(context)
         if not steps.suites_of(self.pipeline_name):
             self.log.info("pipeline %s has no suites; nothing holds epoch %d", self.pipeline_name, epoch)
             return
@@ -338,7 +390,7 @@ class ValidateViews(SubmitJob):
             known = steps.verdict(self.pipeline_name, epoch)
         if known is not Verdict.NONE:
             self.log.info("these suites have judged epoch %d before: %s", epoch, known.value)
-            if known is Verdict.FAILED:
+            if known is Verdict.FAILED and not steps.judges_views(self.pipeline_name):
                 raise AirflowFailException(steps.gate_failure(self.pipeline_name, epoch))
             return
         if self._judged_here(epoch):
@@ -363,9 +415,21 @@ class ValidateViews(SubmitJob):
                 return False
             for line in record_lines(record):
                 self.log.info("%s", line)
-            if not record.passed:
+            if not record.passed and not steps.judges_views(self.pipeline_name):
                 raise QualityGateError(record)
         return True
+
+
+class HeldViews(BaseOperator):
+    """Fails the run, with the rows, where a suite failed and its view is held back; all else is published."""
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline_name = pipeline.name
+
+    def execute(self, context: Any) -> None:
+        with no_retry():
+            steps.require_none_held_back(self.pipeline_name, _committed_epoch(context))
 
 
 class PublishTables(SubmitJob):

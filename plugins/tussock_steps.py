@@ -6,17 +6,17 @@ between tasks, never data; an epoch travels as text, for it does not fit into th
 
 import logging
 import os
+import re
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import jobs
-from jobs.settings.pipeline import Pipeline, PipelineError, Runner, find_pipeline, load_pipeline, pipeline_names
+from jobs.settings.pipeline import GateScope, Pipeline, PipelineError, Runner, find_pipeline, load_pipeline, pipeline_names
 from statestore.errors import InputError
 from statestore.meta.catalog import RelationKind
 
@@ -42,21 +42,27 @@ class PublishedView:
         changed_rows: changes that the view's operators put out, in all epochs that this publish let readers see; None where the counts of
             some are gone.
         quality: what the view's own suite said at the published epoch; NONE where it has none.
+        since: the epoch as of which readers saw the view before; 0: not at all.
+        warnings: expectations that failed and only report.
     """
 
     name: str
     rows: int | None
     changed_rows: int | None
     quality: "Verdict"
+    since: int = 0
+    warnings: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What readers see from now on."""
+    """What readers see from now on. `views`: those of which they see other rows than before; `held`: those held back, by name, each with
+    the epoch as of which they are seen."""
 
     epoch: int
     version: int
     views: tuple[PublishedView, ...]
+    held: Mapping[str, int] = field(default_factory=dict)
 
 
 def pipelines_folder() -> Path:
@@ -126,6 +132,33 @@ def open_meta(pipeline: Pipeline) -> "MetaStore":
     meta = process.open_meta(pipeline.store)
     _ = meta.settings  # a missing store is an error here, by its own name
     return meta
+
+
+_CREATE_VIEW = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?MATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?`?(\w+)", re.IGNORECASE)
+
+
+def views_in_files(pipeline: Pipeline) -> tuple[str, ...]:
+    """The materialized views that a pipeline's SQL files create; none where a file cannot be read, which `tussock apply` reports.
+
+    Cost: reads the files.
+    """
+    from jobs.sql.script import split_script
+
+    try:
+        statements = [statement.text for _, text in pipeline.scripts() for statement in split_script(text)]
+    except InputError:
+        return ()
+    found = (_CREATE_VIEW.match(statement) for statement in statements)
+    return tuple(dict.fromkeys(match[1].lower() for match in found if match is not None))
+
+
+def day_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> str | None:
+    """The day that an interval lies in, by the pipeline's clock; None for no interval, and for one of more than a day."""
+    if start is None or end is None:
+        return None
+    zone = ZoneInfo(pipeline.time_zone)
+    day = start.astimezone(zone).date()
+    return day.isoformat() if (end.astimezone(zone) - timedelta(microseconds=1)).date() == day else None
 
 
 def interval_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> "Interval | None":
@@ -246,6 +279,21 @@ def judge(name: str, epoch: int) -> "QualityRecord":
     return validate_epoch(without_spark, open_meta(pipeline), pipeline, epoch)
 
 
+def require_none_held_back(name: str, epoch: int) -> None:
+    """Raises HeldViewsError where suites failed at `epoch`."""
+    from jobs.gate.record import HeldViewsError, read_record
+
+    record = read_record(open_meta(find_pipeline(name, pipelines_folder())).objects, epoch)
+    if record is not None and not record.passed:
+        raise HeldViewsError(record)
+
+
+def judges_views(name: str) -> bool:
+    """Whether the gate holds back a view whose suite fails, and not the epoch."""
+    quality = find_pipeline(name, pipelines_folder()).quality
+    return quality is not None and quality.scope is GateScope.VIEW
+
+
 def gate_failure(name: str, epoch: int) -> str | None:
     """What the quality gate holds against `epoch`, for people; None where it passed or was not asked."""
     from jobs.gate.record import QualityGateError, read_record
@@ -255,35 +303,53 @@ def gate_failure(name: str, epoch: int) -> str | None:
 
 
 def publish(name: str, epoch: int) -> Publication:
-    """Let readers see `epoch`, if its quality record passed. Never goes back; when it is repeated, it answers what it did the first time.
+    """Let readers see `epoch`, as far as its quality record passed. Never goes back; when it is repeated, it answers what it did the first
+    time.
 
     Raises:
-        QualityGateError: a suite failed; readers go on seeing the epoch before.
+        QualityGateError: a suite failed, and the gate judges the pipeline as a whole; readers go on seeing the epoch before.
         MissingRecordError: the pipeline has suites, and nobody ran them at this epoch.
     """
     from jobs.driver.publish import publish as move
-    from jobs.gate.record import Verdict, require_passed, stays_published
+    from jobs.gate.record import Verdict, stays_published
+    from statestore.meta.sight import published_sight
 
-    meta = open_meta(find_pipeline(name, pipelines_folder()))
-    record = require_passed(meta.objects, epoch) if suites_of(name) else None
-    move(meta, epoch)
+    pipeline = find_pipeline(name, pipelines_folder())
+    meta = open_meta(pipeline)
+    record = _passed_record(meta, pipeline, epoch)
+    failed = () if record is None else record.failed
+    move(meta, epoch, [r.id for r in meta.latest().catalog.at(epoch) if r.name in failed])
     before, version = _publish_of(meta, epoch)
     mine = version.published == epoch  # else a later epoch was published, and this one with it
-    changed = _changed_rows(meta, before.published, epoch) if mine else {}
+    seen_before, seen = published_sight(before), published_sight(version)
+    views = [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and not stays_published(before, r, epoch)]
+    news = [r for r in views if r.name not in seen.held and (not mine or seen_before.epoch_of(r.name) < epoch)]
+    since = {r.name: seen_before.epoch_of(r.name) or max(0, r.created - 1) for r in news}
+    changed = _changed_rows(meta, since, epoch) if mine else {}
     judged = {} if record is None else {view.view: view for view in record.views}
-    views = []
-    for relation in version.catalog.at(epoch):
-        if relation.kind is RelationKind.VIEW and not stays_published(before, relation, epoch):
-            quality = judged.get(relation.name)
-            views.append(
-                PublishedView(
-                    relation.name,
-                    rows=quality.rows if quality is not None and quality.all_rows else None,
-                    changed_rows=None if changed is None else changed.get(relation.name, 0),
-                    quality=Verdict.NONE if quality is None else quality.verdict,
-                )
+    published = []
+    for view in since:
+        quality = judged.get(view)
+        published.append(
+            PublishedView(
+                view,
+                rows=quality.rows if quality is not None and quality.all_rows else None,
+                changed_rows=changed.get(view) if mine else 0,
+                quality=Verdict.NONE if quality is None else quality.verdict,
+                since=seen_before.epoch_of(view) if mine else 0,
+                warnings=0 if quality is None else len(quality.warnings),
             )
-    return Publication(epoch, version.id, tuple(views))
+        )
+    return Publication(epoch, version.id, tuple(published), dict(seen.held))
+
+
+def _passed_record(meta: "MetaStore", pipeline: Pipeline, epoch: int) -> "QualityRecord | None":
+    """What the gate found at an epoch that it lets pass; None where the pipeline has no suites. Raises as `publish`."""
+    from jobs.gate.record import require_judged, require_passed
+
+    if pipeline.quality is None or not pipeline.quality.suites():
+        return None
+    return (require_judged if pipeline.quality.scope is GateScope.VIEW else require_passed)(meta.objects, epoch)
 
 
 def publish_tables(name: str, epoch: int) -> None:
@@ -314,26 +380,37 @@ def tidy_tables(name: str) -> None:
 
 
 def _publish_of(meta: "MetaStore", epoch: int) -> "tuple[HummockVersion, HummockVersion]":
-    """The version before, and the one after, readers were let see `epoch`: one delta apart. Requires: it is published.
+    """The version before, and the one after, readers were let see `epoch` as they do now: one delta apart. Requires: it is published.
 
     Cost: the newest version is tried first; a publish of long ago is searched by halves.
     """
     newest = meta.latest()
-    if newest.id > 0 and (before := meta.version(newest.id - 1)).published < epoch:
+
+    def shown(version: "HummockVersion") -> bool:
+        if version.published == epoch == newest.published:
+            return version.held == newest.held  # a suite was corrected since, and the same epoch published again
+        return version.published >= epoch
+
+    if newest.id > 0 and not shown(before := meta.version(newest.id - 1)):
         return before, newest
-    first = bisect_left(range(newest.id + 1), epoch, key=lambda version_id: meta.version(version_id).published)
+    first = bisect_left(range(newest.id + 1), True, key=lambda version_id: shown(meta.version(version_id)))
     return meta.version(max(0, first - 1)), meta.version(first)
 
 
-def _changed_rows(meta: "MetaStore", since: int, until: int) -> dict[str, int] | None:
-    """Changes by relation, summed over the epochs after `since` up to `until`; None where an epoch's count is gone. One GET each."""
-    changed: Counter[str] = Counter()
-    while until > since:
-        if (sealed := meta.sealed(until)) is None or sealed.rows is None:
-            return None
-        changed.update({relation: counts.rows_out for relation, counts in sealed.rows.items()})
-        until = sealed.prev_epoch
-    return dict(changed)
+def _changed_rows(meta: "MetaStore", since: Mapping[str, int], until: int) -> dict[str, int]:
+    """Changes of each view, summed over the epochs after `since` up to `until`; without those of which an epoch's count is gone.
+
+    Cost: one GET an epoch.
+    """
+    changed, epoch = dict.fromkeys(since, 0), until
+    open_ = set(since)
+    while open_ := {view for view in open_ if since[view] < epoch}:
+        if (sealed := meta.sealed(epoch)) is None or sealed.rows is None:
+            return {view: rows for view, rows in changed.items() if view not in open_}
+        for view in open_ & sealed.rows.keys():
+            changed[view] += sealed.rows[view].rows_out
+        epoch = sealed.prev_epoch
+    return changed
 
 
 def holder(name: str, dag: str) -> str | None:

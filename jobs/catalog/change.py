@@ -11,6 +11,7 @@ from jobs.sql.change import changed_rows, require_one_row_a_key
 from jobs.sql.sandbox import Sandbox
 from jobs.sql.statements import OP, BoundChange
 from statestore.meta.catalog import RelationKind
+from statestore.meta.sight import Sight
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
 
@@ -33,7 +34,7 @@ def computed_change(
     relation = next((r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None)
     if relation is None:
         raise NotThereYetError(bound.table.name, epoch)
-    session = query_session(spark, objects.uri, version, epoch, bound.relations, time_zone, bound.at)
+    session = query_session(spark, objects.uri, version, Sight(epoch), bound.relations, time_zone, bound.at)
     target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True)
     visible = [c.name for c in relation.columns]
     rows = changed_rows(sandbox, session, with_lengths(target.toDF(*visible, *target.columns[len(visible) :]), relation), bound)

@@ -7,33 +7,33 @@ from jobs.catalog.reader import stored_table
 from jobs.catalog.stored_rows import StoredRows
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.readable import check_readable
+from statestore.meta.sight import Sight
 from statestore.meta.version import HummockVersion
 
 
 @dataclass(frozen=True, slots=True)
 class EpochsOf:
-    """The epochs of one version, for a statement that reads at `epoch`."""
+    """The epochs of one version, for a statement that reads what `sight` shows."""
 
     stored: StoredRows
     version: HummockVersion
-    epoch: int
+    sight: Sight
 
-    def at(self, moment: datetime) -> int:
-        """The epoch whose rows readers saw then. Raises BadMomentError."""
-        return self.stored.epoch_at(moment)
+    def at(self, moment: datetime) -> Sight:
+        """What readers saw then. Raises BadMomentError."""
+        return self.stored.seen_at(moment)
 
-    def relation(self, name: str, epoch: int) -> Relation:
-        """Warns PausedViewWarning.
+    def relation(self, name: str, seen: Sight) -> Relation:
+        """Warns PausedViewWarning, HeldViewWarning.
 
         Raises: EpochNotCommittedError, EpochExpiredError; UnknownRelationError, NotThereYetError; NoStoredRowsError for a source.
         """
-        check_readable(self.version, epoch)
-        relation = self.stored.found(self.version, epoch, name)
+        check_readable(self.version, seen.epoch)
+        relation = self.stored.found(self.version, seen, name)
         if relation.kind is not RelationKind.PLAIN_VIEW:
             stored_table(relation)
         return relation
 
-    def changed(self, name: str, since: int, until: int | None) -> tuple[Relation, int]:
+    def changed(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
         """Raises as `StoredRows.changes`."""
-        last = self.epoch if until is None else until
-        return self.stored.changed(self.version, name, since, last), last
+        return self.stored.changed(self.version, name, since, self.sight if until is None else until)

@@ -21,6 +21,7 @@ from jobs.sql.sandbox import items, table_of
 from jobs.sql.statements import CreateView
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.sight import Sight, published_sight
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 
@@ -82,36 +83,47 @@ class Frames:
 
     def table(self, name: str, epoch: int | None) -> DataFrame:
         """See Session.table."""
-        at = self._meta.latest().published if epoch is None else epoch
-        if at not in self._versions:
-            self._versions[at] = self._pins.enter_context(self._meta.reading(at))
-        relation = self._stored.found(self._versions[at], at, name)
-        return self._frame(relation, at, epoch is not None)
+        sight = self._published() if epoch is None else Sight(epoch)
+        if sight.epoch not in self._versions:
+            self._versions[sight.epoch] = self._pins.enter_context(self._meta.reading(sight.epoch))
+        relation = self._stored.found(self._versions[sight.epoch], sight, name)
+        return self._frame(relation, sight, epoch is not None)
 
-    def _frame(self, relation: Relation, epoch: int, fixed: bool) -> DataFrame:
+    def _published(self) -> Sight:
+        """What is published, on a version that is pinned."""
+        latest = self._meta.latest()
+        if latest.published in self._versions and self._versions[latest.published].held == latest.held:
+            return published_sight(latest)
+        version, sight = self._pins.enter_context(self._stored.seeing())
+        self._versions[sight.epoch] = version
+        return sight
+
+    def _frame(self, relation: Relation, sight: Sight, fixed: bool) -> DataFrame:
         if relation.kind is RelationKind.PLAIN_VIEW:
-            return self._of_query(relation, epoch, fixed)
+            return self._of_query(relation, sight, fixed)
+        epoch = sight.epoch_of(relation.name)
         if (relation.id, epoch, fixed) not in self._made:
-            self._made[relation.id, epoch, fixed] = self._rows(relation, epoch, fixed)
+            self._made[relation.id, epoch, fixed] = self._rows(relation, self._versions[sight.epoch], epoch, fixed)
         return self._made[relation.id, epoch, fixed]
 
-    def _of_query(self, relation: Relation, epoch: int, fixed: bool) -> DataFrame:
+    def _of_query(self, relation: Relation, sight: Sight, fixed: bool) -> DataFrame:
         """A plain view's rows, over frames of what it uses: those keep their leaves, so that a view can be kept from it."""
         view = plain_view_of(relation)
-        used = [r for r in self._versions[epoch].catalog.at(epoch) if r.name in view.uses and r.kind is not RelationKind.FUNCTION]
+        there = sight.relations(self._versions[sight.epoch].catalog)
+        used = [r for r in there if r.name in view.uses and r.kind is not RelationKind.FUNCTION]
         for other in used:
-            self._frame(other, epoch, fixed).createOrReplaceTempView(quoted(other.name))
+            self._frame(other, sight, fixed).createOrReplaceTempView(quoted(other.name))
         register(self.session, view)
         frame = self.session.table(quoted(view.name))
         for name in (view.name, *(r.name for r in used)):  # the frame keeps what it was made of
             self.session.catalog.dropTempView(quoted(name))
         return frame
 
-    def _rows(self, relation: Relation, epoch: int, fixed: bool) -> DataFrame:
+    def _rows(self, relation: Relation, version: HummockVersion, epoch: int, fixed: bool) -> DataFrame:
         if relation.kind is RelationKind.SOURCE:
             rows = _no_rows(self.session, relation)
         else:
-            rows = with_lengths(relation_frame(self.session, self._meta.objects.uri, self._versions[epoch], relation, epoch), relation)
+            rows = with_lengths(relation_frame(self.session, self._meta.objects.uri, version, relation, epoch), relation)
         required = table_of(relation).required if relation.kind is RelationKind.TABLE else ()
         jvm = self.session._jvm
         assert jvm is not None, "a classic Spark session always has its JVM"

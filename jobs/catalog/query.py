@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.catalog.read import warn_of_pause
+from jobs.catalog.read import warn_of_age
 from jobs.catalog.reader import NoStoredRowsError, changes_frame, relation_frame
 from jobs.plan.definition import functions_of, output_of
 from jobs.sql.plain_view import plain_view_of, quoted, register
@@ -17,6 +17,7 @@ from jobs.sql.time_travel import CHANGE_COLUMNS
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.readable import check_readable
+from statestore.meta.sight import Sight
 from statestore.meta.version import HummockVersion
 
 
@@ -38,30 +39,30 @@ def query_frame(
     spark: SparkSession,
     store_uri: str,
     version: HummockVersion,
-    epoch: int,
+    sight: Sight,
     sql: str,
     relations: Collection[str],
     time_zone: str,
     at: Sequence[RelationAt] = (),
 ) -> DataFrame:
-    """The query over the rows stored of `relations` at `epoch`, in a Spark session of its own: its views clash with nobody's.
+    """The query over the rows of `relations` that `sight` shows, in a Spark session of its own: its views clash with nobody's.
 
     Args:
-        version: any version that holds `epoch`.
+        version: any version that holds the epochs of `sight`.
         relations: what the query reads; more may be named than it does.
         time_zone: the store's.
         at: what it reads at other epochs, by the names that its text has for them.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
-    Warns: PausedViewWarning.
+    Warns: PausedViewWarning, HeldViewWarning.
     Raises: NoStoredRowsError where the query reads a source; EpochExpiredError where an epoch of `at` is not in the version any more;
         Spark's own errors.
     """
     try:
-        return query_session(spark, store_uri, version, epoch, relations, time_zone, at).sql(sql)
+        return query_session(spark, store_uri, version, sight, relations, time_zone, at).sql(sql)
     except AnalysisException as err:
         missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
-        if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(epoch)}:
+        if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(sight.epoch)}:
             raise NoStoredRowsError(missing) from err
         routine = (err.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
         if err.getCondition() == "UNRESOLVED_ROUTINE" and any(f.name == routine for f in functions_of(version.catalog)):
@@ -73,20 +74,20 @@ def query_session(
     spark: SparkSession,
     store_uri: str,
     version: HummockVersion,
-    epoch: int,
+    sight: Sight,
     relations: Collection[str],
     time_zone: str,
     at: Sequence[RelationAt] = (),
 ) -> SparkSession:
-    """A Spark session of its own in which each of `relations` that has stored rows is a view of those at `epoch`, and each plain view its
-    query, with what it uses; so is each of `at` at its own. Else as `query_frame`."""
+    """A Spark session of its own in which each of `relations` that has stored rows is a view of those that `sight` shows, and each plain
+    view its query, with what it uses; so is each of `at` at its own. Else as `query_frame`."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", time_zone)
     session.conf.set("spark.sql.ansi.enabled", "true")
     for other in at:
         check_readable(version, other.epoch)
         _frame_at(session, store_uri, version, other).createOrReplaceTempView(quoted(other.name))
-    _make_known(session, store_uri, version, epoch, relations)
+    _make_known(session, store_uri, version, sight, relations)
     return session
 
 
@@ -97,16 +98,16 @@ def _frame_at(session: SparkSession, store_uri: str, version: HummockVersion, ot
         changes = changes_frame(session, store_uri, version, relation, other.since, other.epoch)
         bounds = zip(CHANGE_COLUMNS[1:], (other.since, other.epoch), strict=True)
         return changes.select("*", *(F.lit(epoch).cast(c.type).alias(c.name) for c, epoch in bounds))
-    known = _make_known(session, store_uri, version, other.epoch, [relation.name])
+    known = _make_known(session, store_uri, version, other.seen or Sight(other.epoch), [relation.name])
     frame = session.table(quoted(relation.name))
     for name in known:  # the frame keeps what it was made of; its names are those of another epoch
         session.catalog.dropTempView(quoted(name))
     return frame
 
 
-def _make_known(session: SparkSession, store_uri: str, version: HummockVersion, epoch: int, relations: Collection[str]) -> list[str]:
-    """Views of the relations at an epoch, and of what plain views among them use. Returns their names."""
-    there = version.catalog.at(epoch)
+def _make_known(session: SparkSession, store_uri: str, version: HummockVersion, sight: Sight, relations: Collection[str]) -> list[str]:
+    """Views of the relations that are seen, and of what plain views among them use. Returns their names."""
+    there = sight.relations(version.catalog)
     wanted, known = set(relations), []
     for relation in reversed(there):  # readers always come after what they read
         if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
@@ -114,11 +115,11 @@ def _make_known(session: SparkSession, store_uri: str, version: HummockVersion, 
     for relation in there:
         if relation.name not in wanted:
             continue
-        warn_of_pause(relation, epoch)
+        warn_of_age(relation, sight)
         if relation.kind is RelationKind.PLAIN_VIEW:
             register(session, plain_view_of(relation))
         elif output_of(relation) is not None:
-            frame = relation_frame(session, store_uri, version, relation, epoch)
+            frame = relation_frame(session, store_uri, version, relation, sight.epoch_of(relation.name))
             with_lengths(frame, relation).createOrReplaceTempView(quoted(relation.name))
         else:
             continue

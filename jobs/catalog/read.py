@@ -7,6 +7,7 @@ from jobs.plan.definition import UnknownRelationError
 from statestore.errors import InputError, did_you_mean
 from statestore.meta.catalog import Relation
 from statestore.meta.epoch import epoch_ms
+from statestore.meta.sight import Sight
 from statestore.meta.version import HummockVersion
 
 
@@ -52,6 +53,34 @@ class PausedViewWarning(UserWarning):
         )
 
 
+class HeldViewWarning(UserWarning):
+    """A view is read that is held back: its rows are older than those of the published epoch."""
+
+    def __init__(self, name: str, epoch: int, published: int) -> None:
+        super().__init__(name, epoch, published)
+        self.name, self.epoch, self.published = name, epoch, published
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name!r} is held back: its rows are those of epoch {self.epoch}, for at epoch {self.published} its quality suite, or "
+            f"that of a view it reads, failed. Reading epoch {self.published} by its number gives the rows that failed."
+        )
+
+
+class NeverPassedError(InputError):
+    """A view that readers do not see yet: its quality suite has failed ever since there is one."""
+
+    def __init__(self, name: str, epoch: int) -> None:
+        super().__init__(name, epoch)
+        self.name, self.epoch = name, epoch
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name!r} is held back: no rows of it have passed the quality gate yet, for its own suite or that of a view it reads "
+            f"fails. Reading epoch {self.epoch} by its number gives the rows that failed."
+        )
+
+
 class UnknownColumnError(InputError):
     """A column that a relation does not have."""
 
@@ -64,13 +93,29 @@ class UnknownColumnError(InputError):
         return f"{self.relation!r} has no column {self.column!r}; those that exist: {', '.join(self.existing)}{near and '.'}{near}"
 
 
-def relation_at(version: HummockVersion, epoch: int, name: str) -> Relation:
-    """The table or view of this name at `epoch`, as Spark would find it: whatever its letters' case. Raises UnknownRelationError."""
-    there = version.catalog.at(epoch)
+def relation_at(version: HummockVersion, sight: Sight, name: str) -> Relation:
+    """The table or view of this name that is seen, as Spark would find it: whatever its letters' case. Raises UnknownRelationError,
+    NeverPassedError."""
+    there = sight.relations(version.catalog)
     for relation in there:
         if relation.name == name.lower():
             return relation
+    refuse_unseen(version, sight, name)
     raise UnknownRelationError(name, "relation", tuple(sorted(r.name for r in there)))
+
+
+def refuse_unseen(version: HummockVersion, sight: Sight, name: str) -> None:
+    """Raises NeverPassedError for a relation that is there and that nobody is to see yet."""
+    if name.lower() in sight.held and any(r.name == name.lower() for r in version.catalog.at(sight.epoch)):
+        raise NeverPassedError(name.lower(), sight.epoch)
+
+
+def warn_of_age(relation: Relation, sight: Sight) -> None:
+    """Warns PausedViewWarning, HeldViewWarning where the rows that are seen are older than the epoch."""
+    epoch = sight.epoch_of(relation.name)
+    if epoch < sight.epoch:
+        warnings.warn(HeldViewWarning(relation.name, epoch, sight.epoch), stacklevel=3)
+    warn_of_pause(relation, epoch)
 
 
 def warn_of_pause(relation: Relation, epoch: int) -> None:

@@ -1,7 +1,7 @@
 """Answers to SHOW and EXPLAIN: what a catalog holds, as columns of texts, and text."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.plan.definition import (
     FunctionDefinition,
@@ -27,9 +27,16 @@ _KINDS = {
 _QUERY = "the query"  # what EXPLAIN calls a SELECT that has no name; no relation can be named so
 
 
-def show(catalog: Catalog, statement: Show, rejected: Mapping[str, int] | None = None) -> Mapping[str, Sequence[str]]:
+def show(
+    catalog: Catalog, statement: Show, rejected: Mapping[str, int] | None = None, held: Mapping[str, int] | None = None
+) -> Mapping[str, Sequence[str]]:
     """The answer to SHOW, column by column: relations with their kind, columns and, where one is paused or held, since when; or one
-    relation's columns, or the statement that made it. `rejected`: by source the records in its table of rejects."""
+    relation's columns, or the statement that made it.
+
+    Args:
+        rejected: by source the records in its table of rejects.
+        held: views that are held back, with the epoch as of which they are seen (statestore.meta.sight).
+    """
     if statement.name is not None:
         relation = find(catalog, statement.name)
         if statement.what == "columns":
@@ -40,15 +47,24 @@ def show(catalog: Catalog, statement: Show, rejected: Mapping[str, int] | None =
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
     found = [r for r in catalog.live() if r.kind in kinds]
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
-    states = [_state(r, (rejected or {}).get(r.name, 0)) for r in found]
+    states = ["; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {})]) for r in found]
     return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
 
 
-def _state(relation: Relation, rejected: int) -> str:
-    why = f": {relation.paused_for}" if relation.paused_for else ""
-    paused = () if relation.paused is None else (f"paused since epoch {relation.paused}{why}",)
-    held = (f"held since epoch {h.since}: {h.reason}" for h in relation.holds)
-    return "; ".join((*paused, *held, *((f"{rejected} rejects in {rejects_name(relation.name)}",) if rejected else ())))
+def _state(relation: Relation) -> Iterator[str]:
+    if relation.paused is not None:
+        yield f"paused since epoch {relation.paused}{relation.paused_for and ': '}{relation.paused_for}"
+    yield from (f"held since epoch {h.since}: {h.reason}" for h in relation.holds)
+
+
+def _seen(relation: Relation, held: Mapping[str, int]) -> Iterator[str]:
+    if (epoch := held.get(relation.name)) is not None:
+        yield f"held back by a suite, seen as of epoch {epoch}" if epoch else "held back by a suite, not seen yet"
+
+
+def _rejects(relation: Relation, rejected: Mapping[str, int]) -> Iterator[str]:
+    if count := rejected.get(relation.name):
+        yield f"{count} rejects in {rejects_name(relation.name)}"
 
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:

@@ -33,6 +33,7 @@ from jobs.sql.statements import (
 )
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.sight import Sight
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 
@@ -68,7 +69,7 @@ class StatementMaker:
     def bound(self, catalog: Catalog, version: HummockVersion, text: str, place: Place) -> tuple[Bound, tuple[str, ...]]:
         """The statement bound over a catalog, and what its user should know of it. Raises as Binder.bind."""
         binder = self.binder(catalog.live())
-        bound = binder.bind(text, place, EpochsOf(self._stored, version, version.epoch))
+        bound = binder.bind(text, place, EpochsOf(self._stored, version, Sight(version.epoch)))
         return bound, tuple(binder.notes)
 
     def to_log(self, catalog: Catalog, version: HummockVersion, bound: Bound, base: Path) -> ToLog:
@@ -120,11 +121,11 @@ class StatementMaker:
         except InputError as err:
             raise CannotFollowError(view.name, str(err)) from err
 
-    def frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, epoch: int) -> "DataFrame":
-        """The rows that a SELECT reads and computes at an epoch."""
+    def frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, sight: Sight) -> "DataFrame":
+        """The rows that a SELECT reads and computes over what is seen."""
         from jobs.catalog.query import query_frame
 
-        return query_frame(self._spark(), self._meta.objects.uri, version, epoch, sql, bound.relations, self._time_zone, bound.at)
+        return query_frame(self._spark(), self._meta.objects.uri, version, sight, sql, bound.relations, self._time_zone, bound.at)
 
     def _rows(self, catalog: Catalog, version: HummockVersion, bound: BoundInsert | BoundInsertSelect) -> tuple[Insert, Sequence[str]]:
         """The INSERT of constants, or of a SELECT over what is committed."""
@@ -135,7 +136,7 @@ class StatementMaker:
 
         require_taken(self._meta, version, catalog, bound.reads)
         with spark_errors_as_ours(SourceText(bound.select)), self._meta.reading(version.epoch) as pinned:
-            selected = self.frame(bound.select, bound, pinned, version.epoch)
+            selected = self.frame(bound.select, bound, pinned, Sight(version.epoch))
             return self._writer.insert(bound.table.name, rows_to_insert(selected, bound)), bound.reads
 
     def _change(self, catalog: Catalog, version: HummockVersion, bound: BoundChange) -> Change:

@@ -7,7 +7,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from jobs.catalog.moment import epoch_at
-from jobs.catalog.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_pause
+from jobs.catalog.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_age
 from jobs.catalog.reader import CHANGE, open_table, scan_changes, stored_table
 from jobs.catalog.statement_log import PendingCatalog
 from jobs.plan.definition import UnknownRelationError
@@ -15,6 +15,7 @@ from jobs.settings.process import clock_ms
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 from statestore.meta.readable import check_readable
+from statestore.meta.sight import Sight, published_sight, sight_until
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
@@ -27,36 +28,51 @@ class StoredRows:
     def __init__(self, meta: MetaStore, pending: PendingCatalog | None = None) -> None:
         self._meta, self._pending = meta, pending or PendingCatalog(meta)
 
-    def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> pa.Table:
+    def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | Sight | None = None) -> pa.Table:
         """The rows of a view or table.
 
         Args:
             columns: names, in the order wanted; all when None.
-            epoch: the published one when None.
+            epoch: what is published when None.
 
         Returns: (rows, columns), in no particular order of rows.
 
-        Warns: PausedViewWarning for a view that stays at the rows it had when it was paused.
-        Raises: UnknownRelationError, NotThereYetError, UnknownColumnError; NoStoredRowsError for a source; EpochNotCommittedError,
-            EpochExpiredError.
+        Warns: PausedViewWarning for a view that stays at the rows it had when it was paused; HeldViewWarning for one that is held back.
+        Raises: UnknownRelationError, NotThereYetError, NeverPassedError, UnknownColumnError; NoStoredRowsError for a source;
+            EpochNotCommittedError, EpochExpiredError.
         Cost: a scan of the whole relation; blocks hold all columns, so fewer columns save memory, not requests.
         """
         with self.reader(relation, columns, epoch) as batches:
             return batches.read_all()
 
     @contextmanager
-    def reader(self, relation: str, columns: Sequence[str] | None = None, epoch: int | None = None) -> Iterator[pa.RecordBatchReader]:
+    def reader(
+        self, relation: str, columns: Sequence[str] | None = None, epoch: int | Sight | None = None
+    ) -> Iterator[pa.RecordBatchReader]:
         """As `read`, batch by batch, for what is larger than memory. Batches can be taken while the block runs."""
-        at = self._meta.latest().published if epoch is None else epoch
-        with self._meta.reading(at) as version:
-            found = self.found(version, at, relation)
-            yield rows_at(self._meta.objects, version, found, at, columns)
+        with self.seeing(epoch) as (version, sight):
+            found = self.found(version, sight, relation)
+            yield rows_at(self._meta.objects, version, found, sight.epoch_of(found.name), columns)
 
-    def changes(self, relation: str, since: int, until: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    @contextmanager
+    def seeing(self, epoch: int | Sight | None = None) -> Iterator[tuple[HummockVersion, Sight]]:
+        """What a reader sees: at an epoch, as of a moment (`seen_at`), or what is published; with the version to read it on.
+
+        Raises EpochNotCommittedError, EpochExpiredError.
+        """
+        while True:
+            at = self._meta.latest().published if epoch is None else epoch.epoch if isinstance(epoch, Sight) else epoch
+            with self._meta.reading(at) as version:
+                if epoch is None and version.published != at:
+                    continue  # published since: what is held back is known of the newest alone
+                yield version, published_sight(version) if epoch is None else epoch if isinstance(epoch, Sight) else Sight(epoch)
+                return
+
+    def changes(self, relation: str, since: int, until: int | Sight | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """What changed in a view or table between two epochs, net: rows to delete and rows to insert.
 
         Args:
-            since, until: epochs that can be read, since <= until; until None: the published one.
+            since, until: epochs that can be read, since <= until; until None: the one as of which readers see the relation.
             columns: names, in the order wanted, all when None; a change of others alone gives nothing.
 
         Returns: (changes, columns and then CHANGE: "insert" or "delete"), in no particular order; an update is one of each.
@@ -65,26 +81,29 @@ class StoredRows:
         Cost: that of what was written in between, not of the relation.
         """
         with self._meta.reading(since) as version:
-            until = version.published if until is None else until
-            found = self.changed(version, relation, since, until)
-            return changes_between(self._meta.objects, version, found, since, until, columns)
+            sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
+            found, last = self.changed(version, relation, since, sight)
+            return changes_between(self._meta.objects, version, found, since, last, columns)
 
-    def changed(self, version: HummockVersion, relation: str, since: int, until: int) -> Relation:
-        """The relation whose changes between two epochs of a version are asked for. Raises as `changes`."""
+    def changed(self, version: HummockVersion, relation: str, since: int, until: Sight) -> tuple[Relation, int]:
+        """The relation whose changes between two epochs of a version are asked for, and the last of them. Raises as `changes`."""
+        last = until.epoch_of(relation.lower())
         check_readable(version, since)
-        check_readable(version, until)
-        if until < since:
-            raise BackwardsError(since, until)
-        self.found(version, since, relation)
+        check_readable(version, last)
+        if last < since:
+            raise BackwardsError(since, last)
+        self.found(version, Sight(since), relation)
         found = self.found(version, until, relation)
         if found.created > since:
             raise NotThereYetError(found.name, since, found.created)
         stored_table(found)
-        return found
+        return found, last
 
-    def epoch_at(self, moment: datetime) -> int:
-        """The epoch that was the newest published one then; without an offset, local time of the store. Raises BadMomentError."""
-        return epoch_at(self._meta.latest(), moment, self._meta.settings.time_zone, clock_ms())
+    def seen_at(self, moment: datetime) -> Sight:
+        """What readers saw then, by the epoch that was the newest published one; without an offset, local time of the store. Raises
+        BadMomentError."""
+        version = self._meta.latest()
+        return sight_until(version, epoch_at(version, moment, self._meta.settings.time_zone, clock_ms()))
 
     def refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
         """Raises NotThereYetError for a relation that a later epoch holds, or will hold."""
@@ -92,15 +111,15 @@ class StoredRows:
         if (later := known.get(name.lower())) is not None:
             raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from unknown
 
-    def found(self, version: HummockVersion, epoch: int, name: str) -> Relation:
-        """The relation of this name as it was at an epoch of a version. Warns PausedViewWarning; raises UnknownRelationError,
-        NotThereYetError."""
+    def found(self, version: HummockVersion, sight: Sight, name: str) -> Relation:
+        """The relation of this name as it is seen. Warns PausedViewWarning, HeldViewWarning; raises UnknownRelationError, NotThereYetError,
+        NeverPassedError."""
         try:
-            found = relation_at(version, epoch, name)
+            found = relation_at(version, sight, name)
         except UnknownRelationError as err:
-            self.refuse_if_late(name, epoch, version, err)
+            self.refuse_if_late(name, sight.epoch, version, err)
             raise
-        warn_of_pause(found, epoch)
+        warn_of_age(found, sight)
         return found
 
 

@@ -32,6 +32,7 @@ from jobs.gate.without_spark import MOST_ROWS, objection
 from jobs.plan.definition import output_of
 from jobs.settings.pipeline import Pipeline
 from statestore.errors import InputError
+from statestore.meta.sight import published_sight
 from statestore.meta.version import HummockVersion
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 SMALL_VIEW_ROWS = 100_000
 """Up to so many rows a view is looked at whole: one scan is cheaper than finding what changed."""
 
+_REPORTS = "only_reports"
 _NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "severity"})
 
 
@@ -54,6 +56,7 @@ class Found(NamedTuple):
 
     rows: int
     failures: tuple[Failure, ...]
+    warnings: tuple[Failure, ...] = ()
 
 
 _Pages: TypeAlias = "tuple[ValidationResultIdentifier, ExpectationSuiteIdentifier]"
@@ -124,8 +127,11 @@ class QualityGate:
             named_by = list(suite.key or key)
             with _quiet():
                 result, pages = self._run(suite, part, rows.source(self._context), frame, epoch, named_by)
-            found = Found(rows.count(), tuple(_failures(result.results, suite.file, named_by)))
-            shown = Result(epoch, part.name, suite.view, found.rows, len(part.items), len(found.failures), page="")
+            reported = [r for r in result.results if _only_reports(r)]
+            gates = [r for r in result.results if not _only_reports(r)]
+            failures, warnings = (tuple(_failures(results, suite.file, named_by)) for results in (gates, reported))
+            found = Found(rows.count(), failures, warnings)
+            shown = Result(epoch, part.name, suite.view, found.rows, len(part.items), len(failures), "", len(warnings))
             self._checked.append(_Checked(shown, pages))
             return found
 
@@ -140,7 +146,7 @@ class QualityGate:
 
         try:
             # One by one: given a list of dicts, GX logs and leaves out an expectation that it does not know.
-            configured = [ExpectationConfiguration(item["type"], item.get("kwargs", {}), item.get("meta", {})) for item in part.items]
+            configured = [ExpectationConfiguration(item["type"], item.get("kwargs", {}), _meta(suite, item)) for item in part.items]
             expectations = gx.ExpectationSuite(part.name, expectations=[each.to_domain_obj() for each in configured])
         except Exception as err:  # GX raises pydantic's, its own and plain errors here; all mean that the file is wrong
             raise QualitySuiteError(str(suite.file), _first_lines(err), "expectations that GX knows, with their arguments") from err
@@ -210,7 +216,7 @@ def validate_epoch(
 
     Raises: QualitySuiteError; SparkNeededError, by `spark`, and then nothing has happened; EpochNotCommittedError, EpochExpiredError.
     Cost: a view of up to `small_view_rows` stored rows is read whole. Of a larger one, expectations by row read what changed since the
-    published epoch, if that passed this very suite; only the others read it whole.
+    epoch that readers see, if that passed this very suite; only the others read it whole.
     """
     with meta.reading(epoch) as version:
         record = _validate(spark, meta, pipeline, version, epoch, (small_view_rows, most_rows_here))
@@ -243,11 +249,12 @@ def _validate(
             raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
     still = tuple(name for name, relation in relations.items() if stays_published(version, relation, epoch))
     judged = [suite for suite in suites if suite.view not in still]
-    passed = read_record(meta.objects, version.published) if version.published else None
+    sight = published_sight(version)
+    seen = {suite.view: sight.epoch_of(suite.view) for suite in judged}
+    records = {at: read_record(meta.objects, at) if at else None for at in set(seen.values())}
+    since = {suite.view: seen[suite.view] if passed_before(records[seen[suite.view]], suite) else None for suite in judged}
     looks = [
-        look
-        for suite in judged
-        for look in _looks(meta.objects, version, relations[suite.view], suite, epoch, sizes, passed_before(passed, suite))
+        look for suite in judged for look in _looks(meta.objects, version, relations[suite.view], suite, epoch, sizes, since[suite.view])
     ]
     changed = {look.suite.view for look in looks if look.since is not None} - {look.suite.view for look in looks if look.since is None}
     views = {
@@ -275,17 +282,17 @@ def _looks(
     suite: Suite,
     epoch: int,
     sizes: tuple[int, int],
-    passed_before: bool,
+    passed_at: int | None,
 ) -> Iterator[_Look]:
-    """What a suite is to look at: the view as a whole, or, of a large one, what has changed and all of it."""
+    """What a suite is to look at: the view as a whole, or, of a large one, what has changed since it passed, and all of it."""
     from jobs.catalog.reader import relation_rows, stored_table
 
     small_view_rows, most_rows = sizes
     require_columns(suite, [column.name for column in relation.columns])
     stored = _stored_rows(version, stored_table(relation).table_id)
-    split = stored > small_view_rows and passed_before
+    split = stored > small_view_rows and passed_at is not None
     key = suite.key or tuple(_key_columns(relation))
-    for part, since in ((suite.by_view, None), (suite.by_row, version.published)) if split else ((suite.whole, None),):
+    for part, since in ((suite.by_view, None), (suite.by_row, passed_at)) if split else ((suite.whole, None),):
         if not part.items:
             continue
         rows, reason = None, f"{stored:,} stored rows"
@@ -300,7 +307,18 @@ def _looks(
 
 def _with(view: ViewQuality, found: Found) -> ViewQuality:
     # The scan of all rows, where there is one, comes first and sees the most.
-    return msgspec.structs.replace(view, rows=max(view.rows, found.rows), failures=(*view.failures, *found.failures))
+    failures, warnings = (*view.failures, *found.failures), (*view.warnings, *found.warnings)
+    return msgspec.structs.replace(view, rows=max(view.rows, found.rows), failures=failures, warnings=warnings)
+
+
+def _meta(suite: Suite, item: dict[str, Any]) -> dict[str, Any]:
+    """What an expectation carries through Great Expectations to its result."""
+    return {**item.get("meta", {}), _REPORTS: True} if suite.reports(item) else item.get("meta", {})
+
+
+def _only_reports(result: "ExpectationValidationResult") -> bool:
+    config = result.expectation_config
+    return config is not None and bool((config.meta or {}).get(_REPORTS))
 
 
 def _stored_rows(version: HummockVersion, table_id: int) -> int:

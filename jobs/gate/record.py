@@ -1,6 +1,7 @@
 """The quality gate's record: what the suites found at one epoch, one small JSON object `quality/<epoch>.json` in the store.
 
-It is what a publish goes by: the published epoch moves only to an epoch whose record passed. Light, because a publish needs only this:
+It is what a publish goes by: the published epoch moves only to an epoch whose record passed, or, where the gate judges view by view, what
+failed is held back. Light, because a publish needs only this:
 neither Great Expectations nor Spark.
 """
 
@@ -12,6 +13,7 @@ import msgspec
 from jobs.gate.suite import Suite
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
+from statestore.meta.sight import published_sight
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
@@ -24,7 +26,7 @@ class Verdict(StrEnum):
 
     PASSED = "passed"  # all expectations hold
     FAILED = "failed"  # at least one does not
-    NONE = "none"  # nobody has looked: there is no suite, or it was not run
+    NONE = "not checked"  # nobody has looked: there is no suite, or it was not run
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -36,7 +38,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class ViewQuality(msgspec.Struct, frozen=True):
-    """What one view's suite found: rows looked at, expectations evaluated, those that failed."""
+    """What one view's suite found: rows looked at, expectations evaluated, those that failed: `failures` keep the rows from readers."""
 
     view: str
     rows: int
@@ -44,6 +46,7 @@ class ViewQuality(msgspec.Struct, frozen=True):
     failures: tuple[Failure, ...] = ()
     all_rows: bool = True  # False: only those changed since the epoch that was published then
     suite: str = ""  # digest of the suite's file
+    warnings: tuple[Failure, ...] = ()  # of expectations that only report
 
     @property
     def verdict(self) -> Verdict:
@@ -58,8 +61,13 @@ class QualityRecord(msgspec.Struct, frozen=True):
     paused: tuple[str, ...] = ()  # views with a suite that were not looked at: they are paused at rows that readers see already
 
     @property
+    def failed(self) -> tuple[str, ...]:
+        """The views whose suites failed."""
+        return tuple(view.view for view in self.views if view.failures)
+
+    @property
     def passed(self) -> bool:
-        return not any(view.failures for view in self.views)
+        return not self.failed
 
     @property
     def verdict(self) -> Verdict:
@@ -76,6 +84,23 @@ class QualityGateError(InputError):
     def __str__(self) -> str:
         lines = [
             f"epoch {self.record.epoch} did not pass the quality gate and is not published; readers still see the epoch before.",
+            *(line for view in self.record.views for failure in view.failures for line in _failure_lines(view, failure)),
+            "Correct the rows with another epoch, or the suite, and run again.",
+        ]
+        return "\n".join(lines)
+
+
+class HeldViewsError(InputError):
+    """Suites failed, and their views are held back; everything else is published."""
+
+    def __init__(self, record: QualityRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+    def __str__(self) -> str:
+        lines = [
+            f"epoch {self.record.epoch}: the suites of {', '.join(self.record.failed)} failed. Readers go on seeing these views, and those "
+            "over them, as they were; everything else is published.",
             *(line for view in self.record.views for failure in view.failures for line in _failure_lines(view, failure)),
             "Correct the rows with another epoch, or the suite, and run again.",
         ]
@@ -111,11 +136,16 @@ def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
         return None
 
 
-def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
-    """The record of `epoch`, which passed. Raises QualityGateError, MissingRecordError."""
+def require_judged(objects: ObjectStore, epoch: int) -> QualityRecord:
+    """The record of `epoch`. Raises MissingRecordError."""
     if (record := read_record(objects, epoch)) is None:
         raise MissingRecordError(epoch)
-    if not record.passed:
+    return record
+
+
+def require_passed(objects: ObjectStore, epoch: int) -> QualityRecord:
+    """The record of `epoch`, which passed. Raises QualityGateError, MissingRecordError."""
+    if not (record := require_judged(objects, epoch)).passed:
         raise QualityGateError(record)
     return record
 
@@ -130,27 +160,30 @@ def judged(objects: ObjectStore, epoch: int, suites: Sequence[Suite]) -> Quality
 
 
 def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> bool:
-    """Whether a view is paused, at rows that the version's published epoch holds: then nothing of it is new to its readers at `epoch`.
+    """Whether a view is paused, at rows that its readers see: then nothing of it is new to them at `epoch`.
 
-    Where epochs between the published one and the pause changed it, nobody has judged those rows yet.
+    Where epochs between the one that they see and the pause changed it, nobody has judged those rows yet, or they failed.
     """
     if relation.paused is None or not relation.paused_at(epoch):
         return False
-    return not any(version.published < before < relation.paused for before in version.epochs)
+    seen = published_sight(version).epoch_of(relation.name)
+    return not any(seen < before < relation.paused for before in version.epochs)
 
 
 def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
-    """Whether the view has met this very suite at the epoch of `record`."""
-    if record is None or not record.passed:
-        return False
-    return any(view.view == suite.view and view.suite == suite.digest for view in record.views)
+    """Whether all of the view met all of this very suite at the epoch of `record`."""
+    views = () if record is None else record.views
+    return any((view.view, view.suite) == (suite.view, suite.digest) and not (view.failures or view.warnings) for view in views)
 
 
 def record_lines(record: QualityRecord) -> Iterator[str]:
     """What was looked at, a line a view, for a log."""
     for view in record.views:
         rows = "rows" if view.all_rows else "changed rows"
-        yield f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {len(view.failures)} failed"
+        warned = f", {len(view.warnings)} of them only to be reported" if view.warnings else ""
+        failed = len(view.failures) + len(view.warnings)
+        yield f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {failed} failed{warned}"
+        yield from (line for warning in view.warnings for line in _failure_lines(view, warning))
     yield from (f"{name}: paused, not looked at" for name in record.paused)
 
 

@@ -6,6 +6,9 @@
 `meta` may carry `"key"`, the columns that name a row in a report (else the view's own key does), and `"scan": "full"`, which has all rows
 looked at every time. Without it, expectations that judge each row by itself look at the rows changed since the published epoch where
 the view is large; the others (unique, counts, averages, `mostly`) need all rows anyway.
+
+An expectation, or `meta` for all of them, may carry `"severity"`: "error" (the default; "critical" in Great Expectations' words) keeps rows
+from readers, "warning" ("info") reports.
 """
 
 import hashlib
@@ -43,6 +46,7 @@ ROW_EXPECTATIONS = frozenset(
 )
 """Those that judge a row without looking at any other. What is not named here is taken to need all rows."""
 
+_SEVERITY = '"error" or "warning" (or "critical" or "info", as Great Expectations calls them)'
 _FORM = 'a JSON object with a list "expectations" of {"type": …, "kwargs": {…}}'
 
 
@@ -55,6 +59,10 @@ class QualitySuiteError(InputError):
 
     def __str__(self) -> str:
         return f"{self.file}: found {self.found}, expected {self.expected}."
+
+
+GATES = frozenset({"error", "critical"})
+REPORTS = frozenset({"warning", "info"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,11 @@ class Suite:
     key: tuple[str, ...] | None  # columns that name a row in a report; None: the view's own key
     full_scan: bool
     digest: str
+    severity: str = "error"  # of the expectations that name none
+
+    def reports(self, item: dict[str, Any]) -> bool:
+        """Whether an expectation that fails is reported, and keeps nothing from readers."""
+        return item.get("severity", self.severity) in REPORTS
 
     @property
     def whole(self) -> Part:
@@ -104,14 +117,19 @@ def read_suite(file: Path) -> Suite:
     for number, item in enumerate(document["expectations"], 1):
         if not isinstance(item, dict) or not isinstance(item.get("type"), str) or not isinstance(item.get("kwargs", {}), dict):
             raise QualitySuiteError(str(file), f"expectation {number}: {json.dumps(item)[:100]}", _FORM)
+        if item.get("severity", "error") not in GATES | REPORTS:
+            raise QualitySuiteError(str(file), f"expectation {number}: severity {json.dumps(item['severity'])}", _SEVERITY)
     meta = document.get("meta") or {}
+    if meta.get("severity", "error") not in GATES | REPORTS:
+        raise QualitySuiteError(str(file), f"meta.severity {json.dumps(meta['severity'])}", _SEVERITY)
     key = meta.get("key")
     if key is not None and not (isinstance(key, list) and key and all(isinstance(column, str) for column in key)):
         raise QualitySuiteError(str(file), f"meta.key {json.dumps(key)}", "a list of column names")
     if meta.get("scan") not in (None, "full"):
         raise QualitySuiteError(str(file), f"meta.scan {json.dumps(meta['scan'])}", '"full", or nothing')
     digest = hashlib.sha256(data).hexdigest()
-    return Suite(file.stem, file, tuple(document["expectations"]), None if key is None else tuple(key), meta.get("scan") == "full", digest)
+    items, full_scan = tuple(document["expectations"]), meta.get("scan") == "full"
+    return Suite(file.stem, file, items, None if key is None else tuple(key), full_scan, digest, meta.get("severity", "error"))
 
 
 def require_columns(suite: Suite, columns: Sequence[str]) -> None:

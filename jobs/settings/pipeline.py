@@ -14,6 +14,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     start = 2013-01-01                                 # first interval
     end = 2013-12-31                                   # optional: last interval
     catchup = true                                     # optional: also run the intervals that passed before it was switched on
+    partitions = false                                 # optional; true: asset events name the interval's day, for DAGs by partition
 
     [epoch]                                            # optional
     units = 2                                          # parallel units from the next barrier on; as they are if left out
@@ -37,6 +38,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # Data Docs; outside the store, for people
+    scope = "pipeline"                                 # a suite that fails holds all views back; "view": that view and those over it
 
     [publish]                                          # optional: tables outside the store, a copy of each view, for other tools
     to = ".tussock/flights/tables"                     # a folder or s3://bucket/prefix?…, of this pipeline alone
@@ -107,12 +109,14 @@ class UnknownPipelineError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class RunSchedule:
-    """When runs start. `start` and `end` bound the first and the last interval's start."""
+    """When runs start. `start` and `end` bound the first and the last interval's start; `partitions`: whether asset events name the day of
+    a run's interval."""
 
     cron: str
     start: datetime
     end: datetime | None = None
     catchup: bool = False
+    partitions: bool = False
 
 
 def _whole(least: int, most: int) -> Meta:
@@ -160,12 +164,20 @@ class UpkeepSettings:
     retention: Retention = field(default_factory=Retention)
 
 
+class GateScope(StrEnum):
+    """What a suite that fails keeps from readers."""
+
+    PIPELINE = "pipeline"  # the epoch: all views stay consistent with each other
+    VIEW = "view"  # its view and those over it; the others are published
+
+
 @dataclass(frozen=True, slots=True)
 class QualitySettings:
-    """Where a pipeline's suites are (a folder, read-only) and where their Data Docs go."""
+    """Where a pipeline's suites are (a folder, read-only), where their Data Docs go, and what one that fails keeps from readers."""
 
     folder: Path
     docs: Path
+    scope: GateScope = GateScope.PIPELINE
 
     def suites(self) -> tuple[Path, ...]:
         """The suite files, one a view, named after it; in name order. Cost: one directory listing."""
@@ -300,6 +312,7 @@ class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: Any  # a date, or one with a time: msgspec knows no union of them
     end: Any = None
     catchup: Annotated[bool, Meta(description="true or false")] = False
+    partitions: Annotated[bool, Meta(description="true or false")] = False
 
 
 class _Upkeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -315,6 +328,7 @@ class _Deploy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: _Text = "quality"
     docs: _Text | None = None
+    scope: Annotated[GateScope, Meta(description='"pipeline" or "view"')] = GateScope.PIPELINE
 
 
 class _Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -445,7 +459,9 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
         deploy=DeploySettings(document.deploy.approve),
         upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
-        quality=None if document.quality is None else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs),
+        quality=None
+        if document.quality is None
+        else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
         publish=None if document.publish is None else _publish_settings(document.publish, text, home, error),
     )
 
@@ -468,7 +484,7 @@ def _run_schedule(table: _Schedule, zone: ZoneInfo, file: str) -> RunSchedule:
     end = None if table.end is None else _moment(table.end, zone, file, "schedule.end")
     if end is not None and end < start:
         raise PipelineError(file, "schedule.end", end.isoformat(), f"not before start, {start.isoformat()}")
-    return RunSchedule(str(table.cron), start, end, table.catchup)
+    return RunSchedule(str(table.cron), start, end, table.catchup, table.partitions)
 
 
 def _moment(value: Any, zone: ZoneInfo, file: str, key: str) -> datetime:

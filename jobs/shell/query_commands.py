@@ -49,7 +49,7 @@ def _read(chosen: argparse.Namespace) -> None:
 
     columns = None if chosen.columns is None else [name.strip() for name in chosen.columns.split(",")]
     stored = StoredRows(chosen_meta(chosen))
-    epoch = chosen.epoch if chosen.at is None else stored.epoch_at(moment_of(chosen.at))
+    epoch = chosen.epoch if chosen.at is None else stored.seen_at(moment_of(chosen.at))
     with _notes():
         if chosen.since is not None:
             _write(chosen, stored.changes(chosen.relation, chosen.since, epoch, columns).to_reader())
@@ -97,17 +97,18 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _notes() -> Iterator[None]:
-    """Prints a line on standard error for each paused view that is read."""
-    from jobs.catalog.read import PausedViewWarning
+    """Prints a line on standard error for each view that is read and is paused or held back."""
+    from jobs.catalog.read import HeldViewWarning, PausedViewWarning
 
     def note(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
     ) -> None:
         shown = warnings.formatwarning(message, category, filename, lineno, line)
-        print(f"note: {message}" if isinstance(message, PausedViewWarning) else shown.rstrip(), file=sys.stderr)
+        print(f"note: {message}" if isinstance(message, PausedViewWarning | HeldViewWarning) else shown.rstrip(), file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", PausedViewWarning)
+        warnings.simplefilter("always", HeldViewWarning)
         warnings.showwarning = note
         yield
 
@@ -142,10 +143,11 @@ def _show(chosen: argparse.Namespace) -> None:
     from jobs.catalog.statement_log import pending_catalog
     from jobs.shell.text_table import aligned
     from jobs.sql.statements import Show
+    from statestore.meta.sight import published_sight
 
     meta = chosen_meta(chosen)
     version = meta.latest()
-    shown = show(pending_catalog(meta, version), Show(chosen.what), rejected(meta.objects, version))
+    shown = show(pending_catalog(meta, version), Show(chosen.what), rejected(meta.objects, version), published_sight(version).held)
     print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)))
 
 

@@ -3,7 +3,8 @@
     <to>/_tussock/<epoch>.json
 
 Tables commit one by one, so two read at the same moment may be of different epochs. Who wants all of one epoch opens each at the version
-that its manifest names. A manifest is written when every table is there, once; who publishes the same epoch again finds it.
+that its manifest names. A manifest is written when every table is there, once; who publishes the same epoch again finds it. It is written
+anew where the same epoch is published again with other relations held back.
 """
 
 import msgspec
@@ -21,12 +22,20 @@ class TableState(msgspec.Struct, frozen=True):
     written: str
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """The tables of an epoch, by relation. Epochs are texts: JSON's numbers end at 2^53 in some readers."""
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The tables of an epoch, by relation. Epochs are texts: JSON's numbers end at 2^53 in some readers.
+
+    `held`: relations that are held back, each with the epoch as of which its table is.
+    """
 
     epoch: str
     kind: str
     tables: dict[str, TableState]
+    held: dict[str, str] = {}
+
+    def holds(self, relation: str) -> int:
+        """The epoch whose rows the relation's table has."""
+        return int(self.held.get(relation, self.epoch))
 
 
 def read_manifest(objects: ObjectStore, epoch: int) -> Manifest | None:
@@ -43,9 +52,14 @@ def newest_manifest(objects: ObjectStore, since: int, until: int) -> Manifest | 
     return None if not found else msgspec.json.decode(objects.get(found[-1]), type=Manifest)
 
 
-def write_manifest(objects: ObjectStore, manifest: Manifest) -> None:
-    """The first one stands: another publisher's of the same epoch names states of the same rows."""
-    objects.put_if_absent(_name(int(manifest.epoch)), msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+def write_manifest(objects: ObjectStore, manifest: Manifest, before: Manifest | None = None) -> None:
+    """The first one stands: another publisher's of the same epoch names states of the same rows. `before`: one that it takes the place of,
+    of which other relations are held back."""
+    name, data = _name(int(manifest.epoch)), msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    if before is None:
+        objects.put_if_absent(name, data)
+    else:
+        objects.put(name, data)
 
 
 def forget_manifests(objects: ObjectStore, before: int) -> int:

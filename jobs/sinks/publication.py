@@ -4,6 +4,7 @@ Runs after the published epoch has moved, so after the quality gate. Each table 
 manifest comes last, and where it stands, the epoch is done. Cut off anywhere, the same call goes on; two at once end as one.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from statestore.errors import InputError
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.epoch import COUNTER_BITS
 from statestore.meta.readable import check_readable
+from statestore.meta.sight import Sight, published_sight, sight_until
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
@@ -89,17 +91,23 @@ def publish_tables(
     """
     epoch = _published_epoch(meta.latest(), epoch)
     location = location_of(settings.to)
-    if epoch == 0 or read_manifest(location.objects, epoch) is not None:
+    if epoch == 0:
         return ()
     identity = store_identity(meta.objects)
     done: list[PublishedTable | None] = []
     failures: dict[str, str] = {}
     with meta.reading(epoch) as version:
+        sight = _sight_of(meta, version, epoch)
+        held = {name: str(at) for name, at in sight.held.items()}
+        there = read_manifest(location.objects, epoch)
+        if there is not None and there.held == held:
+            return ()
         known = newest_manifest(location.objects, version.min_readable_epoch, epoch)
-        for relation in chosen(version, epoch, settings):
+        for relation in chosen(version, sight, settings):
             try:
                 sink = sink_of(location, outline_of(relation, identity))
-                done.append(_Copying(_Rows(meta.objects, version, relation, epoch), sink, known, progress).bring_on())
+                rows = _Rows(meta.objects, version, relation, sight.epoch_of(relation.name))
+                done.append(_Copying(rows, sink, known, progress).bring_on())
             except InputError as err:
                 failures[relation.name] = str(err)
     tables = tuple(table for table in done if table is not None)
@@ -107,7 +115,7 @@ def publish_tables(
         raise TablesNotPublishedError(failures, len(tables))
     if len(tables) == len(done):  # else a later publish has gone ahead, and this epoch is no state of all tables
         states = {table.relation: table.state for table in tables}
-        write_manifest(location.objects, Manifest(str(epoch), settings.kind, states))
+        write_manifest(location.objects, Manifest(str(epoch), settings.kind, states, held), there)
     return tables
 
 
@@ -120,6 +128,15 @@ def _published_epoch(latest: HummockVersion, epoch: int | None) -> int:
     return epoch
 
 
+def _sight_of(meta: MetaStore, version: HummockVersion, epoch: int) -> Sight:
+    """What readers saw when `epoch` was published; where another was published over it at once, as the version says."""
+    if version.published > epoch:
+        later = bisect_right(range(version.id + 1), epoch, key=lambda number: meta.version(number).published)
+        if (then := meta.version(later - 1)).published == epoch:
+            return published_sight(then)
+    return sight_until(version, epoch)
+
+
 def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now_ms: int, progress: Progress = no_progress) -> None:
     """Merge the small files that publishing leaves, and remove what no state of `settings.keep_ms` needs, manifests included.
 
@@ -127,7 +144,7 @@ def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now
     """
     location, version = location_of(settings.to), meta.latest()
     identity = store_identity(meta.objects)
-    for relation in chosen(version, version.published, settings):
+    for relation in chosen(version, published_sight(version), settings):
         sink = sink_of(location, outline_of(relation, identity))
         try:
             progress(f"{relation.name}: {sink.tidy(settings.keep_ms, now_ms)}")
@@ -137,13 +154,15 @@ def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now
     progress(f"removed {forgotten} manifests of epochs before")
 
 
-def chosen(version: HummockVersion, epoch: int, settings: PublishSettings) -> tuple[Relation, ...]:
-    """The relations to publish: those that the settings name, else all materialized views. Raises UnknownRelationError."""
-    there = {r.name: r for r in version.catalog.at(epoch) if r.kind in (RelationKind.TABLE, RelationKind.VIEW)}
+def chosen(version: HummockVersion, sight: Sight, settings: PublishSettings) -> tuple[Relation, ...]:
+    """The relations to publish, as they are seen: those that the settings name, else all materialized views.
+
+    Raises UnknownRelationError."""
+    there = {r.name: r for r in sight.relations(version.catalog) if r.kind in (RelationKind.TABLE, RelationKind.VIEW)}
     if settings.relations is None:
         return tuple(r for r in there.values() if r.kind is RelationKind.VIEW)
     wanted = {name.lower() for name in settings.relations}
-    if unknown := sorted(wanted - there.keys()):
+    if unknown := sorted(wanted - there.keys() - sight.held.keys()):  # one that has never passed is not there yet
         raise UnknownRelationError(unknown[0], "view or table", tuple(there))
     return tuple(r for r in there.values() if r.name in wanted)
 
@@ -214,7 +233,7 @@ class _Copying:
         state = None if self.known is None else self.known.tables.get(self.rows.relation.name)
         if self.known is None or state is None or state.written != str(held.epoch):
             return held.epoch
-        return max(held.epoch, int(self.known.epoch))
+        return max(held.epoch, self.known.holds(self.rows.relation.name))
 
     def _unchanged(self, held: Held) -> PublishedTable:
         return self._published(held.version, held.epoch, changed=False)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from jobs.sql.logical import Expr, Field, Literal, Place, Plan
 from jobs.sql.source_text import SourceText
 from statestore.meta.catalog import Relation, RelationKind
+from statestore.meta.sight import Sight
 
 OP = "op"  # the first column of a Change's rows
 ROW_ID_TYPE = "bigint"  # of the hidden last column of a table without a primary key
@@ -244,6 +245,7 @@ class RelationAt(msgspec.Struct, frozen=True):
     relation: Relation  # as it was at `epoch`
     epoch: int
     since: int | None = None  # its changes alone, of the epochs after this one
+    seen: Sight | None = None  # what a plain view's relations are read at, where a moment was named
 
 
 class BoundInsertSelect(msgspec.Struct, frozen=True, repr_omit_defaults=True):

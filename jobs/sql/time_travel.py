@@ -26,6 +26,7 @@ from jobs.sql.source_text import SourceText, edited
 from jobs.sql.statements import RelationAt
 from jobs.sql.tokens import Token, tokens_of
 from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from statestore.meta.sight import Sight
 
 CHANGES = "table_changes"
 #: What table_changes gives behind the relation's own columns: what became of the row, and the epochs that the changes lie between.
@@ -43,15 +44,15 @@ _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 class Epochs(Protocol):
     """What a query can name of other epochs than its own."""
 
-    def at(self, moment: datetime) -> int:
-        """The epoch whose rows readers saw at a moment. Raises BadMomentError."""
+    def at(self, moment: datetime) -> Sight:
+        """What readers saw at a moment. Raises BadMomentError."""
         ...
 
-    def relation(self, name: str, epoch: int) -> Relation:
-        """The relation of this name as it was at an epoch. Raises InputError: what is wrong, and what can be read instead."""
+    def relation(self, name: str, seen: Sight) -> Relation:
+        """The relation of this name as it is seen. Raises InputError: what is wrong, and what can be read instead."""
         ...
 
-    def changed(self, name: str, since: int, until: int | None) -> tuple[Relation, int]:
+    def changed(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
         """The relation whose changes between two epochs are asked for, and the last of them (the query's own when None). Raises as
         `relation`, and BackwardsError."""
         ...
@@ -173,16 +174,18 @@ def _at(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> 
         if not version.isdecimal():
             reason = f"VERSION AS OF {version!r}: a version is the number of an epoch; for a moment write TIMESTAMP AS OF '…'"
             raise sql_error(source, named.begin, reason)
-        epoch = int(version)
+        seen = Sight(int(version))
     else:
         begin, end = _span(named.node)
         of = next(t for t in tokens_of(source) if t.start >= begin and t.text.upper() == "OF")
         (value,) = _values(sandbox, source, begin, [source.text[of.end : end]])
         if not isinstance(value, datetime):
             raise sql_error(source, begin, f"expected a moment behind TIMESTAMP AS OF, found {value}; epochs go behind VERSION AS OF")
-        epoch = epochs.at(value)
-    relation = epochs.relation(named.name, epoch)
-    return RelationAt(f"{relation.name} version as of {epoch}", relation, epoch)
+        seen = epochs.at(value)
+    relation = epochs.relation(named.name, seen)
+    epoch = seen.epoch_of(relation.name)
+    as_seen = ", as it was seen" if seen.held else ""
+    return RelationAt(f"{relation.name} version as of {epoch}{as_seen}", relation, epoch, seen=seen)
 
 
 def _changes(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs) -> RelationAt:
@@ -198,9 +201,11 @@ def _changes(sandbox: Sandbox, source: SourceText, named: _Named, epochs: Epochs
     name, *bounds = texts
     if not (1 <= len(bounds) <= 2 and between[0].kind == "string" and name.strip() == between[0].text):
         raise sql_error(source, named.begin, _USAGE)
-    numbers = [epochs.at(v) if isinstance(v, datetime) else v for v in _values(sandbox, source, named.begin, bounds)]
-    relation, until = epochs.changed(between[0].value(), numbers[0], numbers[1] if len(numbers) == 2 else None)
-    return RelationAt(f"{CHANGES}({relation.name}, {numbers[0]}, {until})", relation, until, numbers[0])
+    changed = between[0].value()
+    seen = [epochs.at(v) if isinstance(v, datetime) else Sight(v) for v in _values(sandbox, source, named.begin, bounds)]
+    since = seen[0].epoch_of(changed.lower())
+    relation, until = epochs.changed(changed, since, seen[1] if len(seen) == 2 else None)
+    return RelationAt(f"{CHANGES}({relation.name}, {since}, {until})", relation, until, since)
 
 
 def _values(sandbox: Sandbox, source: SourceText, begin: int, texts: list[str]) -> list[int | datetime]:

@@ -3,14 +3,15 @@
 A new kind of change is one more struct in `Change` and one more case in `apply`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from statestore.meta.catalog import Catalog
 from statestore.meta.errors import BadDeltaError
 from statestore.meta.levels import conflict_of, inputs_of, levels_after, merge_objection, move_objection, outputs_objection
-from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo, VnodeMapping
+from statestore.meta.sight import oldest_seen
+from statestore.meta.version import CompactionTask, HeldBack, HummockVersion, LevelInput, SstInfo, VnodeMapping
 
 MAX_EPOCHS = 1024  # that a reader may name; the floor follows them where nobody raises it, so that a version stays small
 
@@ -27,10 +28,11 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     moment: int = 0  # of its barrier; 0: an earlier release's, whose views know no moment
 
 
-class Published(msgspec.Struct, frozen=True, tag="publish"):
-    """Readers that name no epoch see this one from now on."""
+class Published(msgspec.Struct, frozen=True, tag="publish", omit_defaults=True):
+    """Readers that name no epoch see this one from now on, and what is held back as of an earlier one."""
 
     epoch: int
+    held: tuple[HeldBack, ...] = ()
 
 
 class FloorRaised(msgspec.Struct, frozen=True, tag="floor"):
@@ -114,19 +116,23 @@ def apply(version: HummockVersion, delta: VersionDelta) -> HummockVersion:
     match change:
         case EpochCommitted():
             return _apply_epoch(version, delta, change)
-        case Published(epoch):
-            _require(delta, epoch > version.published, f"it publishes epoch {epoch}, {version.published} is published already")
+        case Published(epoch, held):
+            newer = epoch > version.published or (epoch == version.published and held != version.held)
+            _require(delta, newer, f"it publishes epoch {epoch}, {version.published} is published already")
             _require(delta, epoch in version.epochs, f"it publishes epoch {epoch}, which is not committed or no longer kept")
-            return msgspec.structs.replace(version, id=delta.id, published=epoch)
+            lost = [h.epoch for h in held if h.epoch and h.epoch not in version.epochs]
+            _require(delta, not lost, f"it holds relations back at epochs {lost}, which are not committed or no longer kept")
+            return msgspec.structs.replace(version, id=delta.id, published=epoch, held=held)
         case FloorRaised(epoch):
             _require(delta, epoch > version.min_readable_epoch, f"it puts the floor to {epoch}, below {version.min_readable_epoch}")
-            _require(delta, epoch <= version.published, f"it puts the floor to {epoch}, above the published epoch {version.published}")
+            oldest = oldest_seen(version)
+            _require(delta, epoch <= oldest, f"it puts the floor to {epoch}, above epoch {oldest}, which readers see")
             kept = tuple(e for e in version.epochs if e >= epoch)
             return msgspec.structs.replace(version, id=delta.id, min_readable_epoch=epoch, epochs=kept)
         case RelationsForgotten(relations):
             floor, gone = version.min_readable_epoch, set(relations)
-            seen = [r.id for r in version.catalog.relations if r.id in gone and (r.dropped is None or r.dropped > floor)]
-            _require(delta, not seen, f"it forgets relations {seen}, which readers at the floor {floor} or later see")
+            needed = [r.id for r in version.catalog.relations if r.id in gone and (r.dropped is None or r.dropped > floor)]
+            _require(delta, not needed, f"it forgets relations {needed}, which readers at the floor {floor} or later see")
             left = tuple(r for r in version.catalog.relations if r.id not in gone)
             return msgspec.structs.replace(version, id=delta.id, catalog=msgspec.structs.replace(version.catalog, relations=left))
         case MappingChanged(mapping):
@@ -162,7 +168,8 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         catalog.next_relation_id >= version.catalog.next_relation_id and catalog.next_table_id >= version.catalog.next_table_id,
         "its catalog would allot ids again that are in use",
     )
-    epochs = _newest((*version.epochs, change.epoch), version.published)
+    seen = {version.published, *(h.epoch for h in version.held if h.epoch)}
+    epochs = _newest((*version.epochs, change.epoch), seen)
     return msgspec.structs.replace(
         version,
         id=delta.id,
@@ -177,12 +184,13 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
     )
 
 
-def _newest(epochs: tuple[int, ...], published: int) -> tuple[int, ...]:
-    """The newest epochs and, however old, the published one: MAX_EPOCHS at most."""
+def _newest(epochs: tuple[int, ...], seen: Collection[int]) -> tuple[int, ...]:
+    """The newest epochs and, however old, those that readers see: MAX_EPOCHS at most."""
     if len(epochs) <= MAX_EPOCHS:
         return epochs
-    newest = epochs[-MAX_EPOCHS:]
-    return newest if published >= newest[0] else (published, *newest[1:])
+    others = [epoch for epoch in epochs if epoch not in seen]
+    gone = set(others[: len(epochs) - MAX_EPOCHS])
+    return tuple(epoch for epoch in epochs if epoch not in gone)
 
 
 def _apply_opened(version: HummockVersion, delta: VersionDelta, task: CompactionTask) -> HummockVersion:

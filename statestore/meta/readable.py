@@ -5,14 +5,16 @@ from collections.abc import Iterable
 
 from statestore.meta.epoch import COUNTER_BITS, epoch_ms
 from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, SettingError
+from statestore.meta.sight import oldest_seen
 from statestore.meta.version import HummockVersion
 
 
 def readable_epochs(version: HummockVersion, pinned: Iterable[int]) -> tuple[int, ...]:
     """Epochs at which somebody may read now or later, ascending: the committed ones from the floor on, and those pinned.
 
-    The floor is what retention moves, and stays at or below the published epoch; the committed epoch, base of an open barrier, is above
-    that. So published, retained and open bases are all from the floor on. Pins below it were taken before it rose.
+    The floor is what retention moves, and stays at or below what readers see: the published epoch, and those that held-back relations stay
+    at. The committed epoch, base of an open barrier, is above that. So seen, retained and open bases are all from the floor on. Pins below
+    it were taken before it rose.
 
     Requires: `pinned` was listed after `version` was read. A pin written later checks the floor itself.
     """
@@ -40,7 +42,7 @@ def epoch_as_of(version: HummockVersion, at_ms: int) -> int:
 
 
 def retained_floor(version: HummockVersion, keep_epochs: int, keep_ms: int, now_ms: int) -> int:
-    """Where retention wants the floor: as high as it may be, so that both wishes hold.
+    """Where retention wants the floor: as high as it may be, so that both wishes hold, and what is held back stays readable.
 
     Args:
         keep_epochs: at least 1; the published epoch and so many less one before it stay readable. Later ones stay anyway.
@@ -53,7 +55,8 @@ def retained_floor(version: HummockVersion, keep_epochs: int, keep_ms: int, now_
         raise SettingError("retention", f"{keep_epochs} epochs and {keep_ms} ms", "1 epoch or more, and 0 ms or more")
     published = [epoch for epoch in version.epochs if epoch <= version.published]
     by_count = published[-keep_epochs:][0]
+    wanted = min(by_count, oldest_seen(version))
     if keep_ms == 0:
-        return by_count
+        return wanted
     by_time = next((epoch for epoch in reversed(published) if epoch_ms(epoch) <= now_ms - keep_ms), published[0])
-    return min(by_count, by_time)
+    return min(wanted, by_time)

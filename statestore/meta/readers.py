@@ -13,6 +13,7 @@ from statestore.meta.delta import Change, FloorRaised, RelationsForgotten
 from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, PinLapsedError
 from statestore.meta.pin import Pin, delete_pins, drop_pin, list_pins, renew_pin, write_pin
 from statestore.meta.readable import check_readable
+from statestore.meta.sight import oldest_seen
 from statestore.meta.version import HummockVersion
 from statestore.meta.version_log import VersionLog
 from statestore.objectstore.base import AccessDeniedError, ObjectStore
@@ -122,7 +123,8 @@ def raise_floor(objects: ObjectStore, versions: VersionLog, epoch: int, now_ms: 
             return None
         if epoch > version.published:
             raise EpochNotCommittedError(epoch, version.published)
-        return FloorRaised(epoch)
+        floor = min(epoch, oldest_seen(version))
+        return FloorRaised(floor) if floor > version.min_readable_epoch else None
 
     versions.append(decide)
     pins = list_pins(objects)

@@ -1,6 +1,6 @@
 """MetaStore: the one way into meta. Barriers, commits and log entries are explained where each is defined; here is what happens to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
 from statestore.meta.readable import readable_epochs, retained_floor
 from statestore.meta.readers import Readers, raise_floor
 from statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
+from statestore.meta.sight import held_back
 from statestore.meta.statement_log import LogEntry, StatementLog, read_payload
 from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
 from statestore.meta.version_log import VersionLog
@@ -174,18 +175,24 @@ class MetaStore:
 
         return self._versions.append(decide), mine
 
-    def publish(self, epoch: int) -> HummockVersion:
-        """Let every reader see a committed epoch. Never goes back: without effect when it or a later one is published.
+    def publish(self, epoch: int, refused: Collection[int] | None = None) -> HummockVersion:
+        """Let every reader see a committed epoch. Never goes back: without effect when a later one is published, or this one, so.
+
+        Args:
+            refused: ids of relations whose rows of that epoch readers are not to see, nor those of what reads them: they are held back
+                (statestore.meta.sight). What was held back and is not refused any more, is seen. None: nobody was asked, and what is held
+                back stays so.
 
         Raises EpochNotCommittedError.
         """
 
         def decide(version: HummockVersion) -> Change | None:
-            if epoch <= version.published:
+            if epoch < version.published:
                 return None
             if epoch not in version.epochs:
                 raise EpochNotCommittedError(epoch, version.epoch)
-            return Published(epoch)
+            held = held_back(version, epoch, refused)
+            return None if (epoch, held) == (version.published, version.held) else Published(epoch, held)
 
         return self._versions.append(decide)
 
@@ -297,7 +304,7 @@ class MetaStore:
         return self.raise_floor(retained_floor(self.latest(), keep_epochs, keep_ms, self._clock_ms()))
 
     def raise_floor(self, epoch: int) -> HummockVersion:
-        """Let no reader start below `epoch` any more, at most the published one; then remove pins whose lease is over, and forget relations
+        """Let no reader start below `epoch` any more, at most what readers see; then remove pins whose lease is over, and forget relations
         that nobody can see. Lists pins.
 
         What is older may be dropped by compaction once this has returned, except what `pinned_epochs` names then. Never goes back.

@@ -66,6 +66,13 @@ class CompactionTask(msgspec.Struct, frozen=True):
     ranges: tuple[KeyRange, ...] = ()  # always empty: merges are cut when they are planned; a field of the stored form
 
 
+class HeldBack(msgspec.Struct, frozen=True):
+    """A relation whose rows at the published epoch readers do not see: its quality suite refused them, or those of one that it reads."""
+
+    relation: int
+    epoch: int  # as of which readers go on seeing it; 0: not at all
+
+
 class HummockVersion(msgspec.Struct, frozen=True):
     """What a read sees. Epochs are u64: Unix ms << 16 | counter; 0 is the empty store before its first epoch."""
 
@@ -82,3 +89,4 @@ class HummockVersion(msgspec.Struct, frozen=True):
     tasks: tuple[CompactionTask, ...] = ()  # open ones, in order of id
     retired: tuple[str, ...] = ()  # SSTs that compactions took out since `epoch` was committed: the run of the next epoch may read them
     moment: int = 0  # Unix microseconds: what now() means in the views of `epoch`; 0: no epoch had one
+    held: tuple[HeldBack, ...] = ()  # of the relations of the published epoch; see statestore.meta.sight

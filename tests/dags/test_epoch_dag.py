@@ -4,12 +4,15 @@ import importlib.util
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+
+from jobs.settings.pipeline import Pipeline, RunSchedule
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ["inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views"]
@@ -64,6 +67,37 @@ def test_a_pipeline_whose_runs_pause_views_has_a_task_that_says_so_beside_the_ot
     dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[epoch]\non_error = "pause"\n').epoch_shop
     assert dag.get_task("run_actors").downstream_task_ids == {"commit_version", "held_sources", "paused_views"}
     assert dag.get_task("paused_views").downstream_task_ids == set()
+
+
+def test_a_pipeline_whose_gate_judges_view_by_view_has_a_task_for_what_is_held_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = dags_of(tmp_path, monkeypatch, shop=SHOP + '[quality]\nscope = "view"\n').epoch_shop
+    assert dag.get_task("validate_views").downstream_task_ids == {"publish_views", "held_views"}
+    assert dag.get_task("held_views").downstream_task_ids == set()
+
+
+def test_events_with_partitions_are_of_the_assets_that_the_task_names(tmp_path: Path) -> None:
+    import tussock_steps as steps
+    from airflow.sdk import DAG
+    from tussock_operators import publish_views
+
+    (tmp_path / "shop").mkdir()
+    text = "CREATE OR REPLACE MATERIALIZED VIEW a AS SELECT 'CREATE MATERIALIZED VIEW x;'; -- CREATE MATERIALIZED VIEW y\n"
+    text += "create materialized view if not exists `B` as select 1; CREATE VIEW plain AS SELECT 1"
+    (tmp_path / "shop/views.sql").write_text(text)
+    pipeline = Pipeline("shop", tmp_path, "store", (tmp_path / "shop/views.sql",))
+    assert steps.views_in_files(pipeline) == ("a", "b")
+    schedule = RunSchedule("@daily", datetime(2013, 1, 1, tzinfo=UTC), partitions=True)
+    with DAG("d", schedule=None):
+        named = publish_views(replace(pipeline, schedule=schedule)).operator
+    assert [outlet.name for outlet in named.outlets] == ["shop.views", "shop.a", "shop.b"]
+    berlin = replace(pipeline, time_zone="Europe/Berlin")
+    night, noon = datetime(2013, 1, 1, 23, tzinfo=UTC), datetime(2013, 1, 2, 11, tzinfo=UTC)
+    assert steps.day_of(berlin, night, night + timedelta(days=1)) == "2013-01-02"
+    assert steps.day_of(berlin, noon, noon + timedelta(hours=1)) == "2013-01-02"
+    assert steps.day_of(pipeline, night, night + timedelta(days=1)) is None, "of two days"
+    assert steps.day_of(pipeline, None, None) is None
 
 
 def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ MISTAKES = {
     "an unknown table": (MINIMAL + "[spork]\na = 1", "spork: found an unknown key, expected 'spark', perhaps"),
     "a key like no other": (
         MINIMAL + "[quality]\n'- at `$.x`' = 1",
-        "quality.- at `$.x`: found an unknown key, expected one of folder, docs.",
+        "quality.- at `$.x`: found an unknown key, expected one of folder, docs, scope.",
     ),
     "a schedule of runs that is none": (
         MINIMAL + '[schedule]\ncron = "none"\nstart = 2013-01-01',

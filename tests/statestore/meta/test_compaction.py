@@ -3,9 +3,11 @@
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from statestore.errors import MustStopError
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.compaction import CompactionPlan
 from statestore.meta.delta import (
     MAX_EPOCHS,
@@ -23,7 +25,7 @@ from statestore.meta.manifest import manifest_of
 from statestore.meta.names import data_prefix, task_prefix
 from statestore.meta.readable import check_readable, epoch_as_of
 from statestore.meta.store import MetaStore
-from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SectionInfo, SstInfo
+from statestore.meta.version import CompactionTask, HeldBack, HummockVersion, KeyRange, LevelInput, SectionInfo, SstInfo
 from statestore.meta.version_log import SNAPSHOT_EVERY
 from tests.faults import FaultyObjectStore
 from tests.memory_store import MemoryObjectStore
@@ -464,6 +466,29 @@ def test_a_version_stays_small_however_many_epochs_nobody_retires() -> None:
     meta.publish(version.epoch)
     version = commit(meta)
     assert version.min_readable_epoch > published
+
+
+def test_what_is_held_back_stays_readable_however_many_epochs_come_after_it() -> None:
+    _, meta = new_store()
+    catalog = Catalog(tuple(Relation(i, name, RelationKind.VIEW, (), msgspec.Raw(b"{}")) for i, name in enumerate("ab", 1)), 3, 1)
+    barrier = meta.inject_barrier(0, msgspec.structs.replace(plan_on(meta.latest()), catalog=catalog))
+    shown = meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, ())))[0].epoch
+    meta.publish(shown)
+    for _ in range(3):
+        last = commit(meta).epoch
+    assert meta.publish(last, [2]).held == (HeldBack(2, shown),)
+    assert meta.publish(last, [2]) == meta.latest(), "once more, without effect"
+    assert meta.raise_floor(last).min_readable_epoch == shown
+    for _ in range(MAX_EPOCHS + 5):
+        version = commit(meta)
+    assert len(version.epochs) == MAX_EPOCHS
+    assert version.epochs[:2] == (shown, last)
+    check_readable(version, shown)
+    assert meta.retain().min_readable_epoch == shown
+    assert meta.publish(version.epoch, ()).held == ()
+    assert meta.retain().min_readable_epoch == version.epoch
+    with pytest.raises(EpochExpiredError):
+        check_readable(meta.latest(), shown)
 
 
 def test_a_store_with_100_000_commits_behind_it_opens_with_a_handful_of_requests() -> None:

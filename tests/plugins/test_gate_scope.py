@@ -1,0 +1,390 @@
+"""A gate that judges view by view: what fails is held back with the views over it, all else is published. No Spark; verdicts by hand.
+
+What readers should see is kept by a model: the rows that were in the table when the view last passed.
+"""
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+import tussock_steps as steps
+from deltalake import DeltaTable
+
+from jobs.catalog.read import BackwardsError, HeldViewWarning, NeverPassedError
+from jobs.catalog.show import show
+from jobs.driver.detour import Detour
+from jobs.driver.epoch import advance
+from jobs.driver.publish import publish
+from jobs.driver.runner import LocalRunner
+from jobs.driver.supersede import abandon
+from jobs.gate.record import (
+    Failure,
+    HeldViewsError,
+    MissingRecordError,
+    QualityGateError,
+    QualityRecord,
+    Verdict,
+    ViewQuality,
+    record_lines,
+    write_record,
+)
+from jobs.gate.suite import QualitySuiteError
+from jobs.session import Session
+from jobs.settings.process import open_meta
+from jobs.settings.retention import Retention
+from jobs.sql.logical import Column, Field, Project, Scan
+from jobs.sql.statements import CreateView, Show, Transaction
+from jobs.upkeep.compaction import compact
+from jobs.upkeep.vacuum import clean
+from statestore.errors import RetryableError
+from statestore.meta.errors import LostRaceError
+from statestore.meta.sight import published_sight
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from tests.faults import FaultyObjectStore, Killed
+from tests.jobs.driver.embedded import append, insert
+from tests.jobs.plan.catalogs import counted, scan, table, view
+
+Row = tuple[int, int, int]
+FAILED = (Failure("expect_x()", "1 of 3 rows", ({"g": "1"},)),)
+pytestmark = pytest.mark.filterwarnings("ignore::jobs.catalog.read.HeldViewWarning")
+
+
+def per_g(name: str = "per_g") -> CreateView:
+    """SELECT g, count(*) AS n FROM t GROUP BY g"""
+    return view(name, counted(scan("t"), 1))
+
+
+def sizes(over: str = "per_g") -> CreateView:
+    """SELECT n AS size, count(*) AS n FROM per_g GROUP BY n"""
+    return view("sizes", counted(Scan(over, (0, 1), (Field("g", "int"), Field("size", "bigint"))), 1))
+
+
+def keys() -> CreateView:
+    """SELECT k FROM t"""
+    return view("keys", Project(scan("t"), (Column(0, "int"),), (Field("k", "int"),)))
+
+
+#: What each view is over the rows of `t`, in plain Python.
+ANSWERS: dict[str, Callable[[list[Row]], Counter[tuple[int, ...]]]] = {
+    "per_g": lambda t: Counter((g, n) for g, n in Counter(g for _, g, _ in t).items()),
+    "sizes": lambda t: Counter((n, m) for n, m in Counter(Counter(g for _, g, _ in t).values()).items()),
+    "keys": lambda t: Counter((k,) for k, _, _ in t),
+}
+
+
+@dataclass
+class Shop:
+    """A pipeline `shop` in a folder, its store, and the rows of `t` as they were at each epoch."""
+
+    folder: Path
+    meta: MetaStore
+    rows: list[Row] = field(default_factory=list)
+    at: dict[int, list[Row]] = field(default_factory=dict)
+
+    def change(self, *rows: Row) -> int:
+        """An epoch over more rows."""
+        insert(self.meta, "t", *rows)
+        self.rows = [*self.rows, *rows]
+        (*_, done) = advance(LocalRunner(), self.meta)
+        self.at[done.epoch] = self.rows
+        return done.epoch
+
+    def judge(self, epoch: int, *failed: str) -> None:
+        views = (ViewQuality(name, 3, 1, FAILED if name in failed else ()) for name in ("per_g", "keys"))
+        write_record(self.meta.objects, QualityRecord(epoch, tuple(views)))
+
+    def publish(self, epoch: int, *failed: str) -> steps.Publication:
+        self.judge(epoch, *failed)
+        return steps.publish("shop", epoch)
+
+    def require(self, **seen: int) -> None:
+        """Readers see each view as of this epoch."""
+        with Session(str(self.folder / "store"), create=False) as session:
+            for name, epoch in seen.items():
+                found = session.read(name)
+                assert counted_rows(found) == ANSWERS[name](self.at[epoch]), name
+
+
+def counted_rows(found: pa.Table) -> "Counter[tuple[int, ...]]":
+    return Counter(zip(*(c.to_pylist() for c in found.columns), strict=True))
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    folder = tmp_path / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True)
+    for name in ("per_g", "keys"):
+        (folder / f"quality/{name}.json").write_text('{"expectations": []}')
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n'
+        f'[quality]\nscope = "view"\ndocs = "{tmp_path}/docs"\n[publish]\nto = "{tmp_path}/tables"\n'
+    )
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    MetaStore.init(open_object_store(f"{tmp_path}/store"))
+    meta = open_meta(f"{tmp_path}/store")
+    append(meta, table("t"), per_g(), sizes(), keys())
+    return Shop(tmp_path, meta)
+
+
+def test_what_fails_is_held_back_with_the_view_over_it_and_the_others_are_published(shop: Shop) -> None:
+    first = shop.change((1, 1, 1), (2, 1, 1), (3, 2, 1))
+    assert [(v.name, v.since) for v in shop.publish(first).views] == [("per_g", 0), ("sizes", 0), ("keys", 0)]
+    second = shop.change((4, 2, 1))
+    done = shop.publish(second, "per_g")
+    assert [v.name for v in done.views] == ["keys"]
+    assert done.held == {"per_g": first, "sizes": first}
+    shop.require(per_g=first, sizes=first, keys=second)
+    with pytest.raises(HeldViewsError, match=r"the suites of per_g failed.*(?s:.)*failing rows: g=1"):
+        steps.require_none_held_back("shop", second)
+    with Session(str(shop.folder / "store"), create=False) as session:
+        with pytest.warns(HeldViewWarning, match=f"'per_g' is held back: its rows are those of epoch {first}"):
+            session.read("per_g")
+        assert counted_rows(session.read("per_g", epoch=second)) == ANSWERS["per_g"](shop.rows), (
+            "the rows that failed, by the epoch's number"
+        )
+    version = shop.meta.latest()
+    shown = show(version.catalog, Show("views"), held=published_sight(version).held)
+    assert dict(zip(shown["name"], shown["state"], strict=True)) == {
+        "per_g": f"held back by a suite, seen as of epoch {first}",
+        "sizes": f"held back by a suite, seen as of epoch {first}",
+        "keys": "",
+    }
+
+
+def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed_meanwhile(shop: Shop) -> None:
+    first = shop.change((1, 1, 1))
+    shop.publish(first)
+    for number in range(3):
+        last = shop.change((10 + number, 5, 1))
+        shop.publish(last, "per_g")
+        shop.require(per_g=first, sizes=first, keys=last)
+    good = shop.change((20, 6, 1))
+    done = {v.name: v for v in shop.publish(good).views}
+    assert {name: v.since for name, v in done.items()} == {"per_g": first, "sizes": first, "keys": last}
+    assert {name: v.changed_rows for name, v in done.items()} == {"per_g": 6, "sizes": 9, "keys": 1}
+    assert done["per_g"].quality is Verdict.PASSED
+    assert done["sizes"].quality is Verdict.NONE
+    assert Verdict.NONE.value == "not checked"
+    shop.require(per_g=good, sizes=good, keys=good)
+    assert shop.meta.latest().held == ()
+    with Session(str(shop.folder / "store"), create=False) as session:
+        changes = session.changes("per_g", first)
+    net = Counter(ANSWERS["per_g"](shop.at[first]))
+    for row in changes.to_pylist():
+        net[row["c1"], row["n"]] += 1 if row["_change_type"] == "insert" else -1
+    assert +net == ANSWERS["per_g"](shop.rows)
+
+
+def test_a_corrected_suite_publishes_the_same_epoch_once_more_and_a_repetition_answers_the_same(shop: Shop) -> None:
+    shop.publish(first := shop.change((1, 1, 1)))
+    second = shop.change((2, 1, 1))
+    held = shop.publish(second, "per_g")
+    assert steps.publish("shop", second) == held
+    released = shop.publish(second)
+    assert [(v.name, v.since, v.changed_rows) for v in released.views] == [("per_g", first, 2), ("sizes", first, 2)]
+    version = shop.meta.latest()
+    shop.meta.raise_floor(second)  # a delta of somebody else's
+    assert steps.publish("shop", second) == released
+    assert shop.meta.latest().held == version.held == ()
+    shop.require(per_g=second, sizes=second, keys=second)
+    shop.publish(second, "per_g")  # what readers have seen is not taken back
+    shop.require(per_g=second, sizes=second, keys=second)
+
+
+def test_with_the_pipeline_as_its_scope_one_suite_keeps_all_of_the_epoch_back(shop: Shop) -> None:
+    toml = shop.folder / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text().replace('scope = "view"\n', ""))
+    shop.publish(first := shop.change((1, 1, 1)))
+    with pytest.raises(QualityGateError, match="readers still see the epoch before"):
+        shop.publish(shop.change((2, 1, 1)), "per_g")
+    shop.require(per_g=first, sizes=first, keys=first)
+
+
+def test_a_new_view_whose_suite_fails_is_not_seen_before_it_passes_and_one_in_anothers_place_leaves_the_old_one(shop: Shop) -> None:
+    first = shop.change((1, 1, 1), (2, 1, 1))
+    shop.publish(first, "keys")
+    with Session(str(shop.folder / "store"), create=False) as session:
+        with pytest.raises(NeverPassedError, match="no rows of it have passed"):
+            session.read("keys")
+        assert session.read("keys", epoch=first).num_rows == 2
+        other = msgspec.structs.replace(view("per_g", counted(scan("t"), 2)), sql="another", or_replace=True)
+        over = msgspec.structs.replace(sizes(), or_replace=True)
+        append(shop.meta, Transaction((other, over)))
+        second = shop.change((3, 7, 3))
+        shop.publish(second, "per_g")
+        assert counted_rows(session.read("per_g")) == Counter([(1, 2)]), "GROUP BY g, as of the first epoch"
+        assert counted_rows(session.read("per_g", epoch=second)) == Counter([(1, 2), (3, 1)]), "GROUP BY a"
+        assert session.read("keys").num_rows == 3
+        third = shop.change((4, 8, 3))
+        shop.publish(third)
+        assert counted_rows(session.read("per_g")) == Counter([(1, 2), (3, 2)])
+
+
+def test_who_publishes_without_asking_the_gate_leaves_held_back_what_is(shop: Shop) -> None:
+    shop.publish(first := shop.change((1, 1, 1)))
+    shop.publish(shop.change((2, 1, 1)), "per_g")
+    last = shop.change((3, 1, 1))
+    publish(shop.meta, last)
+    shop.require(per_g=first, sizes=first, keys=last)
+    with pytest.raises(MissingRecordError):
+        steps.publish("shop", last)
+
+
+def test_reading_as_of_a_moment_and_what_changed_since_stay_with_what_is_seen(shop: Shop) -> None:
+    shop.publish(first := shop.change((1, 1, 1)))
+    second = shop.change((2, 1, 1))
+    shop.publish(second, "per_g")
+    with Session(str(shop.folder / "store"), create=False) as session:
+        seen = session._stored.seen_at(datetime.now(UTC))
+        assert (seen.epoch_of("per_g"), seen.epoch_of("keys")) == (first, second)
+        assert session.changes("per_g", first).num_rows == 0
+        assert session.changes("keys", first).num_rows == 1
+        with pytest.raises(BackwardsError):  # who saw rows that are not seen has to know
+            session.changes("per_g", second)
+
+
+def test_retention_compaction_and_vacuum_leave_what_a_held_back_view_shows(shop: Shop) -> None:
+    shop.publish(first := shop.change(*((k, k % 3, 1) for k in range(20))))
+    for number in range(4):
+        shop.publish(last := shop.change((100 + number, number, 1)), "per_g")
+        compact(shop.meta, full=True)
+        clean(shop.meta, Retention(1, 0))
+        assert shop.meta.latest().min_readable_epoch == first
+        shop.require(per_g=first, sizes=first, keys=last)
+    shop.publish(good := shop.change((200, 1, 1)))
+    clean(shop.meta, Retention(1, 0))
+    assert shop.meta.latest().min_readable_epoch == good
+    shop.require(per_g=good, sizes=good, keys=good)
+
+
+def test_a_held_back_view_that_is_paused_stays_at_the_rows_that_passed(shop: Shop) -> None:
+    shop.publish(first := shop.change((1, 1, 1)))
+    shop.publish(shop.change((2, 1, 1)), "per_g")
+    insert(shop.meta, "t", (3, 3, 3))
+    steps.inject("shop", None, None, {})
+    abandon(shop.meta, Detour(pause=("per_g",)))
+    last = shop.change((4, 4, 4))
+    shop.rows = [*shop.rows[:2], (3, 3, 3), (4, 4, 4)]
+    shop.at[last] = shop.rows
+    shop.publish(last, "per_g")
+    shop.require(per_g=first, sizes=first, keys=last)
+
+
+def test_tables_outside_of_the_store_stay_with_what_readers_see_and_catch_up(shop: Shop) -> None:
+    def tables() -> dict[str, "Counter[tuple[int, ...]]"]:
+        places = {name: shop.folder / "tables" / name for name in ANSWERS}
+        return {name: counted_rows(DeltaTable(place).to_pyarrow_table()) for name, place in places.items() if place.exists()}
+
+    def wanted(**seen: int) -> dict[str, "Counter[tuple[int, ...]]"]:
+        return {name: ANSWERS[name](shop.at[epoch]) for name, epoch in seen.items()}
+
+    first = shop.change((1, 1, 1))
+    shop.publish(first, "keys")
+    steps.publish_tables("shop", first)
+    assert tables() == wanted(per_g=first, sizes=first)
+    second = shop.change((2, 1, 1), (3, 2, 2))
+    shop.publish(second, "per_g")
+    steps.publish_tables("shop", second)
+    steps.publish_tables("shop", second)
+    assert tables() == wanted(per_g=first, sizes=first, keys=second)
+    third = shop.change((4, 2, 2))
+    shop.publish(third, "per_g")
+    steps.publish_tables("shop", third)
+    assert tables() == wanted(per_g=first, sizes=first, keys=third)
+    shop.publish(third)  # the suite was corrected: the same epoch
+    steps.publish_tables("shop", third)
+    assert tables() == wanted(per_g=third, sizes=third, keys=third)
+    assert steps.tables_at("shop", third)["per_g"].written == str(third)
+    fourth = shop.change((5, 9, 2))
+    shop.publish(fourth)
+    steps.publish_tables("shop", fourth)
+    assert tables() == wanted(per_g=fourth, sizes=fourth, keys=fourth)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_fails_in_whatever_order_readers_see_each_view_as_it_last_passed(shop: Shop, seed: int) -> None:
+    random_ = random.Random(seed)
+    shop.publish(first := shop.change((0, 0, 0)))
+    seen = dict.fromkeys(ANSWERS, first)
+    for number in range(1, 9):
+        epoch = shop.change(*((number * 10 + i, random_.randrange(4), i) for i in range(random_.randrange(1, 4))))
+        if random_.random() < 0.2:
+            continue  # not published: the next one is
+        failed = [name for name in ("per_g", "keys") if random_.random() < 0.5]
+        over = {"per_g": ["per_g", "sizes"], "keys": ["keys"]}
+        shop.publish(epoch, *failed)
+        held = {name for each in failed for name in over[each]}
+        seen = {name: seen[name] if name in held else epoch for name in seen}
+        if random_.random() < 0.3:
+            compact(shop.meta, full=True)
+            clean(shop.meta, Retention(1, 0))
+        shop.require(**seen)
+
+
+def test_a_publish_killed_at_any_request_leaves_all_of_it_or_nothing_and_its_repetition_ends_the_same(shop: Shop, tmp_path: Path) -> None:
+    shop.publish(first := shop.change((1, 1, 1)))
+    second = shop.change((2, 1, 1))
+    refused = [r.id for r in shop.meta.latest().catalog.live() if r.name == "per_g"]
+    calls: list[tuple[str, str]] = []
+    number = 0
+    while number <= len(calls):
+        store = Path(shutil.copytree(tmp_path / "store", tmp_path / f"store-{number}"))
+        objects = FaultyObjectStore(open_object_store(str(store)))
+        if number < len(calls):
+            objects.kill(number)
+        with suppress(Killed, RetryableError, LostRaceError):
+            MetaStore(objects, "first", lambda: 0).publish(second, refused)
+        calls = calls or list(objects.calls)
+        other = open_meta(str(store))
+        sight = published_sight(other.latest())
+        assert (sight.epoch, dict(sight.held)) in ((first, {}), (second, {"per_g": first, "sizes": first})), f"killed at request {number}"
+        sight = published_sight(other.publish(second, refused))
+        assert (sight.epoch, dict(sight.held)) == (second, {"per_g": first, "sizes": first})
+        shutil.rmtree(store)
+        number += 1
+
+
+def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_readers(shop: Shop) -> None:
+    def suite(view: str, *items: tuple[str, str | None], severity: str | None = None) -> None:
+        found = [
+            {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": column, "value_set": [0]}} | ({"severity": s} if s else {})
+            for column, s in items
+        ]
+        meta = {} if severity is None else {"severity": severity}
+        (shop.folder / f"pipelines/shop/quality/{view}.json").write_text(json.dumps({"expectations": found, "meta": meta}))
+
+    first = shop.change((0, 0, 1))
+    suite("per_g", ("c1", "warning"))
+    suite("keys", ("k", None), severity="info")
+    record = steps.judge("shop", first)
+    assert record.passed
+    shop.publish(first)
+    second = shop.change((7, 3, 1))
+    record = steps.judge("shop", second)
+    assert (record.failed, [len(v.warnings) for v in record.views]) == ((), [1, 1])
+    lines = "\n".join(record_lines(record))
+    assert "per_g: 1 expectations over 2 rows, 1 failed, 1 of them only to be reported" in lines
+    assert "view 'per_g': expect_column_values_to_be_in_set(column='c1', value_set=[0]): found 1 of 2 rows, e.g. 3" in lines
+    done = {v.name: v for v in steps.publish("shop", second).views}
+    assert {name: (v.quality, v.warnings) for name, v in done.items()} == {
+        "per_g": (Verdict.PASSED, 1),
+        "sizes": (Verdict.NONE, 0),
+        "keys": (Verdict.PASSED, 1),
+    }
+    shop.require(per_g=second, sizes=second, keys=second)
+    assert "0 of 1 passed, 1 to be reported" in (shop.folder / "docs/index.html").read_text()
+    suite("per_g", ("c1", "critical"), severity="warning")  # what an expectation says itself goes first
+    assert steps.judge("shop", second).failed == ("per_g",)
+    suite("per_g", ("c1", "fatal"))
+    with pytest.raises(QualitySuiteError, match='expectation 1: severity "fatal", expected "error" or "warning"'):
+        steps.judge("shop", second)
