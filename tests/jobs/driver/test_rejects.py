@@ -16,12 +16,14 @@ from jobs.catalog.rejected import rejected
 from jobs.catalog.show import show
 from jobs.driver.detour import Detour
 from jobs.driver.epoch import advance
+from jobs.driver.restate import Restating
 from jobs.driver.runner import LocalRunner
 from jobs.driver.source_holds import held_sources
 from jobs.driver.summary import show_summary
 from jobs.driver.supersede import abandon
 from jobs.plan.apply import RelationExistsError, RelationInUseError, apply_statement
 from jobs.plan.rejects import RejectsTableError
+from jobs.sources.base import Restated
 from jobs.sources.errors import BadOptionError
 from jobs.sources.registry import reader_of
 from jobs.sources.rejects import FIELDS as REJECT_FIELDS
@@ -47,7 +49,7 @@ from tests.jobs.driver.embedded import append, new_store, open_store, rows
 
 FIELDS = (Field("id", "int"), Field("v", "smallint"), Field("s", "string"))
 Record = tuple[int | None, int | None, bytes | None]
-RECORDS: Sequence[Record] = (
+RECORDS: tuple[Record, ...] = (
     (1, 10, b"one"),
     (2, 40_000, b"too large for smallint"),
     (3, None, None),
@@ -260,6 +262,30 @@ def test_killed_wherever_something_is_created_a_train_rejects_each_record_once(t
             ended(store, objects)
         assert ended(store, writer="another") == whole, watched.calls[number]
         shutil.rmtree(store)
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["kept", "emptied before"])
+def test_a_restated_file_takes_its_rejects_back_and_brings_those_of_now(tmp_path: Path, files: Path, emptied: bool) -> None:
+    meta, file = new_store(tmp_path / "store"), files / "a.parquet"
+    append(meta, source(files, retain="files"), view("everything", 0, 1, 2))
+    corrected: list[Record] = [*RECORDS[:3], (4, -32_768, b"good text"), (5, 70_000, b"another mistake")]
+    write(files / "b.parquet", RECORDS)
+    run(meta)
+    if emptied:
+        append(meta, Delete("events__rejects", None))
+        run(meta)
+    others = [] if emptied else bad(files / "b.parquet", RECORDS)
+    write(file, corrected)
+    steps: list[tuple[Restated, list[Record]]] = [(Restated(str(file)), corrected), (Restated(str(file), gone=True), [])]
+    for restated, now in steps:
+        assert Restating(meta, "events", restated).begin() is not None
+        run(meta)
+        append(meta, view("late", 0, 1, 2))
+        run(meta)
+        assert rows(meta, "events__rejects") == sorted([*bad(file, now), *others], key=repr)
+        assert rows(meta, "everything") == rows(meta, "late") == good([*now, *RECORDS])
+        append(meta, Drop(RelationKind.VIEW, "late"))
+        run(meta)
 
 
 def test_a_store_without_the_option_has_no_such_table(tmp_path: Path, files: Path) -> None:
