@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from jobs.sources import delta, files, legacy_calendar, parquet, spark_files, text_files
+from jobs.sources import delta, files, kafka, legacy_calendar, parquet, spark_files, text_files
 from jobs.sources.registry import READERS
 from jobs.sql import grammar
 from statestore import types
@@ -38,6 +38,9 @@ def _formats() -> Iterator[str]:
         if isinstance(reader, delta.DeltaTables):
             options = _codes(o for o in delta.OPTIONS if o != "path")
             yield f"| `{name}` | the engine, split at row groups | declared, or the table's | {options} |"
+            continue
+        if isinstance(reader, kafka.KafkaTopics):
+            yield f"| `{name}` | Spark | those of Spark's reader | {_codes(kafka.OPTIONS)}, `kafka.…` |"
             continue
         own = isinstance(reader, parquet.ParquetFiles)
         by = "Spark" if reader.needs_spark else "the engine, split at row groups"

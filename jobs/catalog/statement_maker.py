@@ -12,7 +12,7 @@ from jobs.kernels.render import has_kernel
 from jobs.plan.definition import find
 from jobs.plan.rejects import require_no_rejects
 from jobs.sources.describe import described, placed
-from jobs.sources.registry import READERS
+from jobs.sources.registry import READERS, WITHOUT_PATH
 from jobs.sql.logical import Place
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import (
@@ -61,7 +61,7 @@ class StatementMaker:
         if self._binder is None:
             from jobs.sql.binder import Binder
 
-            self._binder = Binder(self._spark(), relations, self._time_zone, tuple(READERS), has_kernel)
+            self._binder = Binder(self._spark(), relations, self._time_zone, tuple(READERS), has_kernel, WITHOUT_PATH)
         else:
             self._binder.set_relations(relations)
         return self._binder

@@ -8,7 +8,7 @@ from jobs.plan.alter_source import created_source
 from jobs.plan.definition import SourceDefinition, TableDefinition, definition_of
 from jobs.plan.difference import differences, words_of
 from jobs.sources.describe import placed
-from jobs.sources.registry import READERS
+from jobs.sources.registry import READERS, WITHOUT_PATH
 from jobs.sql.grammar import Cursor, read_source, read_view
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import CreateSource
@@ -52,7 +52,7 @@ def _view(catalog: Catalog, kind: RelationKind, cursor: Cursor, or_replace: bool
 
 
 def _source(catalog: Catalog, cursor: Cursor, base: Path) -> Relation | None:
-    header = read_source(cursor, tuple(READERS))
+    header = read_source(cursor, tuple(READERS), WITHOUT_PATH)
     if (found := _found(catalog, header.name, RelationKind.SOURCE)) is None:
         return None
     definition = definition_of(found)

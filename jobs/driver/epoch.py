@@ -12,6 +12,7 @@ from jobs.driver.supersede import hold, pause
 from jobs.driver.train import DEPTH, Train
 from jobs.flow.failure import SourceFileError, ViewFailedError
 from jobs.settings.pipeline import OnError
+from jobs.sources.kafka_cluster import listed_once
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
@@ -92,7 +93,7 @@ def advance(
     superseded = True
     while superseded:  # by a barrier without a file that can't be read, or that pauses a view: another train begins with it
         superseded = False
-        with Train(runner, meta, in_flight, progress=progress) as train:
+        with listed_once(), Train(runner, meta, in_flight, progress=progress) as train:
             while not superseded and (barrier := train.next_barrier(interval, max_epoch_bytes, run, units, moment)) is not None:
                 superseded = not _ran(train, barrier, tried, on_error)
         done += train.done

@@ -14,6 +14,7 @@ from jobs.catalog.reader import open_table
 from jobs.catalog.rejected import rejected
 from jobs.catalog.statement_log import logged_statements
 from jobs.plan.definition import source_of
+from jobs.sources.describe import place_text
 from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource
 from statestore.errors import InputError, RetryableError
@@ -322,7 +323,7 @@ def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statem
     return SourceFacts(
         relation.name,
         statement.format,
-        statement.options["path"],
+        place_text(statement),
         len(taken),
         sum(item.nbytes for item in taken),
         len(waiting),

@@ -6,6 +6,7 @@ from jobs.sources.csv import CsvFiles
 from jobs.sources.delta import DeltaTables
 from jobs.sources.errors import UnsupportedFormatError
 from jobs.sources.json import JsonFiles
+from jobs.sources.kafka import KafkaTopics
 from jobs.sources.orc import OrcFiles
 from jobs.sources.parquet import ParquetFiles
 from jobs.sources.text_files import TextFiles
@@ -21,7 +22,11 @@ READERS: dict[str, SourceReader] = {
     "delta": DeltaTables(),
     "text": TextFiles(),
     "xml": XmlFiles(),
+    "kafka": KafkaTopics(),
 }
+
+#: Formats whose sources are found by other options than a path.
+WITHOUT_PATH = ("kafka",)
 
 
 def reader_of(source: CreateSource) -> SourceReader:

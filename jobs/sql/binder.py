@@ -56,6 +56,7 @@ class Binder:
         time_zone: str,
         formats: Collection[str],
         has_kernel: Callable[[Expr], bool] | None = None,
+        without_path: Collection[str] = (),
     ) -> None:
         """
         Args:
@@ -65,9 +66,10 @@ class Binder:
             formats: those that a source can have, in lower case (jobs.sources.registry).
             has_kernel: whether a kernel renders an expression (jobs.kernels.render); what of a view none renders Spark is to compute.
                 None: nothing is.
+            without_path: the formats whose sources have no path.
         """
         self._sandbox = Sandbox(spark, relations, time_zone, has_kernel)
-        self._formats = formats
+        self._formats, self._without_path = formats, without_path
         self.notes: list[str] = []  # what the user should know of the statement that was bound last
 
     @property
@@ -236,7 +238,7 @@ class Binder:
         return Query(source, tuple(r.name for r in self._sandbox.mentioned(source)), fields)
 
     def _source(self, source: SourceText, cursor: Cursor) -> CreateSource:
-        header = read_source(cursor, self._formats)
+        header = read_source(cursor, self._formats, self._without_path)
         fields: tuple[Field, ...] = ()
         if header.columns is not None:
             begin, end = header.columns

@@ -145,8 +145,8 @@ def changed_table(source: SourceText) -> str | None:
     return cursor.tokens[cursor.at].value().lower() if cursor.at < len(cursor.tokens) else None
 
 
-def read_source(cursor: Cursor, formats: Collection[str]) -> SourceHeader:
-    """After CREATE SOURCE. `formats` are those that a source can have."""
+def read_source(cursor: Cursor, formats: Collection[str], without_path: Collection[str] = ()) -> SourceHeader:
+    """After CREATE SOURCE. `formats` are those that a source can have; sources of some are found by other options than a path."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the source")
     columns = None
@@ -161,7 +161,7 @@ def read_source(cursor: Cursor, formats: Collection[str]) -> SourceHeader:
     begin = cursor.at
     options = _options(cursor) if cursor.accept("OPTIONS") else {}
     cursor.end()
-    if "path" not in options:
+    if "path" not in options and file_format not in without_path:
         cursor.at = begin
         raise cursor.complaint("a source needs OPTIONS (path '…'): a directory, a file or a pattern")
     return SourceHeader(name, if_not_exists, columns, file_format, options)

@@ -144,6 +144,12 @@ STATEMENTS = {
         MissingSparkModuleError,
         ("'s'", f"spark.jars.packages = org.apache.spark:spark-avro_2.13:{pyspark.__version__}"),
     ),
+    "Kafka in a session without its module": Bad(
+        "CREATE SOURCE s USING kafka OPTIONS (kafka.bootstrap.servers 'localhost:1', subscribe 't')",
+        MissingSparkModuleError,
+        ("'s'", f"spark.jars.packages = org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"),
+    ),
+    "Kafka without brokers": Bad("CREATE SOURCE s USING kafka OPTIONS (subscribe 't')", BadOptionError, ("kafka.bootstrap.servers",)),
     "a source without a path": Bad("CREATE SOURCE s (a int) USING parquet", SqlError, ("OPTIONS (path",)),
     "a source whose files are to say its columns and are not there": Bad(
         "CREATE SOURCE s USING parquet OPTIONS (path '/nowhere/at/all')", MissingPathError, ("/nowhere/at/all", "Put the file there")

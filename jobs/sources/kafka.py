@@ -1,0 +1,380 @@
+"""Topics of Kafka as a source: records are read by Spark's own Kafka reader, by ranges of offsets that a barrier pins.
+
+Columns are those of Spark's reader: key, value, topic, partition, offset, timestamp, timestampType, and headers with `includeHeaders`. A
+record is identified by its partition and offset, which make its `_row_id`; neither ever changes, so a range that is read twice is the same
+rows, whoever was restarted in between. Records only come.
+
+Nothing is committed to Kafka: how far a source has come is in the store alone (kafka_taken.py), in the same commit as the rows.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.flow.chunk import encode, inserts
+from jobs.sources.base import ROW_ID_NAME, Asked, Item, Pins
+from jobs.sources.errors import BadOptionError, CannotRestateError, MissingSparkModuleError
+from jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
+from jobs.sources.kafka_errors import BadKafkaColumnError, LostOffsetsError
+from jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
+from jobs.sources.kept import Keeper
+from jobs.sources.listing import Interval
+from jobs.sources.pins import POSITION_BITS
+from jobs.sources.spark_files import CHUNK_ROWS, OUTPUT_DDL, _as_declared, _handed_over, spark_errors
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from statestore.errors import TussockError
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.meta.catalog import TableSchema
+from statestore.table.storage_table import StorageTable
+from statestore.types import arrow_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = (
+    Field("key", "binary"),
+    Field("value", "binary"),
+    Field("topic", "string"),
+    Field("partition", "int"),
+    Field("offset", "bigint"),
+    Field("timestamp", "timestamp"),
+    Field("timestampType", "int"),
+)
+HEADERS = Field("headers", "array<struct<key:string,value:binary>>")
+WHICH = ("subscribe", "subscribePattern", "assign")
+_MAX_OFFSETS, _RECORD_BYTES = "max_offsets", "record_bytes"
+OWN_OPTIONS = (_MAX_OFFSETS, _RECORD_BYTES)
+_PASSED = ("includeHeaders", "minPartitions", "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries")
+OPTIONS = (SERVERS, *WHICH, "startingOffsets", *_PASSED, *OWN_OPTIONS)
+_NOMINAL_BYTES = 1024  # of a record, for bounds in bytes: Kafka says no sizes
+GONE = ""  # the topic id of a partition that is not there any more, which a person has said to go on without
+_OUTPUT = pa.schema([("part", pa.int32()), ("chunk", pa.binary()), ("failure", pa.binary())])
+
+
+class PinnedOffsets(msgspec.Struct, frozen=True):
+    """Offsets of one partition that an epoch takes."""
+
+    offsets: Offsets
+    origin: int  # the first offset of this partition that the source ever took
+    nbytes: int
+
+
+_pinned = msgspec.json.Decoder(tuple[PinnedOffsets, ...])
+
+
+class KafkaTopics:
+    """Topics of Kafka, by Spark's reader."""
+
+    needs_spark: ClassVar[bool] = True
+
+    def append_only(self, source: CreateSource) -> bool:
+        return True
+
+    def key(self, source: CreateSource) -> tuple[int, ...] | None:
+        return None
+
+    # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
+
+    def check(self, source: CreateSource) -> None:
+        options = source.options
+        if SERVERS not in options:
+            raise BadOptionError(source.name, SERVERS, "", "a kafka source needs the addresses of its brokers, host:port,…")
+        if sum(name in options for name in WHICH) != 1:
+            raise BadOptionError(source.name, "subscribe", "", f"a kafka source needs one of {', '.join(WHICH)}")
+        for option, value in options.items():
+            if option == "failOnDataLoss" and value.lower() == "true":
+                continue
+            if option not in OPTIONS and not option.startswith("kafka."):
+                reason = f"a kafka source has no such option; those it has: {', '.join(OPTIONS)} and kafka.…"
+                raise BadOptionError(source.name, option, value, reason)
+        for option in OWN_OPTIONS:
+            if not options.get(option, "1").isdigit() or int(options.get(option, "1")) < 1:
+                raise BadOptionError(source.name, option, options[option], "expected a whole number, 1 at least")
+        for option in ("assign", "startingOffsets"):
+            _require_json(source, option)
+        known = {f.name: f.type for f in _columns(source)}
+        for field in source.fields:
+            if known.get(field.name) != field.type:
+                raise BadKafkaColumnError(source.name, field.name, field.type, ", ".join(f"{n} {t}" for n, t in known.items()))
+
+    def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
+        _require_module(source, spark())
+        partitions_now(source)
+        return source.fields or _columns(source)
+
+    # --- at the barrier ----------------------------------------------------------------------------------------------------------
+
+    def taken_schema(self, name: str) -> TableSchema:
+        return taken_schema(name)
+
+    def pin(self, source: CreateSource, taken: StorageTable | None, asked: Asked, keeper: Keeper) -> Pins:
+        """Raises the errors of kafka_errors.py, and CannotRestateError. Cost: three requests to the brokers."""
+        if asked.restated is not None:
+            raise CannotRestateError(source.name, "a topic's records never change: produce the correction as records of its own")
+        if asked.only_skipped and not asked.skip:
+            return Pins()
+        before, now = taken_offsets(taken), partitions_now(source, again=bool(asked.skip))
+        unread = [p for name in asked.skip if (p := _skipped(before, now, name)) is not None]
+        if asked.only_skipped:
+            return _pins([], unread)
+        ranges = _ranges(source, before, now, skip=tuple(p.offsets.name for p in unread))
+        return _pins(_bounded(source, ranges, asked.max_bytes), unread)
+
+    def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
+        return tuple(_item(p) for p in _ranges(source, taken_offsets(taken), partitions_now(source)) if p.nbytes)
+
+    def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
+        return True
+
+    def taken_items(self, taken: StorageTable) -> tuple[Item, ...]:
+        return tuple(Item(f"{o.name} offsets {o.first} to {o.next - 1}", 0) for o in taken_offsets(taken) if o.next > o.first)
+
+    def revise(
+        self, source: CreateSource, held: Pins, taken: StorageTable | None, skip: Sequence[str], repin: Sequence[str], keeper: Keeper
+    ) -> Pins:
+        """A range never changes, so re-pinning it pins the same."""
+        read, unread = _decoded(held.read), _decoded(held.unread)
+        skipped = [p for p in read if p.offsets.name in skip]
+        return _pins([p for p in read if p not in skipped], [*unread, *skipped])
+
+    def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
+        return tuple(_item(p) for p in _decoded(document))
+
+    # --- in the epoch ------------------------------------------------------------------------------------------------------------
+
+    def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
+        return document
+
+    def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
+        return ()
+
+    def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
+        raise NotImplementedError
+
+    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
+        """Raises LostOffsetsError where the records are not there (any more). Cost: three requests; reading is lazy."""
+        _require_module(source, spark)
+        ranges = [p.offsets for p in _decoded(document)]
+        now = partitions_now(source, again=True)
+        for offsets in ranges:
+            _require_there(offsets, now)
+        if not any(o.next > o.first for o in ranges):
+            return spark.createDataFrame([], OUTPUT_DDL)
+        session = spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(CHUNK_ROWS))
+        wanted = [source.fields[c].name for c in columns]
+        places = ("topic", "partition", "offset")
+        rows = session.read.format("kafka").options(**_reader_options(source, [o for o in ranges if o.next > o.first])).load()
+        narrow = rows.select(*wanted, *(rows[name].alias(f"_{name}") for name in places))
+        return _handed_over(narrow.mapInArrow(_packer(ranges, [source.fields[c] for c in columns]), OUTPUT_DDL), spark)
+
+    def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
+        """LostOffsetsError where a partition has lost records while they were read; None where it is none of this source's."""
+        if not isinstance(error, spark_errors()):
+            return None
+        if not any(said in str(error) for said in ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "offset range", "COULD_NOT_READ_OFFSET_RANGE")):
+            return None
+        now = partitions_now(source, again=True)
+        try:
+            for pinned in _decoded(document):
+                _require_there(pinned.offsets, now)
+        except LostOffsetsError as lost:
+            return lost
+        return None
+
+    def place_of(self, row_id: int, documents: Sequence[msgspec.Raw]) -> str:
+        number, offset = divmod(row_id, 1 << POSITION_BITS)
+        names = (p.offsets.name for document in documents for p in _decoded(document) if p.offsets.number == number)
+        return f"offset {offset} of partition {next(names, f'number {number}')}"
+
+    # --- what has been taken -----------------------------------------------------------------------------------------------------
+
+    def taken_rows(self, schema: TableSchema, pins: Pins, epoch: int) -> SealedBatch | None:
+        """Of a partition that is read and skipped in one epoch, the end counts that lies behind the other."""
+        found: dict[int, Offsets] = {}
+        for pinned in sorted((*_decoded(pins.read), *_decoded(pins.unread)), key=lambda p: p.offsets.next):
+            found[pinned.offsets.number] = msgspec.structs.replace(pinned.offsets, first=pinned.origin)
+        return taken_rows(schema, list(found.values()), epoch) if found else None
+
+    def kept(self, taken: StorageTable) -> Collection[str]:
+        return ()
+
+    def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
+        found = [PinnedOffsets(o, o.first, 0) for o in taken_offsets(taken) if o.next > o.first]
+        return _document(found) if found else None
+
+
+def _columns(source: CreateSource) -> tuple[Field, ...]:
+    return (*COLUMNS, HEADERS) if source.options.get("includeHeaders", "false").lower() == "true" else COLUMNS
+
+
+def _require_json(source: CreateSource, option: str) -> None:
+    text = source.options.get(option)
+    if text is None or (option == "startingOffsets" and text in ("earliest", "latest")):
+        return
+    wanted = dict[str, dict[str, int]] if option == "startingOffsets" else dict[str, list[int]]
+    try:
+        msgspec.json.decode(text, type=wanted)
+    except msgspec.MsgspecError as err:
+        shown = """earliest, latest or {"topic": {"0": 23}}""" if option == "startingOffsets" else """{"topic": [0, 1]}"""
+        raise BadOptionError(source.name, option, text, f"expected {shown}") from err
+
+
+def _require_module(source: CreateSource, spark: "SparkSession") -> None:
+    """Raises MissingSparkModuleError."""
+    jvm = spark._jvm
+    assert jvm is not None
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource("kafka", spark._jsparkSession.sessionState().conf())
+    except spark_errors() as err:
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+        raise MissingSparkModuleError(source.name, source.format, package) from err
+
+
+def _ranges(
+    source: CreateSource, before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow], skip: Sequence[str] = ()
+) -> list[PinnedOffsets]:
+    """What waits in each partition; a partition that is new is pinned even where it is empty, so that its number is fixed.
+
+    Raises LostOffsetsError."""
+    known = {(o.topic, o.partition): o for o in before}
+    number = 1 + max((o.number for o in before), default=-1)
+    found = []
+    for place, taken in known.items():
+        if place not in now and taken.topic_id != GONE and taken.name not in skip:
+            _require_there(taken, now)
+    for place, there in now.items():
+        if f"{there.topic}-{there.partition}" in skip:
+            continue
+        if (so_far := known.get(place)) is None:
+            first = _first(source, there, is_new=not before)
+            found.append(_range(source, Offsets(number, *place, there.topic_id, first, max(first, there.end)), first))
+            number += 1
+        else:
+            _require_there(msgspec.structs.replace(so_far, first=so_far.next), now)
+            if there.end > so_far.next:
+                found.append(_range(source, msgspec.structs.replace(so_far, first=so_far.next, next=there.end), so_far.first))
+    return found
+
+
+def _range(source: CreateSource, offsets: Offsets, origin: int) -> PinnedOffsets:
+    size = int(source.options.get(_RECORD_BYTES, _NOMINAL_BYTES))
+    return PinnedOffsets(offsets, origin, size * (offsets.next - offsets.first))
+
+
+def _first(source: CreateSource, there: PartitionNow, *, is_new: bool) -> int:
+    """Where a partition is begun with. Of a source that has taken anything, a partition that comes later is taken from its first record."""
+    starting = starting_offsets(source)
+    if not is_new:
+        return there.first
+    if isinstance(starting, str):
+        return there.end if starting == "latest" else there.first
+    given = starting.get(there.topic, {}).get(str(there.partition), -2)
+    return {-2: there.first, -1: there.end}.get(given, given)
+
+
+def _require_there(offsets: Offsets, now: dict[tuple[str, int], PartitionNow]) -> None:
+    """Raises LostOffsetsError where records from `first` on are not there."""
+    there = now.get((offsets.topic, offsets.partition))
+    if there is None:
+        raise LostOffsetsError(offsets.name, "it is not there any more")
+    if there.topic_id != offsets.topic_id:
+        raise LostOffsetsError(offsets.name, f"the topic was dropped and made anew after offset {offsets.next - 1} was taken")
+    if there.first > offsets.first:
+        raise LostOffsetsError(offsets.name, f"offset {offsets.first} was to be read, and the first that is there is {there.first}")
+    if there.end < offsets.next:
+        raise LostOffsetsError(offsets.name, f"offsets up to {offsets.next - 1} were to be there, and the last one is {there.end - 1}")
+
+
+def _skipped(before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow], name: str) -> PinnedOffsets | None:
+    """What skipping a partition leaves out: the records that are lost, no others. None where nothing of it is."""
+    known = {(o.topic, o.partition): o for o in before}
+    for place, taken in known.items():
+        there = now.get(place)
+        if taken.name != name:
+            continue
+        if there is None:
+            gone = msgspec.structs.replace(taken, first=taken.next, topic_id=GONE)
+            return None if taken.topic_id == GONE else PinnedOffsets(gone, taken.first, 0)
+        if there.topic_id != taken.topic_id:  # another topic: its records are others, under a number of their own
+            number = 1 + max(o.number for o in before)
+            return PinnedOffsets(Offsets(number, *place, there.topic_id, there.first, there.first), there.first, 0)
+        if there.first > taken.next:
+            return PinnedOffsets(msgspec.structs.replace(taken, first=taken.next, next=there.first), taken.first, 0)
+    return None
+
+
+def _bounded(source: CreateSource, ranges: Sequence[PinnedOffsets], max_bytes: int | None) -> list[PinnedOffsets]:
+    """The ranges, each cut in the same proportion to what an epoch may take; one record at least."""
+    bounds = [int(source.options[_MAX_OFFSETS])] if _MAX_OFFSETS in source.options else []
+    if max_bytes is not None:
+        bounds.append(max_bytes // int(source.options.get(_RECORD_BYTES, _NOMINAL_BYTES)))
+    waiting = sum(p.offsets.next - p.offsets.first for p in ranges)
+    if not bounds or waiting <= min(bounds):
+        return list(ranges)
+    limit, found = max(1, min(bounds)), []
+    left = limit
+    for pinned in sorted(ranges, key=lambda p: p.offsets.first - p.offsets.next):
+        lag = pinned.offsets.next - pinned.offsets.first
+        count = min(left, lag, -(-lag * limit // waiting))
+        left -= count
+        if count or not lag:
+            found.append(_range(source, msgspec.structs.replace(pinned.offsets, next=pinned.offsets.first + count), pinned.origin))
+    return sorted(found, key=lambda p: p.offsets.number)
+
+
+def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str, str]:
+    """What Spark's reader is given: these ranges alone, all of each."""
+    kept = {k: v for k, v in source.options.items() if k.startswith("kafka.") or k in _PASSED}
+    partitions: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for o in ranges:
+        partitions.setdefault(o.topic, []).append(o.partition)
+        starts.setdefault(o.topic, {})[str(o.partition)] = o.first
+        ends.setdefault(o.topic, {})[str(o.partition)] = o.next
+    offsets = {"assign": json.dumps(partitions), "startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
+    return {**kept, **offsets, "failOnDataLoss": "true"}
+
+
+def _packer(ranges: Sequence[Offsets], fields: Sequence[Field]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The Python side: records of one task into rows of OUTPUT_DDL. Their place is in the last three columns."""
+    numbers = {o.name: o.number for o in ranges}
+
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            topics, partitions, _ = batch.columns[len(fields) :]
+            names = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "-")
+            for name in (found := pc.unique(names).to_pylist()):
+                mine = batch if len(found) == 1 else batch.filter(pc.equal(names, name))
+                number = numbers[name]
+                typed = [_as_declared(mine.column(i), arrow_type(f.type)) for i, f in enumerate(fields)]
+                ids = pa.array(mine.column(len(fields) + 2).to_numpy() | np.int64(number << POSITION_BITS))
+                table = pa.table([*typed, ids], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME])
+                for chunk in encode(inserts(table)):
+                    yield pa.record_batch([[number], [chunk], [None]], schema=_OUTPUT)
+
+    return pack
+
+
+def _decoded(document: msgspec.Raw | None) -> tuple[PinnedOffsets, ...]:
+    return () if document is None else _pinned.decode(document)
+
+
+def _document(pinned: Sequence[PinnedOffsets]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(pinned))
+
+
+def _pins(read: Sequence[PinnedOffsets], unread: Sequence[PinnedOffsets]) -> Pins:
+    return Pins(_document(read) if read else None, _document(unread) if unread else None)
+
+
+def _item(pinned: PinnedOffsets) -> Item:
+    return Item(pinned.offsets.name, pinned.nbytes)

@@ -1,0 +1,164 @@
+"""What a Kafka cluster says of its topics: asked through Spark's JVM, by the client that Spark's own reader brings.
+
+A client of Python would need its own options for the same servers, certificates and logins; here one set of options, Spark's `kafka.…`,
+serves both. The calls are those of `org.apache.kafka.clients.admin.Admin`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.sources.kafka_errors import KafkaNeedsSparkError, KafkaUnavailableError, MissingTopicError
+from jobs.sql.statements import CreateSource
+
+SERVERS = "kafka.bootstrap.servers"
+_ANSWER_MS = 30_000  # how long brokers may take, unless the options say otherwise
+
+_LISTED: ContextVar[dict[str, dict[tuple[str, int], "PartitionNow"]] | None] = ContextVar("listed", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionNow:
+    """A partition as it is."""
+
+    topic: str
+    partition: int
+    topic_id: str  # another one where a topic was dropped and made anew; of old brokers always the same
+    first: int  # the first offset that is still there
+    end: int  # behind the last one that may be read: with read_committed, of the last transaction that is decided
+
+
+@contextmanager
+def listed_once() -> Iterator[None]:
+    """In a run: partitions are listed once. Else a run would follow producers that never rest, and never end."""
+    token = _LISTED.set({})
+    try:
+        yield
+    finally:
+        _LISTED.reset(token)
+
+
+def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[str, int], PartitionNow]:
+    """The partitions of a source's topics, by topic and number.
+
+    Args:
+        again: ask the brokers, even where this run has done so.
+
+    Raises: MissingTopicError, KafkaUnavailableError, KafkaNeedsSparkError. Cost: three requests.
+    """
+    known = _LISTED.get()
+    if not again and known is not None and (found := known.get(source.name)) is not None:
+        return found
+    found = _asked(source)
+    if known is not None:
+        known.setdefault(source.name, found)
+    return found
+
+
+def wanted_partitions(source: CreateSource) -> dict[str, list[int]] | None:
+    """Of the option `assign`; None where whole topics are read."""
+    if "assign" not in source.options:
+        return None
+    found: dict[str, list[int]] = json.loads(source.options["assign"])
+    return found
+
+
+def _asked(source: CreateSource) -> dict[tuple[str, int], PartitionNow]:
+    jvm = _jvm(source)
+    with _admin(source, jvm) as admin, _translated(source):
+        topics = _topics(source, admin, jvm)
+        described = admin.describeTopics(_java_list(jvm, topics)).allTopicNames().get()
+        ids: dict[tuple[str, int], str] = {}
+        places = jvm.java.util.HashMap(), jvm.java.util.HashMap()
+        spec, assigned = jvm.org.apache.kafka.clients.admin.OffsetSpec, wanted_partitions(source)
+        for topic in topics:
+            description = described.get(topic)
+            for info in description.partitions():
+                if assigned is None or info.partition() in assigned[topic]:
+                    place = jvm.org.apache.kafka.common.TopicPartition(topic, info.partition())
+                    places[0].put(place, spec.earliest())
+                    places[1].put(place, spec.latest())
+                    ids[topic, info.partition()] = str(description.topicId())
+        first, end = (admin.listOffsets(asked, _isolation(source, jvm)).all().get() for asked in places)
+        ends = {(p.topic(), p.partition()): int(end.get(p).offset()) for p in end.keySet()}
+        firsts = {(p.topic(), p.partition()): int(first.get(p).offset()) for p in first.keySet()}
+        return {key: PartitionNow(*key, ids[key], firsts[key], ends[key]) for key in sorted(ids)}
+
+
+def _topics(source: CreateSource, admin: Any, jvm: Any) -> list[str]:
+    options = source.options
+    if (assigned := wanted_partitions(source)) is not None:
+        return sorted(assigned)
+    if "subscribe" in options:
+        return sorted({name.strip() for name in options["subscribe"].split(",") if name.strip()})
+    pattern = jvm.java.util.regex.Pattern.compile(options["subscribePattern"])
+    return sorted(name for name in admin.listTopics().names().get() if pattern.matcher(name).matches())
+
+
+def _isolation(source: CreateSource, jvm: Any) -> Any:
+    level = source.options.get("kafka.isolation.level", "read_uncommitted").upper()
+    named = jvm.org.apache.kafka.common.IsolationLevel.valueOf(level)
+    return jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(named)
+
+
+@contextmanager
+def _admin(source: CreateSource, jvm: Any) -> Iterator[Any]:
+    settings = jvm.java.util.HashMap()
+    settings.put("default.api.timeout.ms", str(_ANSWER_MS))
+    settings.put("request.timeout.ms", str(_ANSWER_MS // 2))
+    for name, value in source.options.items():
+        if name.lower().startswith("kafka."):
+            settings.put(name[len("kafka.") :], value)
+    with _translated(source):
+        admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+    try:
+        yield admin
+    finally:
+        admin.close()
+
+
+@contextmanager
+def _translated(source: CreateSource) -> Iterator[None]:
+    """What the client raises, as errors of ours."""
+    from py4j.protocol import Py4JJavaError
+
+    servers = source.options[SERVERS]
+    try:
+        yield
+    except Py4JJavaError as err:
+        cause = err.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        kind, said = str(cause.getClass().getSimpleName()), str(cause.getMessage())
+        if kind == "UnknownTopicOrPartitionException":
+            raise MissingTopicError(source.name, source.options.get("subscribe", source.options.get("assign", "")), servers) from err
+        raise KafkaUnavailableError(source.name, servers, f"{kind}: {said.rstrip('.')}") from err
+
+
+def _jvm(source: CreateSource) -> Any:
+    """Raises KafkaNeedsSparkError."""
+    import sys
+
+    context = sys.modules["pyspark"].SparkContext._active_spark_context if "pyspark" in sys.modules else None
+    if context is None:
+        raise KafkaNeedsSparkError(source.name)
+    return context._jvm
+
+
+def _java_list(jvm: Any, values: Sequence[str]) -> Any:
+    found = jvm.java.util.ArrayList()
+    for value in values:
+        found.add(value)
+    return found
+
+
+def starting_offsets(source: CreateSource) -> Mapping[str, Mapping[str, int]] | str:
+    """The option `startingOffsets`: earliest, latest, or offsets by topic and partition (-2: earliest, -1: latest)."""
+    text = source.options.get("startingOffsets", "earliest")
+    if text in ("earliest", "latest"):
+        return text
+    found: Mapping[str, Mapping[str, int]] = json.loads(text)
+    return found

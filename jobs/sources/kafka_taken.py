@@ -1,0 +1,67 @@
+"""What a source has taken of Kafka: a row for each partition, in a state table of the source.
+
+    number bigint (key) | topic string | partition int | topic_id string | first bigint | next bigint | epoch bigint
+
+`number` is the high part of the `_row_id`s of the partition's records; a topic that was dropped and made anew has partitions with other
+numbers. Offsets from `first` up to, not with, `next` have been taken (or skipped). The driver alone reads and writes the table.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from statestore.hummock.key import encode_keys
+from statestore.hummock.sealed_batch import SealedBatch
+from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from statestore.table.storage_table import StorageTable
+from statestore.types import arrow_type
+
+_COLUMNS = (
+    ("number", "bigint"),
+    ("topic", "string"),
+    ("partition", "int"),
+    ("topic_id", "string"),
+    ("first", "bigint"),
+    ("next", "bigint"),
+    ("epoch", "bigint"),
+)
+
+
+class Offsets(msgspec.Struct, frozen=True):
+    """Offsets of a partition from `first` up to, not with, `next`."""
+
+    number: int
+    topic: str
+    partition: int
+    topic_id: str
+    first: int
+    next: int
+
+    @property
+    def name(self) -> str:
+        """What persons call the partition."""
+        return f"{self.topic}-{self.partition}"
+
+
+def taken_schema(source: str) -> TableSchema:
+    """The state table; its id is 0 until the catalog numbers it."""
+    return TableSchema(0, f"{source}.taken", tuple(ColumnSpec(n, t) for n, t in _COLUMNS), (KeyColumn(0),), ())
+
+
+def taken_offsets(taken: StorageTable | None) -> list[Offsets]:
+    """What has been taken, by number: of a partition that was made anew the last one counts."""
+    if taken is None:
+        return []
+    rows = [r for part in taken.scan() for r in part.to_pylist()]
+    return sorted((msgspec.convert({k: v for k, v in r.items() if k != "epoch"}, Offsets) for r in rows), key=lambda o: o.number)
+
+
+def taken_rows(schema: TableSchema, offsets: Sequence[Offsets], epoch: int) -> SealedBatch:
+    """The rows that record them, ready for ingest; each replaces the one of its number. `schema` carries the table's id."""
+    ordered = sorted(offsets, key=lambda o: o.number)
+    values = {name: [epoch if name == "epoch" else getattr(o, name) for o in ordered] for name, _ in _COLUMNS}
+    columns = {name: pa.array(values[name], arrow_type(kind)) for name, kind in _COLUMNS}
+    keys = encode_keys(schema.table_id, np.zeros(len(ordered), np.uint16), [columns["number"]], schema.key)
+    return SealedBatch(schema.table_id, pa.table({"key": keys, "op": pa.array(np.ones(len(ordered), np.uint8)), **columns}))

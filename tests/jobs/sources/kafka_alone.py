@@ -1,0 +1,197 @@
+"""Topics of a real broker as a source, against what was produced: broker and reader restarted, records expired, transactions aborted. In a
+Spark session of its own: Kafka's module is not in Spark's jars.
+
+python -m tests.jobs.sources.kafka_alone <empty directory>
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.driver.barrier import inject
+from jobs.driver.detour import Detour
+from jobs.driver.epoch import advance
+from jobs.driver.source_holds import held_sources
+from jobs.driver.spark_runner import SparkRunner
+from jobs.driver.supersede import abandon
+from jobs.session import Session
+from jobs.sources.kafka_errors import KafkaUnavailableError, LostOffsetsError
+from jobs.spark import spark_session
+from tests.jobs.sources.kafka_broker import Broker
+
+PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+
+
+class Cluster:
+    """The broker's topics, as a producer and an administrator see them: by the Java client in this session."""
+
+    def __init__(self, spark: SparkSession, servers: str) -> None:
+        self.jvm: Any = spark._jvm
+        self.servers = servers
+        self.produced: Counter[tuple[int, str, str]] = Counter()  # (partition, key, value)
+        self.admin = self.jvm.org.apache.kafka.clients.admin.Admin.create(self.settings())
+
+    def settings(self, **more: str) -> Any:
+        found = self.jvm.java.util.HashMap()
+        for name, value in {"bootstrap.servers": self.servers, **{k.replace("_", "."): v for k, v in more.items()}}.items():
+            found.put(name, value)
+        return found
+
+    def create(self, topic: str, partitions: int) -> None:
+        new = self.jvm.org.apache.kafka.clients.admin.NewTopic(topic, partitions, 1)
+        self.admin.createTopics(self.listed(new)).all().get()
+
+    def listed(self, *values: Any) -> Any:
+        found = self.jvm.java.util.ArrayList()
+        for value in values:
+            found.add(value)
+        return found
+
+    def producer(self, **more: str) -> Any:
+        text = "org.apache.kafka.common.serialization.StringSerializer"
+        settings = self.settings(key_serializer=text, value_serializer=text, acks="all", **more)
+        return self.jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
+
+    def produce(self, topic: str, *records: tuple[int, str, str], aborted: bool = False, transaction: str = "") -> None:
+        producer = self.producer(**({"transactional_id": transaction} if transaction else {}))
+        if transaction:
+            producer.initTransactions()
+            producer.beginTransaction()
+        record = self.jvm.org.apache.kafka.clients.producer.ProducerRecord
+        for partition, key, value in records:
+            producer.send(record(topic, partition, key, value))
+        producer.flush()
+        if transaction:
+            producer.abortTransaction() if aborted else producer.commitTransaction()
+        producer.close()
+        if not aborted:
+            self.produced.update(records)
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        place = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+        asked = self.jvm.java.util.HashMap()
+        asked.put(place, self.jvm.org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(offset))
+        self.admin.deleteRecords(asked).all().get()
+
+
+def found(session: Session, view: str) -> Counter[tuple[int, str, str]]:
+    rows = session.query(f"SELECT partition, CAST(key AS STRING) k, CAST(value AS STRING) v FROM {view}")
+    return Counter(zip(*(c.to_pylist() for c in rows.columns), strict=True))
+
+
+def numbered(first: int, count: int) -> list[tuple[int, str, str]]:
+    return [(n % 3, f"k{n % 5}", f'{{"id": {n}, "amount": {n / 4}}}') for n in range(first, first + count)]
+
+
+def main(root: Path) -> None:
+    with Broker(root / "broker") as broker, spark_session(settings={"spark.jars.packages": PACKAGE}) as spark:
+        story(root, broker, spark)
+
+
+def story(root: Path, broker: Broker, spark: SparkSession) -> None:
+    cluster = Cluster(spark, broker.servers)
+    cluster.create("events", 3)
+    cluster.produce("events", *numbered(0, 50))
+    options = f"kafka.bootstrap.servers '{broker.servers}', subscribe 'events', kafka.isolation.level 'read_committed'"
+    with Session(str(root / "store"), spark) as session:
+        session.execute(f"CREATE SOURCE s USING kafka OPTIONS ({options}, includeHeaders 'true')")
+        session.execute("CREATE MATERIALIZED VIEW copy AS SELECT * FROM s")
+        session.execute(f"CREATE SOURCE tail USING kafka OPTIONS ({options}, startingOffsets 'latest', max_offsets '7')")
+        session.execute("CREATE MATERIALIZED VIEW of_tail AS SELECT partition, key, value FROM tail")
+        session.execute(
+            "CREATE MATERIALIZED VIEW parsed AS SELECT j.id, j.amount, topic, `timestamp` FROM "
+            "(SELECT from_json(CAST(value AS STRING), 'id BIGINT, amount DOUBLE') AS j, topic, `timestamp` FROM s)"
+        )
+        session.flush()
+        assert found(session, "copy") == cluster.produced
+        at_first = Counter(cluster.produced)
+        assert not found(session, "of_tail")
+        require_sparks_own(session, spark, broker)
+        assert session.query("SELECT count(*) n, sum(amount) a FROM parsed").to_pylist() == [{"n": 50, "a": sum(n / 4 for n in range(50))}]
+
+        # a transaction that is aborted is never seen, one that is committed is, in one of several bounded epochs
+        cluster.produce("events", *numbered(1000, 20), transaction="t", aborted=True)
+        cluster.produce("events", *numbered(50, 20), transaction="t")
+        epochs, last_epoch = 0, session.meta.latest().epoch
+        while (epoch := session.flush(max_epoch_bytes=10 * 1024).epoch) != last_epoch:
+            epochs, last_epoch = epochs + 1, epoch
+            assert not found(session, "copy") - cluster.produced
+        assert epochs >= 4, epochs
+        assert found(session, "copy") == cluster.produced
+
+        # the reader dies with a barrier pinned, the broker too; more is produced meanwhile
+        cluster.produce("events", *numbered(70, 10))
+        assert inject(session.meta) is not None
+        broker.kill()
+        session.execute("CREATE TABLE t (id INT, PRIMARY KEY (id)); INSERT INTO t VALUES (1)")
+        broker.start()
+        cluster.produce("events", *numbered(80, 10))
+    with Session(str(root / "store"), spark) as session:
+        advance(SparkRunner(spark), session.meta)
+        session.execute("CREATE MATERIALIZED VIEW later AS SELECT * FROM s")
+        session.flush()
+        assert found(session, "copy") == found(session, "later") == cluster.produced
+        require_sparks_own(session, spark, broker)
+
+        assert found(session, "of_tail") == cluster.produced - at_first
+
+        # records expire before they are taken: held, everything else goes on, and a person goes on without them
+        before = found(session, "copy")
+        cluster.produce("events", *numbered(90, 12))
+        there = session.spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.servers, "subscribe": "events"}).load()
+        last = there.where("partition = 0").agg({"offset": "max"}).collect()[0][0]
+        cluster.delete_before("events", 0, last)
+        session.execute("INSERT INTO t VALUES (2)")
+        session.flush()
+        held = held_sources(session.meta.latest().catalog)
+        assert "partition events-0: offset" in held["s"], held
+        assert "and the first that is there is" in held["s"], held
+        assert found(session, "copy") == before
+        assert session.query("SELECT id FROM t ORDER BY id").to_pylist() == [{"id": 1}, {"id": 2}]
+        abandon(session.meta, Detour(skip_files=("events-0",)))
+        for _ in range(2):  # the barrier that skips, and what waits behind it
+            session.flush()
+        assert not held_sources(session.meta.latest().catalog)
+        missing = cluster.produced - found(session, "copy")
+        assert {p for p, _, _ in missing} == {0}, missing
+        assert sum(missing.values()) == 3, missing
+
+        # a view that comes later would need what has expired
+        session.execute("CREATE MATERIALIZED VIEW too_late AS SELECT * FROM s")
+        with pytest.raises(LostOffsetsError, match="events-0"):
+            session.flush()
+        abandon(session.meta, Detour(drop=("too_late",)))
+        session.flush()
+
+        # a topic that is made anew is another one, also where it is longer
+        cluster.admin.deleteTopics(cluster.listed("events")).all().get()
+        while "events" in set(cluster.admin.listTopics().names().get()):
+            pass
+        cluster.create("events", 3)
+        kept = found(session, "copy")
+        cluster.produce("events", *numbered(2000, 300))
+        session.flush()
+        assert "dropped and made anew" in held_sources(session.meta.latest().catalog)["s"]
+        assert found(session, "copy") == kept
+
+        broker.kill()
+        with pytest.raises(KafkaUnavailableError, match="did not answer"):
+            session.flush()
+
+
+def require_sparks_own(session: Session, spark: SparkSession, broker: Broker) -> None:
+    """Every column of every record, as Spark's reader has it."""
+    reader = spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.servers, "kafka.isolation.level": "read_committed"})
+    theirs = reader.options(subscribe="events", includeHeaders="true").load().toArrow()
+    ours = session.query("SELECT * FROM copy")
+    assert ours.column_names == theirs.column_names
+    assert Counter(map(repr, ours.to_pylist())) == Counter(map(repr, theirs.to_pylist()))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,13 @@
+"""Topics of a real broker: neither it nor Kafka's module is in Spark's jars."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.with_packages import run_alone
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1300)
+def test_topics_of_a_real_broker_are_taken_exactly_once_or_held_by_name(tmp_path: Path) -> None:
+    run_alone("tests.jobs.sources.kafka_alone", tmp_path, "org.apache.spark#spark-sql-kafka-0-10_2.13")
