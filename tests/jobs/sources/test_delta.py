@@ -366,3 +366,26 @@ def test_the_feed_alone_is_read_where_it_is_on_and_nothing_of_an_optimize(tmp_pa
     assert [item.nbytes for document in barrier.splits.values() for item in reader.items(document)] == [0]
     run_epoch(LocalRunner(), meta, barrier)
     require_equal(meta, place, ("everything",))
+
+
+def test_a_table_in_a_bucket_is_read_like_one_in_a_folder(
+    place: Path, s3_bucket: tuple[str, Callable[[str, bytes], None]], tmp_path: Path
+) -> None:
+    uri, put = s3_bucket
+    address, _, query = uri.partition("?")
+    put_all(place, put)
+    meta = new_store(tmp_path / "of_bucket")
+    append(meta, CreateSource("s", "delta", FIELDS, {"path": f"{address}/the table?{query}"}), COPY)
+    advance(LocalRunner(), meta)
+    assert counted(rows(meta, "copy")) == counted(by_the_package(place, 0))
+    DeltaTable(place).delete("id = 1")
+    put_all(place, put)
+    advance(LocalRunner(), meta)
+    require_not_held(meta.latest().catalog)
+    assert counted(rows(meta, "copy")) == counted(by_the_package(place, 1))
+
+
+def put_all(place: Path, put: Callable[[str, bytes], None]) -> None:
+    for file in place.rglob("*"):
+        if file.is_file():
+            put(f"the table/{file.relative_to(place)}", file.read_bytes())
