@@ -20,7 +20,7 @@ from jobs.driver.source_holds import HeldSourceWarning
 from jobs.executors.table_replay import StatementRowError
 from jobs.flow.failure import ActorError
 from jobs.session import Session
-from jobs.sources.errors import ChangedFileError
+from jobs.sources.errors import LostCopyError
 from statestore.errors import InputError
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read
@@ -282,11 +282,14 @@ def test_a_file_that_changed_after_it_was_taken_holds_its_source_and_is_let_be(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("local")
-def test_a_file_that_is_gone_stops_a_new_view_that_reads_it_again(session: Session, files: Path, abandon: Callable[..., str]) -> None:
+def test_a_file_that_is_gone_with_its_copy_stops_a_new_view_that_reads_it_again(
+    session: Session, files: Path, abandon: Callable[..., str]
+) -> None:
     session.flush()
     (files / "b.parquet").unlink()
+    session.meta.objects.delete([copy.name for copy in session.meta.objects.list(SOURCES) if copy.name.endswith("b.parquet")])
     session.execute("CREATE MATERIALIZED VIEW late AS SELECT id FROM s")
-    message = stopped_by(session, ChangedFileError)
+    message = stopped_by(session, LostCopyError)
     assert str(files / "b.parquet") in message
     abandon("--skip-file", str(files / "b.parquet"))
     session.flush()

@@ -1,9 +1,9 @@
 """One small pipeline with every kind of input and four levels, some epochs of it, and what a database would hold after them.
 
-Epoch one is the template that every test copies. What waits after it: new Parquet and CSV files, inserts, updates and deletes, views that
-are created over what is there already, and one that takes the place of another. All of it but some files is taken in epoch two; the files
-are more than an epoch takes, so more epochs follow, and the epoch job runs them as a train. Those who run them one by one, each to its
-commit, come to the same bytes.
+Epoch one is the template that every test copies. What waits after it: new Parquet and CSV files, files that were taken and are others now,
+inserts, updates and deletes, views that are created over what is there already, and one that takes the place of another. All of it but
+some files is taken in epoch two; the files are more than an epoch takes, so more epochs follow, and the epoch job runs them as a train.
+Those who run them one by one, each to its commit, come to the same bytes.
 """
 
 from datetime import UTC, datetime
@@ -59,6 +59,7 @@ VIEWS = {
     "nested": "SELECT array(g, NULL) AS gs, max(named_struct('a', a, 'k', k)) AS top, count(*) AS n FROM t GROUP BY array(g, NULL)",
     "scored": "SELECT score_of(a, g) AS score, count(*) AS n FROM t GROUP BY 1",
     "best": "SELECT k, s FROM joined ORDER BY s DESC, k LIMIT 3",
+    "rejected": "SELECT raw, count(*) AS n FROM notes__rejects GROUP BY raw",
 }
 LATE_VIEWS = {
     "late_table": "SELECT g, count(*) AS n, sum(a) AS a FROM t GROUP BY g",
@@ -85,7 +86,15 @@ def write_files(data: Path, epoch: int) -> None:
         rows = {"id": ids, "g": [i % 7 for i in ids], "amount": [(i * 37) % 101 for i in ids]}
         pq.write_table(pa.table(rows, _SALES), data / "sales" / f"{epoch}-{part}.parquet")
         notes = "".join(f"{i % 7},{'abc'[i % 3] * (i % 4)}w\n" for i in ids[::5])
-        (data / "notes" / f"{epoch}-{part}.csv").write_text(notes)
+        (data / "notes" / f"{epoch}-{part}.csv").write_text(notes + "none,x\n" * part)
+
+
+def correct_files(data: Path) -> None:
+    """What becomes of two files that the template has taken: other rows, fewer and more, and other records that cannot be read."""
+    ids = [1000 + i for i in range(0, 60, 2)]
+    rows = {"id": ids, "g": [i % 7 for i in ids], "amount": [(i * 41) % 101 for i in ids]}
+    pq.write_table(pa.table(rows, _SALES), data / "sales" / "1-0.parquet")
+    (data / "notes" / "1-1.csv").write_text("".join(f"{i % 7},{'bcd'[i % 3]}w\n" for i in range(15)) + "none,x\nnone,y\n")
 
 
 def first_statements(data: Path) -> str:
@@ -94,8 +103,9 @@ def first_statements(data: Path) -> str:
     rows = ", ".join(f"({k}, {k % 7}, {k * 3 % 11})" for k in range(400))
     words = ", ".join(f"({i % 7}, '{'xyz'[i % 3]}')" for i in range(50))
     return (
-        f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales');\n"
-        f"CREATE SOURCE notes (g int, word string) USING csv OPTIONS (path '{data}/notes');\n"
+        f"CREATE SOURCE sales (id int, g int, amount int) USING parquet OPTIONS (path '{data}/sales', on_change 'restate');\n"
+        "CREATE SOURCE notes (g int, word string) USING csv "
+        f"OPTIONS (path '{data}/notes', on_change 'restate', on_error 'quarantine');\n"
         f"CREATE TABLE t (k int, g int, a int, PRIMARY KEY (k));\nCREATE TABLE e (g int, word string);\n"
         "CREATE FUNCTION score_of (a int, g int) RETURNS int LANGUAGE PYTHON AS 'scoring:scored';\n"
         f"{views}"
@@ -145,7 +155,9 @@ def truth(spark: SparkSession, data: Path) -> dict[str, pa.Table]:
     scored: Any = lambda a, g: a * 10 + g  # noqa: E731
     judge.udf.register("score_of", pandas_udf(scored, "int"))
     judge.read.parquet(str(data / "sales")).createOrReplaceTempView("sales")
-    judge.read.schema("g int, word string").csv(str(data / "notes")).createOrReplaceTempView("notes")
+    notes = judge.read.schema("g int, word string, bad string").option("columnNameOfCorruptRecord", "bad").csv(str(data / "notes")).cache()
+    notes.where("bad IS NULL").createOrReplaceTempView("notes")
+    notes.where("bad IS NOT NULL").selectExpr("bad AS raw").createOrReplaceTempView("notes__rejects")
     found = {"t": rows_of_t(), "e": rows_of_e()}
     for name, rows in found.items():
         judge.createDataFrame(rows).createOrReplaceTempView(name)
@@ -171,6 +183,7 @@ def prepare(spark: SparkSession, store: Path, data: Path) -> None:
         session.flush(moment=BEFORE)
         session.execute(second_statements())
     write_files(data, 2)
+    correct_files(data)
 
 
 def resume(spark: SparkSession, store: Path) -> None:
