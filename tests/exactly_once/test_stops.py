@@ -22,6 +22,7 @@ from jobs.flow.failure import ActorError
 from jobs.session import Session
 from jobs.sources.errors import LostCopyError
 from statestore.errors import InputError
+from statestore.meta.names import SOURCES
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read
 
