@@ -86,6 +86,7 @@ class DeltaPart(msgspec.Struct, frozen=True):
     """What one actor reads at a time: some row groups of a file."""
 
     item: str  # what the barrier calls it
+    table: str  # the table's id
     split: Split
     piece: Piece
     columns: tuple[Mapped, ...]  # of the version that wrote the file
@@ -213,7 +214,7 @@ class DeltaTables:
             fields = _stored_fields(source, columns, range(len(source.fields)), piece)
             with _read_errors(item):
                 found = splits(PinnedFile(path, info.size, info.etag, 0), fields, target, _reading(source))
-            return [DeltaPart(item, split, piece, columns) for split in found]
+            return [DeltaPart(item, pinned.table, split, piece, columns) for split in found]
 
         with ThreadPoolExecutor(16) as pool:
             found = [part for parts in pool.map(cut, pieces) for part in parts]
@@ -341,7 +342,7 @@ def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.T
     if piece.weights:
         weights = np.zeros(rows.num_rows, np.int64)
         for weight, version in piece.weights:
-            weights += weight * _there(place, piece.path, version, positions)
+            weights += weight * _there(place, part.table, piece.path, version, positions)
     else:
         weights = np.where(pc.is_in(rows.column(len(from_file)), _INSERTS).to_numpy(), 1, -1)
     found: dict[int, pa.ChunkedArray] = {c: rows.column(i) for i, c in enumerate(from_file)}
@@ -356,12 +357,12 @@ def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.T
     return chunk if weights.all() else chunk.filter(pc.not_equal(chunk[WEIGHT], 0))
 
 
-def _there(place: DeltaPlace, path: str, version: int | None, positions: Positions) -> Positions:
+def _there(place: DeltaPlace, table: str, path: str, version: int | None, positions: Positions) -> Positions:
     """1 for each row of a file that its deletion vector at a version leaves in, else 0. Raises LookupError."""
-    mask = None if version is None else mask_at(place, version, path)
-    if mask is None:
-        return np.ones(len(positions), np.int64)
     kept = np.ones(len(positions), np.int64)
+    if version is None:
+        return kept
+    mask = mask_at(place, table, version, path)
     inside = positions < len(mask)
     kept[inside] = mask[positions[inside]]
     return kept

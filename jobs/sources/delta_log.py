@@ -153,17 +153,25 @@ class Snapshot:
         """The files that hold the rows."""
         with _translated(self.place.root, "list the files of the table"):
             adds = pa.table(self.table.get_add_actions(flatten=False))
-        masked = set(self._masks)
+        masked = self._masks
+        if unknown := set(masked) - {self._key(path) for path in adds["path"].to_pylist()}:
+            raise LookupError(f"the table has deletion vectors of files that are not in it: {sorted(unknown)[0]}")
         partitions = [_as_logged(p) for p in adds["partition"].to_pylist()] if "partition" in adds.column_names else [{}] * adds.num_rows
         found = zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), partitions, strict=True)
         return [
-            Piece(unquote(path), size, partition, ((1, self.version if _leaf(path) in masked else None),))
+            Piece(unquote(path), size, partition, ((1, self.version if self._key(path) in masked else None),))
             for path, size, partition in found
         ]
 
     def mask(self, path: str) -> Mask | None:
         """Which rows of a file are there, by its deletion vector; rows behind its end are. None: all."""
-        return self._masks.get(_leaf(path))
+        return self._masks.get(self._key(path))
+
+    def _key(self, path: str) -> str:
+        """A file's path within the table, however it is escaped."""
+        while (plain := unquote(path)) != path:
+            path = plain
+        return path.rpartition(f"{self.place.root}/")[2]
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
@@ -172,7 +180,7 @@ class Snapshot:
         with _translated(self.place.root, "read the deletion vectors of the table"):
             rows = pa.table(self.table.deletion_vectors())
         return {
-            _leaf(path): np.asarray(pc.fill_null(mask.values, True).to_numpy(zero_copy_only=False), np.bool_)
+            self._key(path): np.asarray(pc.fill_null(mask.values, True).to_numpy(zero_copy_only=False), np.bool_)
             for path, mask in zip(rows["filepath"].to_pylist(), rows["selection_vector"], strict=True)
         }
 
@@ -185,15 +193,22 @@ def _translated(place: str, what: str) -> AbstractContextManager[None]:
 
 
 @lru_cache(maxsize=8)
-def _opened(path: str, options: tuple[tuple[str, str], ...], version: int) -> Snapshot | None:
+def _opened(path: str, options: tuple[tuple[str, str], ...], table: str, version: int) -> Snapshot | None:
     return DeltaPlace(path, dict(options)).snapshot(version)
 
 
-def mask_at(place: DeltaPlace, version: int, path: str) -> Mask | None:
-    """The mask of a file at a version; a process reads each version once. Raises LookupError where the version can't be read."""
-    if (snapshot := _opened(place.path, tuple(sorted(place.options.items())), version)) is None:
-        raise LookupError(f"version {version} of the table")
-    return snapshot.mask(path)
+def mask_at(place: DeltaPlace, table: str, version: int, path: str) -> Mask:
+    """The mask of a file that has one at a version; a process reads each version once.
+
+    Args:
+        table: its id when the version was pinned, since another table may be in its place by now.
+
+    Raises: LookupError where the version, or the mask in it, can't be read."""
+    if (snapshot := _opened(place.path, tuple(sorted(place.options.items())), table, version)) is None:
+        raise LookupError(f"version {version} of the table is gone")
+    if (mask := snapshot.mask(path)) is None:
+        raise LookupError(f"version {version} of the table has no deletion vector of {path}")
+    return mask
 
 
 @dataclass(frozen=True)
@@ -294,8 +309,3 @@ def _text(value: Any) -> str:
     if hasattr(value, "tzinfo"):
         return str(value.replace(tzinfo=None).isoformat(" "))
     return str(value)
-
-
-def _leaf(path: str) -> str:
-    """A file's own name, which no other file of the table has."""
-    return unquote(path).rpartition("/")[2]
