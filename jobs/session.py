@@ -39,6 +39,7 @@ from jobs.driver.barrier import micros_of
 from jobs.driver.epoch import next_epoch
 from jobs.driver.pauses import warn_of_paused
 from jobs.driver.publish import publish
+from jobs.driver.restate import Restatement, Restating
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.source_holds import warn_of_held
 from jobs.driver.summary import EpochSummary, holds_of
@@ -47,6 +48,7 @@ from jobs.plan.rejects import require_no_rejects
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import OnError
 from jobs.settings.process import open_meta, store_address
+from jobs.sources.base import Restated
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Place
 from jobs.sql.script import split_script
@@ -227,6 +229,24 @@ class Session:
                 warn_of_paused(self.meta, summary)
             warn_of_held(self.meta.latest().catalog, interval)
             return summary
+
+    def restate(self, source: str, restated: Restated, progress: Progress = no_progress) -> Restatement:
+        """Correct what a source has taken, in an epoch of its own, which is published: rows that were taken go, those of now come.
+
+        Args:
+            restated: a file, `Restated("/data/2026-01-02.csv")`, also with `by="/data/other.csv"` or `gone=True`; or an interval,
+                `Restated(interval=Interval(start, end))`.
+
+        Returns: the files whose rows went and came, and the views that followed; nothing of them where all is as it was taken.
+        Warns: as `flush`; a file that cannot be read leaves everything as it was.
+        Raises: UnknownRelationError; CannotRestateError; EpochUnderWayError: `flush` first.
+        """
+        with self._at_work():
+            restating = Restating(self.meta, source, restated)
+            if restating.begin() is None:
+                return restating.found
+        self.flush(progress=progress)
+        return restating.found
 
     def query(self, sql: str, epoch: int | None = None, *, at: datetime | None = None) -> pa.Table:
         """Answer a SELECT over tables and views.

@@ -60,6 +60,26 @@ def write_day(root: Path, day: str) -> None:
     pq.write_table(pa.table({"id": [1, 2, 3]}), root / f"data/{day}.parquet")
 
 
+def test_a_run_that_is_cleared_restates_what_has_changed_in_its_interval_and_no_other_run_does(meta: MetaStore, tmp_path: Path) -> None:
+    path = f"{tmp_path}/data/{{start:%Y-%m-%d}}.parquet"
+    fields = (Field("id", "bigint"),)
+    meta.append_log("test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"})))
+    meta.append_log("test/3", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("kept", (0,), fields))))
+
+    def run(day: tuple[datetime, datetime]) -> list[int]:
+        steps.inject("shop", *day, {"run": "again"})
+        (done,) = advance(LocalRunner(), meta)
+        with Session(f"{tmp_path}/store", create=False) as session:
+            return sorted(session.read("ids", epoch=done.epoch)["id"].to_pylist())
+
+    assert run(DAY) == [1, 2, 3]
+    pq.write_table(pa.table({"id": [1, 2, 9]}), tmp_path / "data/2013-01-02.parquet")
+    write_day(tmp_path, "2013-01-03")
+    after = DAY[1], DAY[1] + timedelta(days=1)
+    assert run(after) == [1, 1, 2, 2, 3, 3]
+    assert run(DAY) == [1, 1, 2, 2, 3, 9]
+
+
 def seal(meta: MetaStore) -> int:
     """What the epoch job does up to its commit, for an epoch whose actors wrote nothing."""
     barrier = meta.open_barrier()
