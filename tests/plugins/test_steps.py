@@ -68,7 +68,7 @@ def test_a_run_that_is_cleared_restates_what_has_changed_in_its_interval_and_no_
 
     def run(day: tuple[datetime, datetime]) -> list[int]:
         steps.inject("shop", *day, {"run": "again"})
-        (done,) = advance(LocalRunner(), meta)
+        (done,) = advance(LocalRunner(), meta, Interval(*day))
         with Session(f"{tmp_path}/store", create=False) as session:
             return sorted(session.read("ids", epoch=done.epoch)["id"].to_pylist())
 
