@@ -62,8 +62,8 @@ class HeldViewWarning(UserWarning):
 
     def __str__(self) -> str:
         return (
-            f"{self.name!r} is held back: its rows are those of epoch {self.epoch}, for at epoch {self.published} its quality suite, or "
-            f"that of a view it reads, failed. Reading epoch {self.published} by its number gives the rows that failed."
+            f"{self.name!r} is held back: its rows are those of epoch {self.epoch}. Since then its quality suite, or that of a view it "
+            f"reads, has not passed. Reading epoch {self.published} by its number gives the rows that wait."
         )
 
 

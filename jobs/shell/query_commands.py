@@ -100,11 +100,16 @@ def _notes() -> Iterator[None]:
     """Prints a line on standard error for each view that is read and is paused or held back."""
     from jobs.catalog.read import HeldViewWarning, PausedViewWarning
 
+    said: set[str] = set()  # binding and running a query both look at what it reads
+
     def note(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
     ) -> None:
-        shown = warnings.formatwarning(message, category, filename, lineno, line)
-        print(f"note: {message}" if isinstance(message, PausedViewWarning | HeldViewWarning) else shown.rstrip(), file=sys.stderr)
+        shown = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
+        text = f"note: {message}" if isinstance(message, PausedViewWarning | HeldViewWarning) else shown
+        if text not in said:
+            print(text, file=sys.stderr)
+        said.add(text)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", PausedViewWarning)

@@ -35,6 +35,7 @@ from jobs.gate.record import (
     Verdict,
     ViewQuality,
     record_lines,
+    stays_published,
     write_record,
 )
 from jobs.gate.suite import QualitySuiteError
@@ -276,6 +277,9 @@ def test_a_held_back_view_that_is_paused_stays_at_the_rows_that_passed(shop: Sho
     last = shop.change((4, 4, 4))
     shop.rows = [*shop.rows[:2], (3, 3, 3), (4, 4, 4)]
     shop.at[last] = shop.rows
+    version = shop.meta.latest()
+    (paused,) = (r for r in version.catalog.live() if r.name == "per_g")
+    assert not stays_published(version, paused, last), "the gate looks at it: readers do not see the rows that it is paused at"
     shop.publish(last, "per_g")
     shop.require(per_g=first, sizes=first, keys=last)
 
