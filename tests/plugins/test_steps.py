@@ -12,7 +12,7 @@ import pytest
 import tussock_steps as steps
 
 from jobs.catalog.read import PausedViewWarning
-from jobs.driver.epoch import advance
+from jobs.driver.epoch import advance, interval_of
 from jobs.driver.pauses import PausedViewsError
 from jobs.driver.runner import LocalRunner, SparkWantedError
 from jobs.driver.source_holds import HeldSourcesError
@@ -63,12 +63,13 @@ def write_day(root: Path, day: str) -> None:
 def test_a_run_that_is_cleared_restates_what_has_changed_in_its_interval_and_no_other_run_does(meta: MetaStore, tmp_path: Path) -> None:
     path = f"{tmp_path}/data/{{start:%Y-%m-%d}}.parquet"
     fields = (Field("id", "bigint"),)
+    meta.append_log("test/0", msgspec.json.encode(Drop(RelationKind.SOURCE, "orders")))
     meta.append_log("test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"})))
     meta.append_log("test/3", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("kept", (0,), fields))))
 
     def run(day: tuple[datetime, datetime]) -> list[int]:
         steps.inject("shop", *day, {"run": "again"})
-        (done,) = advance(LocalRunner(), meta, Interval(*day))
+        (done,) = advance(LocalRunner(), meta, interval_of(*(moment.isoformat() for moment in day), "Europe/Berlin"))
         with Session(f"{tmp_path}/store", create=False) as session:
             return sorted(session.read("ids", epoch=done.epoch)["id"].to_pylist())
 
