@@ -5,6 +5,7 @@ What the views should hold is computed from the rows that were inserted, in plai
 
 import shutil
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from jobs.driver.summary import EpochSummary, show_summary
 from jobs.driver.supersede import abandon
 from jobs.flow.failure import ViewFailedError
 from jobs.settings.pipeline import OnError
+from jobs.sources.listing import Interval
 from jobs.sql.logical import AggCall, Aggregate, Call, Column, Field, Project, Scan
 from jobs.sql.statements import CreateSource, CreateTable, CreateView, Insert, Show, Transaction
 from statestore.errors import RetryableError
@@ -229,6 +231,25 @@ def test_in_a_train_of_epochs_those_before_it_count_and_those_after_it_pass_the_
     advance(LocalRunner(), meta, on_error=OnError.PAUSE)
     assert rows(meta, "per_g") == per_g([*GOOD, BAD, (9, 9, 9)])
     assert rows(meta, "sums") == sums_of(GOOD[:2])
+
+
+def test_a_correction_that_a_view_cannot_take_pauses_it_and_restates_the_others(tmp_path: Path) -> None:
+    meta, files = new_store(tmp_path / "store"), tmp_path / "files"
+    day = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+    append(meta, CreateSource("s", "parquet", FILE_FIELDS, {"path": f"{files}/{{start:%Y-%m-%d}}.parquet", "retain": "files"}))
+    over = Scan("s", (0, 1, 2), FILE_FIELDS)
+    added = Call("Add", "int", (Column(0, "int"), Column(2, "int")), "ANSI")
+    append(meta, view("sums", Project(over, (Column(0, "int"), added), (Field("k", "int"), Field("s", "int")))))
+    append(meta, view("per_g", counted(over, 1)))
+    write(files / "2026-01-01.parquet", *GOOD)
+    advance(LocalRunner(), meta, day)
+    corrected: list[Row] = [(1, 7, 1), (5, 7, 5), BAD]
+    write(files / "2026-01-01.parquet", *corrected)
+    done = advance(LocalRunner(), meta, day, on_error=OnError.PAUSE)
+    assert [list(summary.paused) for summary in done] == [["sums"]]
+    assert rows(meta, "sums") == sums_of(GOOD)
+    assert rows(meta, "per_g") == per_g(corrected)
+    assert advance(LocalRunner(), meta, day, on_error=OnError.PAUSE) == []
 
 
 def test_a_driver_killed_at_any_request_of_a_run_that_pauses_leaves_what_another_ends_in_the_same_rows(
