@@ -64,7 +64,7 @@ def _seen(relation: Relation, held: Mapping[str, int]) -> Iterator[str]:
 
 def _rejects(relation: Relation, rejected: Mapping[str, int]) -> Iterator[str]:
     if count := rejected.get(relation.name):
-        yield f"{count} rejects in {rejects_name(relation.name)}"
+        yield f"rejects in {rejects_name(relation.name)}: {count:,}"
 
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:

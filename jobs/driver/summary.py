@@ -112,7 +112,7 @@ def show_summary(summary: EpochSummary) -> str:
     width = max((len(name) for name in summary.rows), default=0)
     lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()]
     lines += [f"  new files of {name} hold columns that it does not declare: {', '.join(c)}" for name, c in summary.undeclared.items()]
-    lines += [f"  {n} records of {name} could not be read: see {rejects_name(name)}" for name, n in summary.rejected.items()]
+    lines += [f"  records of {name} that could not be read: {n:,}, in {rejects_name(name)}" for name, n in summary.rejected.items()]
     lines += [f"  {name} is held since epoch {hold.since}: {hold.reason}" for name, holds in summary.held.items() for hold in holds]
     lines += [f"  {name} is paused from this epoch on: {reason}" for name, reason in summary.paused.items()]
     return "\n".join(lines)

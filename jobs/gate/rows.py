@@ -43,7 +43,7 @@ class SparkRows:
 
     def source(self, context: "AbstractDataContext") -> Any:
         """See Rows."""
-        return context.data_sources.add_or_update_spark(SOURCE)
+        return _sources_for(context, "spark").add_or_update_spark(SOURCE)
 
     @contextmanager
     def frame(self) -> Iterator["DataFrame"]:
@@ -73,7 +73,7 @@ class PandasRows:
 
     def source(self, context: "AbstractDataContext") -> Any:
         """See Rows."""
-        return context.data_sources.add_or_update_pandas(SOURCE)
+        return _sources_for(context, "pandas").add_or_update_pandas(SOURCE)
 
     @contextmanager
     def frame(self) -> Iterator[Any]:
@@ -99,3 +99,11 @@ class PandasRows:
     def count(self) -> int:
         """See Rows."""
         return len(self._rows)
+
+
+def _sources_for(context: "AbstractDataContext", engine: str) -> Any:
+    """The context's data sources, none of another engine under SOURCE: GX takes no second one there, and a gate may hold suites of both."""
+    sources = context.data_sources
+    if (there := sources.all().get(SOURCE)) is not None and there.type != engine:
+        sources.delete(SOURCE)
+    return sources

@@ -126,7 +126,7 @@ def _sources(chosen: argparse.Namespace) -> None:
         for reason in source.held:
             print(f"{source.source} is {reason}")
         if source.rejects:
-            print(f"{source.source} has {source.rejects} rejects, in {rejects_name(source.source)}")
+            print(f"{source.source} has rejects in {rejects_name(source.source)}: {source.rejects:,}")
 
 
 def _barrier_show(chosen: argparse.Namespace) -> None:

@@ -128,9 +128,9 @@ def test_the_summary_and_show_count_the_rejects(tmp_path: Path, files: Path) -> 
     append(meta, source(files))
     (summary,) = advance(LocalRunner(), meta)
     assert summary.rejected == {"events": 3}
-    assert "3 records of events could not be read: see events__rejects" in show_summary(summary)
+    assert "records of events that could not be read: 3, in events__rejects" in show_summary(summary)
     shown = show(meta.latest().catalog, Show("sources"), rejected(meta.objects, meta.latest()))
-    assert list(shown["state"]) == ["3 rejects in events__rejects"]
+    assert list(shown["state"]) == ["rejects in events__rejects: 3"]
 
 
 def test_a_view_made_later_sees_the_rows_of_the_others_and_nothing_is_rejected_again(meta: MetaStore, files: Path) -> None:

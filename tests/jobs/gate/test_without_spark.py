@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from jobs.gate.gate import Found, QualityGate, SparkNeededError, validate_epoch, without_spark
 from jobs.gate.rows import PandasRows, Rows, SparkRows
-from jobs.gate.suite import Suite, read_suite
+from jobs.gate.suite import Part, Suite, read_suite
 from jobs.gate.without_spark import EXPECTATIONS, MOST_ROWS, objection
 from jobs.session import Session
 from jobs.settings.pipeline import load_pipeline
@@ -229,6 +229,19 @@ def test_what_may_differ_is_left_to_spark(tmp_path: Path, item: dict[str, Any], 
 def test_a_key_whose_text_may_differ_is_left_to_spark(tmp_path: Path) -> None:
     fine = expectation("expect_column_values_to_not_be_null", column="id")
     assert objection(suite(tmp_path, fine).whole, ["at"], ODD) == "key 'at': column 'at' is timestamp"
+
+
+@pytest.mark.spark
+def test_one_gate_takes_rows_of_both_engines_in_any_order(spark: SparkSession) -> None:
+    import great_expectations as gx
+
+    context = gx.get_context(mode="ephemeral")
+    rows: dict[str, Rows] = {
+        "PandasDatasource": PandasRows(pa.table({"k": [1]}), Part("all", ()), ()),
+        "SparkDatasource": SparkRows(spark.range(1)),
+    }
+    for engine in ("PandasDatasource", "SparkDatasource", "PandasDatasource", "PandasDatasource", "SparkDatasource"):
+        assert type(rows[engine].source(context)).__name__ == engine
 
 
 def test_a_gate_without_spark_imports_none_says_what_needs_it_and_does_nothing_then(tmp_path: Path) -> None:

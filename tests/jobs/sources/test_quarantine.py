@@ -199,7 +199,7 @@ def test_rejects_are_a_table_to_ask_keep_views_over_and_empty(
         reasons = session.query("SELECT DISTINCT reason FROM csv__rejects").to_pylist()
         assert reasons == [{"reason": f"does not parse as ({COLUMNS})"}]
         state = {r["name"]: r["state"] for r in session.execute("SHOW SOURCES")[0].table.to_pylist()}
-        assert state["csv"] == f"{len(found['csv', 2].rejects)} rejects in csv__rejects"
+        assert state["csv"] == f"rejects in csv__rejects: {len(found['csv', 2].rejects)}"
         assert state["csv_fine"] == ""
         for statement in (
             "INSERT INTO csv__rejects VALUES ('f', 1, 'r', NULL)",
