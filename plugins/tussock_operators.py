@@ -299,7 +299,8 @@ class RunActors(SubmitJob):
             raise DownstreamTasksSkipped(tasks=fine)  # type: ignore[no-untyped-call]
 
     def _take_in(self, context: Any) -> None:
-        if _inject(self.pipeline_name, context) is None:  # asked again: files may have come, or another run finished, since inject_barrier
+        # asked again: files may have come, or another run finished, since inject_barrier
+        if _inject(self.pipeline_name, context) is None and not steps.spark_must_ask(self.pipeline_name):
             self.log.info("nothing waits")
             return
         interval = run_interval(context)

@@ -211,10 +211,11 @@ def runs_small_epochs_here(name: str) -> bool:
 def advance(name: str, start: datetime | None, end: datetime | None, run: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Finish the open barrier and take in the run's interval in this process, without Spark, as the epoch job does on it.
 
-    Raises SparkWantedError when an epoch comes up that is to run on Spark; the epochs before it are committed then.
+    Raises SparkWantedError when an epoch comes up that is to run on Spark, or where Spark alone can ask what a source has; the
+    epochs before it are committed then.
     """
     from jobs.driver import epoch
-    from jobs.driver.runner import AutoRunner, no_spark
+    from jobs.driver.runner import AutoRunner, SparkWantedError, no_spark
     from jobs.driver.summary import show_summary
 
     pipeline = find_pipeline(name, pipelines_folder())
@@ -224,6 +225,16 @@ def advance(name: str, start: datetime | None, end: datetime | None, run: Mappin
     done = epoch.advance(runner, open_meta(pipeline), interval, settings.max_bytes, run, say, depth, units, on_error=on_error)
     for summary in done:
         say(show_summary(summary))
+    if spark_must_ask(name):
+        raise SparkWantedError
+
+
+def spark_must_ask(name: str) -> bool:
+    """Whether a source is held since a process without Spark could not ask what it has. Cost: reads the newest version."""
+    from jobs.sources.kafka_errors import KafkaNeedsSparkError
+
+    catalog = open_meta(find_pipeline(name, pipelines_folder())).latest().catalog
+    return any(hold.kind == KafkaNeedsSparkError.__name__ for relation in catalog.live() for hold in relation.holds)
 
 
 def require_not_held(name: str, start: datetime | None, end: datetime | None) -> None:

@@ -15,7 +15,7 @@ from jobs.catalog.read import PausedViewWarning
 from jobs.driver.epoch import advance, interval_of
 from jobs.driver.pauses import PausedViewsError
 from jobs.driver.runner import LocalRunner, SparkWantedError
-from jobs.driver.source_holds import HeldSourcesError
+from jobs.driver.source_holds import HeldSourcesError, held_sources
 from jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
 from jobs.gate.suite import read_suite
 from jobs.session import Session
@@ -142,6 +142,27 @@ def test_small_epochs_run_in_this_process_and_spark_is_asked_for_the_others_with
         open_barrier = meta.open_barrier()
         assert open_barrier is not None
         assert [Path(f.path).stem for document in open_barrier.splits.values() for f in files_of(document)] == ["2013-01-04"]
+
+
+def test_a_source_that_only_spark_can_ask_is_left_to_spark_and_everything_else_is_taken_in(
+    meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyspark
+
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    toml = tmp_path / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text() + '[epoch]\nrunner = "auto"\n')
+    topic = CreateSource("events", "kafka", (Field("value", "binary"),), {"kafka.bootstrap.servers": "x:1", "subscribe": "t"})
+    meta.append_log("test/kafka", msgspec.json.encode(topic))
+    assert not steps.spark_must_ask("shop")
+    assert steps.inject("shop", *DAY, {"run": "a"}) is not None
+    advance(LocalRunner(), meta)
+    for _ in range(2):
+        with pytest.raises(SparkWantedError):
+            steps.advance("shop", *DAY, {"run": "a"}, lambda line: None)
+        assert steps.spark_must_ask("shop")
+        assert steps.inject("shop", *DAY, {"run": "a"}) is None, "nothing else waits"
+    assert set(held_sources(meta.latest().catalog)) == {"events"}
 
 
 def test_a_run_that_pauses_a_view_fails_in_the_end_until_the_view_goes_on_and_no_other_run_does(
