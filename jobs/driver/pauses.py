@@ -38,7 +38,7 @@ class PausedViewsError(InputError):
         resume = " ".join(f"--resume {view}" for view in self.reasons)
         return (
             f"{paused}\n  They keep the rows of the epoch before, with the views over them. Everything else was taken in and committed. "
-            "Correct the row (UPDATE or DELETE it in its table) or the view's SELECT; then "
+            "Correct the row (UPDATE or DELETE it in its table, `tussock restate` its file) or the view's SELECT; then "
             f"`tussock apply PIPELINE {resume}` builds anew what is paused, and so does CREATE OR REPLACE MATERIALIZED VIEW."
         )
 

@@ -224,7 +224,8 @@ def _restate(chosen: argparse.Namespace) -> None:
         return
     with _runner(pipeline) as runner:
         restating.begin()
-        done = next_epoch(runner, meta, progress=say)
+        settings = EpochSettings() if pipeline is None else pipeline.epoch
+        done = next_epoch(runner, meta, progress=say, on_error=settings.on_error)
     summaries = [] if done is None else [done]
     _shown(chosen, pipeline, meta, summaries)
     _require_all_taken_in(meta, summaries, None)
