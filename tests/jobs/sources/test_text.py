@@ -1,6 +1,7 @@
 """Bytes that are no UTF-8, in each way in: the file and the row are named, the store is unharmed."""
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from jobs.driver.source_holds import HeldSourceWarning
 from jobs.session import Session
 from jobs.sources.errors import BadInsertTextError
 from jobs.sources.parquet import Split, read_split
-from jobs.sources.text import first_bad_text
+from jobs.sources.rejects import parted
+from jobs.sources.spark_files import _packer
+from jobs.sources.text import bad_texts, first_bad_text
 from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
 from tests.jobs.sources.pinned import pinned
 
 
@@ -94,3 +98,42 @@ def test_an_insert_of_what_is_no_text_is_refused_before_the_log(spark: SparkSess
             with pytest.raises(BadInsertTextError, match=r"INSERT INTO t, row \d, column 's': the bytes b'\\xff'"):
                 session.execute(statement)
         assert session.meta.log_end() == before
+
+
+def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_of_the_bad_one(tmp_path: Path) -> None:
+    """What Spark hands over of a file of texts, which it does not judge."""
+    path, lines = tmp_path / "a.txt", [b"fine", b"bad \xff\xfe", b"", b"\xc3\x28", "größer".encode(), None]
+    path.write_bytes(b"\n".join(line or b"" for line in lines))
+    source = CreateSource("lines", "text", (Field("value", "string"),), {"path": str(path), "on_error": "quarantine"})
+    texts = pa.array(lines, pa.binary()).view(pa.string())
+    batch = pa.record_batch([texts, pa.repeat(pa.scalar(path.as_uri()), len(lines))], names=["value", "path"])
+    (made,) = [row for out in _packer((pinned(path, 3),), source, 1, (0,), 0)(iter([batch])) for row in out.to_pylist()]
+    rows, rejects = parted(pa.ipc.open_stream(made["chunk"]).read_all(), 2)
+    assert rejects is not None
+    assert list(zip(*(rows.column(c).to_pylist() for c in range(2)), strict=True)) == [
+        (line if line is None else line.decode(), (3 << 40) + n) for n, line in enumerate(lines) if n not in (1, 3)
+    ]
+    reason = "column 'value': its bytes are not UTF-8, and a string has to be"
+    found = list(zip(*(c.to_pylist() for c in rejects.columns), strict=True))
+    assert found == [(str(path), 2, reason, "bad \\xff\\xfe", 1), (str(path), 4, reason, "\\xc3(", 1)]
+
+
+def test_every_string_that_is_no_text_is_found_wherever_it_is() -> None:
+    """Against Python's own decoder, over bytes at the edges of what UTF-8 allows."""
+    edges = [0x00, 0x0A, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF]
+    chosen = random.Random(7)
+    strings = [bytes(chosen.choices(edges, k=chosen.randrange(5))) for _ in range(5_000)]
+    strings += ["".join(chosen.choices("A\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff", k=3)).encode() for _ in range(1_000)]
+    expected = []
+    for text in strings:
+        try:
+            text.decode()
+            expected.append(False)
+        except UnicodeDecodeError:
+            expected.append(True)
+    assert bad_texts(_bad(*strings)).tolist() == expected
+    assert {True, False} == set(expected)
+    nested = pa.array([[t, "fine"] if not bad else None for t, bad in zip(strings[:9], expected, strict=False)])
+    assert not bad_texts(nested).any()
+    lists = pa.ListArray.from_arrays(pa.array(range(0, 22, 2), pa.int32()), _bad(*strings[:20]))
+    assert bad_texts(lists).tolist() == [any(expected[i : i + 2]) for i in range(0, 20, 2)]
