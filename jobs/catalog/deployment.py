@@ -268,7 +268,9 @@ class Deploying:
                 continue
             after = self._bound_again(view)
             rows, size = self._read_by(after)
-            self._add(Step(Action.RESUME, _what(view), "", (), True, rows, size))
+            said = [step for step in self._steps if step.what == _what(view)]  # that it is paused
+            self._steps = [step for step in self._steps if step not in said]
+            self._add(Step(Action.RESUME, _what(view), said[0].place if said else "", (), True, rows, size))
 
     def _bound_again(self, view: Relation) -> Relation:
         """What becomes of a view by its own SELECT, over what is there now. Raises CannotFollowError."""
