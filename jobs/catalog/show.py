@@ -15,14 +15,14 @@ from jobs.plan.definition import (
 from jobs.plan.explain import explain_relation
 from jobs.sources.rejects import rejects_name
 from jobs.sql.logical import Field
-from jobs.sql.statements import CreateTable, CreateView, Explain, Show
+from jobs.sql.statements import CreateTable, CreateView, Explain, Show, Shown
 from statestore.meta.catalog import Catalog, Relation, RelationKind
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _KINDS = {
-    "sources": {RelationKind.SOURCE},
-    "tables": {RelationKind.TABLE},
-    "views": {RelationKind.VIEW, RelationKind.PLAIN_VIEW},
+    Shown.SOURCES: {RelationKind.SOURCE},
+    Shown.TABLES: {RelationKind.TABLE},
+    Shown.VIEWS: {RelationKind.VIEW, RelationKind.PLAIN_VIEW},
 }
 _QUERY = "the query"  # what EXPLAIN calls a SELECT that has no name; no relation can be named so
 
@@ -39,10 +39,10 @@ def show(
     """
     if statement.name is not None:
         relation = find(catalog, statement.name)
-        if statement.what == "columns":
+        if statement.what is Shown.COLUMNS:
             return _columns(relation)
         return {"statement": [_created_by(relation)]}
-    if statement.what == "functions":
+    if statement.what is Shown.FUNCTIONS:
         return _functions(catalog)
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
     found = [r for r in catalog.live() if r.kind in kinds]

@@ -147,12 +147,12 @@ def _show(chosen: argparse.Namespace) -> None:
     from jobs.catalog.show import show
     from jobs.catalog.statement_log import pending_catalog
     from jobs.shell.text_table import aligned
-    from jobs.sql.statements import Show
+    from jobs.sql.statements import Show, Shown
     from statestore.meta.sight import published_sight
 
     meta = chosen_meta(chosen)
     version = meta.latest()
-    shown = show(pending_catalog(meta, version), Show(chosen.what), rejected(meta.objects, version), published_sight(version).held)
+    shown = show(pending_catalog(meta, version), Show(Shown(chosen.what)), rejected(meta.objects, version), published_sight(version).held)
     print(aligned([tuple(shown), *zip(*shown.values(), strict=True)], [False] * len(shown)))
 
 

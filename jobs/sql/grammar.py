@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from jobs.sql.errors import SqlError, sql_error
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import Drop, Show
+from jobs.sql.statements import Drop, Show, Shown
 from jobs.sql.tokens import Token, tokens_of
 from statestore.meta.catalog import RelationKind
 
@@ -279,19 +279,19 @@ def read_drop(cursor: Cursor) -> Drop:
 
 def read_show(cursor: Cursor) -> Show:
     """After SHOW."""
-    for what in ("SOURCES", "TABLES", "VIEWS", "RELATIONS", "FUNCTIONS"):
-        if cursor.accept(what) or (what == "VIEWS" and cursor.accept("MATERIALIZED", "VIEWS")):
+    for what in (Shown.SOURCES, Shown.TABLES, Shown.VIEWS, Shown.RELATIONS, Shown.FUNCTIONS):
+        if cursor.accept(what.upper()) or (what is Shown.VIEWS and cursor.accept("MATERIALIZED", "VIEWS")):
             cursor.end()
-            return Show(what.lower())
+            return Show(what)
     if cursor.accept("COLUMNS"):
         if not cursor.accept("IN"):
             cursor.expect("FROM")
-        return _show_one(cursor, "columns")
+        return _show_one(cursor, Shown.COLUMNS)
     if cursor.accept("CREATE"):
         for words in (("MATERIALIZED", "VIEW"), ("VIEW",), ("TABLE",), ("SOURCE",), ("FUNCTION",)):
             if cursor.accept(*words):
                 break
-        return _show_one(cursor, "create")
+        return _show_one(cursor, Shown.CREATE)
     raise cursor.error("expected SHOW SOURCES, TABLES, MATERIALIZED VIEWS, RELATIONS, FUNCTIONS, COLUMNS FROM name or CREATE name")
 
 
@@ -299,10 +299,10 @@ def read_describe(cursor: Cursor) -> Show:
     """After DESCRIBE."""
     if len(cursor.tokens) > cursor.at + 1:  # else it is a relation of that name
         _ = cursor.accept("TABLE") or cursor.accept("FUNCTION")
-    return _show_one(cursor, "columns")
+    return _show_one(cursor, Shown.COLUMNS)
 
 
-def _show_one(cursor: Cursor, what: str) -> Show:
+def _show_one(cursor: Cursor, what: Shown) -> Show:
     name = cursor.name("a relation")
     cursor.end()
     return Show(what, name)

@@ -5,6 +5,7 @@ logged, and for statements that only ask. Names of relations are in lower case.
 """
 
 import hashlib
+from enum import StrEnum
 
 import msgspec
 import pyarrow as pa
@@ -295,11 +296,22 @@ class Explain(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()  # what the user should know of it
 
 
-class Show(msgspec.Struct, frozen=True):
-    """What the catalog holds: `what` is sources, tables, views, relations (all three) or functions; or columns or create (the statement
-    that made it) of the relation or function `name`."""
+class Shown(StrEnum):
+    """What SHOW shows: of the catalog, or of one relation."""
 
-    what: str
+    SOURCES = "sources"
+    TABLES = "tables"
+    VIEWS = "views"
+    RELATIONS = "relations"  # all three
+    FUNCTIONS = "functions"
+    COLUMNS = "columns"  # of one
+    CREATE = "create"  # the statement that made it
+
+
+class Show(msgspec.Struct, frozen=True):
+    """What the catalog holds, or COLUMNS or CREATE of the relation or function `name`."""
+
+    what: Shown
     name: str | None = None
 
 

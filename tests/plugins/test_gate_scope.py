@@ -43,7 +43,7 @@ from jobs.session import Session
 from jobs.settings.process import open_meta
 from jobs.settings.retention import Retention
 from jobs.sql.logical import Column, Field, Project, Scan
-from jobs.sql.statements import CreateView, Show, Transaction
+from jobs.sql.statements import CreateView, Show, Shown, Transaction
 from jobs.upkeep.compaction import compact
 from jobs.upkeep.vacuum import clean
 from statestore.errors import RetryableError
@@ -154,7 +154,7 @@ def test_what_fails_is_held_back_with_the_view_over_it_and_the_others_are_publis
             "the rows that failed, by the epoch's number"
         )
     version = shop.meta.latest()
-    shown = show(version.catalog, Show("views"), held=published_sight(version).held)
+    shown = show(version.catalog, Show(Shown.VIEWS), held=published_sight(version).held)
     assert dict(zip(shown["name"], shown["state"], strict=True)) == {
         "per_g": f"held back by a suite, seen as of epoch {first}",
         "sizes": f"held back by a suite, seen as of epoch {first}",

@@ -26,7 +26,7 @@ from jobs.flow.failure import ViewFailedError
 from jobs.settings.pipeline import OnError
 from jobs.sources.listing import Interval
 from jobs.sql.logical import AggCall, Aggregate, Call, Column, Field, Project, Scan
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Insert, Show, Transaction
+from jobs.sql.statements import CreateSource, CreateTable, CreateView, Insert, Show, Shown, Transaction
 from statestore.errors import RetryableError
 from statestore.meta.errors import LostRaceError
 from statestore.meta.store import MetaStore
@@ -99,7 +99,7 @@ def test_the_view_is_paused_with_the_one_over_it_and_everything_else_goes_on_in_
         require_none_paused(meta, done)
     assert "tussock apply PIPELINE --resume sums" in str(raised.value)
     assert "Everything else was taken in and committed" in str(raised.value)
-    shown = show(meta.latest().catalog, Show("views"))
+    shown = show(meta.latest().catalog, Show(Shown.VIEWS))
     states = dict(zip(shown["name"], shown["state"], strict=True))
     assert states["sums"].startswith(f"paused since epoch {summary.epoch}: k + a raised")
     assert (states["per_sum"], states["per_g"]) == (f"paused since epoch {summary.epoch}", "")

@@ -37,6 +37,7 @@ from jobs.sql.statements import (
     Drop,
     Insert,
     Show,
+    Shown,
     Statement,
     Update,
 )
@@ -129,7 +130,7 @@ def test_the_summary_and_show_count_the_rejects(tmp_path: Path, files: Path) -> 
     (summary,) = advance(LocalRunner(), meta)
     assert summary.rejected == {"events": 3}
     assert "records of events that could not be read: 3, in events__rejects" in show_summary(summary)
-    shown = show(meta.latest().catalog, Show("sources"), rejected(meta.objects, meta.latest()))
+    shown = show(meta.latest().catalog, Show(Shown.SOURCES), rejected(meta.objects, meta.latest()))
     assert list(shown["state"]) == ["rejects in events__rejects: 3"]
 
 

@@ -24,7 +24,7 @@ from jobs.shell import facts
 from jobs.sources.errors import ChangedFileError
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Show
+from jobs.sql.statements import CreateSource, CreateTable, CreateView, Show, Shown
 from statestore.errors import RetryableError
 from statestore.meta.errors import LostRaceError
 from statestore.meta.store import MetaStore
@@ -117,7 +117,7 @@ def require_the_rest_went_on(meta: MetaStore) -> None:
 
 
 def state_of(meta: MetaStore, name: str) -> str:
-    shown = show(meta.latest().catalog, Show("sources"))
+    shown = show(meta.latest().catalog, Show(Shown.SOURCES))
     return shown["state"][list(shown["name"]).index(name)]
 
 
