@@ -101,8 +101,9 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
         case unknown:
             assert_never(unknown)
     changes = (*changes, *(() if barrier.catalog is None else holds_text(before, barrier.catalog)))
-    line = f"barrier {barrier.epoch} after {barrier.prev_epoch}"
-    return ": ".join((line, ", ".join((*changes, *barrier.skipped)))) if changes or barrier.skipped else line
+    said = {f"paused {names.get(r)}" for r in barrier.mutation.relations if barrier.mutation.kind is MutationKind.PAUSE}
+    parts = (*changes, *(text for text in barrier.skipped if text not in said))
+    return ": ".join((f"barrier {barrier.epoch} after {barrier.prev_epoch}", *([", ".join(parts)] if parts else [])))
 
 
 def show_summary(summary: EpochSummary) -> str:
