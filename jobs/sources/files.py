@@ -255,7 +255,7 @@ class FileSource:
         return {f.kept for f in taken_files(taken)}
 
     def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
-        skipped = {f.path for f in files_of(without)}
+        skipped = {f.path for f in files_of(without) if not (f.accepted and f.kept)}  # of one that is accepted as it is now, the rows stay
         files = [f for f in taken_files(taken) if f.rows and f.path not in skipped]
         return document_of(files) if files else None
 
