@@ -81,10 +81,14 @@ class AirflowHome:
 
     def trigger(self, dag: str, asked: Mapping[str, object]) -> str:
         """Start a run by hand, through the API as the trigger form does; its id."""
-        (password,) = json.loads((self.folder / ".airflow/passwords.json").read_text()).values()
-        token = self._post("auth/token", {"username": "admin", "password": password})["access_token"]
-        run_id: str = self._post(f"api/v2/dags/{dag}/dagRuns", asked, {"Authorization": f"Bearer {token}"})["dag_run_id"]
+        run_id: str = self.api(f"dags/{dag}/dagRuns", asked)["dag_run_id"]
         return run_id
+
+    def api(self, path: str, body: Mapping[str, object], method: str = "POST") -> dict[str, Any]:
+        """Ask Airflow's API as its admin; `path` is below api/v2. Raises urllib's HTTPError."""
+        (password,) = json.loads((self.folder / ".airflow/passwords.json").read_text()).values()
+        token = self._asked("auth/token", {"username": "admin", "password": password})["access_token"]
+        return self._asked(f"api/v2/{path}", body, method, {"Authorization": f"Bearer {token}"})
 
     @contextmanager
     def up(self, dag: str, patience_s: float) -> Iterator[subprocess.Popen[bytes]]:
@@ -110,9 +114,12 @@ class AirflowHome:
             time.sleep(1)
         raise RuntimeError(f"no DAG {dag} after {patience_s:.0f} s: see {self.folder / 'up.log'}")
 
-    def _post(self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def _asked(
+        self, path: str, body: Mapping[str, object], method: str = "POST", headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", **(headers or {})}
-        request = urllib.request.Request(f"{self.env['AIRFLOW__API__BASE_URL']}/{path}", json.dumps(body).encode(), headers)
+        url = f"{self.env['AIRFLOW__API__BASE_URL']}/{path}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
             parsed: dict[str, Any] = json.load(answer)
         return parsed

@@ -89,10 +89,8 @@ class Shop(AirflowHome):
 
     def clear(self, run: str) -> dict[str, str]:
         """Clear a run from its first task on, and wait for its end."""
-        password = next(iter(json.loads((self.folder / ".airflow/passwords.json").read_text()).values()))
-        token = self._post("auth/token", {"username": "admin", "password": password})["access_token"]
         body = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
-        self._post(f"api/v2/dags/{DAG}/clearTaskInstances", body, {"Authorization": f"Bearer {token}"})
+        self.api(f"dags/{DAG}/clearTaskInstances", body)
         wait_for("it runs again", lambda: self.query(f"SELECT state FROM dag_run WHERE run_id = '{run}'")[0][0] != "failed")
         return self.ended(run)
 

@@ -1,0 +1,88 @@
+"""A deployment in a real scheduler: a person reads the plan and says yes or no, and what is applied is what was read. Minutes long."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobs.settings.process import open_meta
+from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
+
+DAG = "deploy_shop"
+PATIENCE_S = float(os.environ.get("TUSSOCK_TEST_PATIENCE_S", "900"))
+pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]
+TOML = 'name = "shop"\nstore = "{folder}/store"\nsql = ["views.sql"]\n[deploy]\napprove = true\n'
+SQL = """CREATE TABLE t (k int, PRIMARY KEY (k));
+CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t;
+"""
+
+
+class Home(AirflowHome):
+    """A home with one pipeline, which asks before it is deployed."""
+
+    def write(self, sql: str) -> None:
+        (self.folder / "pipelines/shop/views.sql").write_text(sql)
+
+    def asks(self) -> str:
+        """Trigger a deployment, and wait until it asks a person; the run."""
+        run = self.trigger(DAG, {"logical_date": None})
+        self.until(
+            "it asks",
+            lambda: (
+                "approve"
+                in dict(
+                    self.query(
+                        f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}' AND state IN ('deferred', 'awaiting_input')"
+                    )
+                )
+            ),
+        )  # type: ignore[arg-type]
+        return run
+
+    def answer(self, run: str, said: str) -> dict[str, str]:
+        """Say yes or no, and wait for the run's end; the state of each task."""
+        self.api(f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", {"chosen_options": [said]}, "PATCH")
+        ended = f"SELECT state FROM dag_run WHERE run_id = '{run}' AND state IN ('success', 'failed')"
+        self.until("it ends", lambda: bool(self.query(ended)))
+        return dict(self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'"))  # type: ignore[arg-type]
+
+    def read_before_answering(self, run: str) -> str:
+        return self.query(f"SELECT h.body FROM hitl_detail h JOIN task_instance t ON t.id = h.ti_id WHERE t.run_id = '{run}'")[0][0]
+
+    @staticmethod
+    def until(what: str, happened: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not happened():
+            assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S:.0f} s"
+            time.sleep(1)
+
+
+def test_what_is_applied_is_what_a_person_has_read_and_said_yes_to(tmp_path: Path) -> None:
+    (tmp_path / "pipelines/shop").mkdir(parents=True)
+    (tmp_path / "pipelines/shop/pipeline.toml").write_text(TOML.format(folder=tmp_path))
+    home = Home(tmp_path, ROOT, {**airflow_environment(tmp_path), "TUSSOCK_PIPELINES": str(tmp_path / "pipelines")})
+    home.write(SQL)
+    with home.up(DAG, PATIENCE_S):
+        home.airflow("dags", "unpause", DAG)
+        run = home.asks()
+        assert "+ table t" in home.read_before_answering(run)
+        assert not (tmp_path / "store").exists() or open_meta(str(tmp_path / "store")).log_end() == 0
+        assert home.answer(run, "Approve") == {"plan": "success", "approve": "success", "apply": "success"}
+        meta = open_meta(str(tmp_path / "store"))
+        assert meta.log_end() == 1
+
+        home.write(SQL.replace("count(*)", "max(k)"))
+        run = home.asks()
+        assert "~ view v" in home.read_before_answering(run)
+        assert home.answer(run, "Reject") == {"plan": "success", "approve": "success", "apply": "skipped"}
+        assert meta.log_end() == 1
+
+        run = home.asks()
+        home.write(SQL.replace("count(*)", "min(k)"))  # not what the person reads
+        assert home.answer(run, "Approve") == {"plan": "success", "approve": "success", "apply": "failed"}
+        assert meta.log_end() == 1
+
+        assert home.answer(home.asks(), "Approve")["apply"] == "success"
+        assert meta.log_end() == 2
