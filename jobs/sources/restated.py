@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -38,6 +39,8 @@ def restated_files(
         )
     if taken is None:
         raise CannotRestateError(source.name, "no epoch has taken anything from it yet")
+    if restated.by == restated.item:
+        restated = replace(restated, by="")
     goes, comes = _of_file(source, taken, restated) if restated.item else _of_interval(source, taken, restated.interval, listed)
     for file in goes:
         if not file.kept:

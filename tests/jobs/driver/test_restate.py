@@ -100,6 +100,7 @@ def test_a_corrected_file_takes_the_place_of_what_was_taken_in_every_view(meta: 
     assert restate(meta, Restated(str(day(days, 2))))
     require(meta, of(1, 11, 2, 99, 3, 13))
     assert not restate(meta, Restated(str(day(days, 2)))), "once is enough"
+    assert not restate(meta, Restated(str(day(days, 2)), by=str(day(days, 2)))), "nor does it take its own place"
 
 
 def test_a_view_that_is_made_in_the_epoch_of_a_restatement_has_the_rows_of_now(meta: MetaStore, days: Path) -> None:
