@@ -225,9 +225,9 @@ class Session:
                 version = self.meta.latest()
                 summary = EpochSummary(version.epoch, version.id, {}, 0, 0, {}, held=holds_of(version.catalog))
             else:
-                publish(self.meta, summary.epoch)
-                warn_of_paused(self.meta, summary)
-            warn_of_held(self.meta.latest().catalog, interval)
+                version = publish(self.meta, summary.epoch)
+                warn_of_paused(version.catalog, summary)
+            warn_of_held(version.catalog, interval)
             return summary
 
     def restate(self, source: str, restated: Restated, progress: Progress = no_progress) -> Restatement:

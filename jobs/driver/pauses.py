@@ -75,9 +75,9 @@ def require_none_paused_by(meta: MetaStore, run: Mapping[str, str]) -> None:
     _require_none(paused_by(catalog, (epoch for epoch in epochs if _run_of(meta, epoch) == run)))
 
 
-def warn_of_paused(meta: MetaStore, done: EpochSummary) -> None:
+def warn_of_paused(catalog: Catalog, done: EpochSummary) -> None:
     """Warns: PausedViewWarning for each view that an epoch paused."""
-    for view, paused in paused_by(meta.latest().catalog, [done.epoch]).items():
+    for view, paused in paused_by(catalog, [done.epoch]).items():
         warnings.warn(PausedViewWarning(view, paused.epoch, paused.reason), stacklevel=3)
 
 
