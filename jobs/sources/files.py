@@ -194,7 +194,7 @@ class FileSource:
         before = {f.path: f for f in taken_files(taken)} if taken is not None and skip else {}
         goes = {f.path for f in files if f.weight < 0}
         skipped = [
-            msgspec.structs.replace(before[f.path], accepted=mark_of(f.size, f.etag)) if f.path in before else _without_rows(f)
+            msgspec.structs.replace(before[f.path], accepted=mark_of(f.path, f.size, f.etag)) if f.path in before else _without_rows(f)
             for f in files
             if f.path in skip and f.weight > 0
         ]
@@ -265,7 +265,7 @@ _ON_CHANGE = ("error", "restate", "ignore")
 
 def _accepted(change: Change) -> PinnedFile:
     """A file that changed, as recorded before, and as it is now accepted."""
-    return msgspec.structs.replace(change.was, accepted=mark_of(change.now.size, change.now.etag))
+    return msgspec.structs.replace(change.was, accepted=mark_of(change.now.path, change.now.size, change.now.etag))
 
 
 def _without_rows(file: PinnedFile) -> PinnedFile:

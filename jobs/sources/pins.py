@@ -28,7 +28,7 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: str = ""  # where these bytes stay (jobs.sources.kept); empty: at `path` alone
     weight: int = 1  # of each of its rows; -1: they go
     rows: bool = True  # whether its rows count; False: it was passed over, or its rows were taken back while the file stays
-    accepted: str = ""  # `mark_of` the file as it was when a person decided that it may differ; empty: it may not
+    accepted: str = ""  # `mark_of` the file as it was when it was decided that it may differ; empty: it may not
     store: str = ""  # while it is read: the store in which `kept` is to be read instead of `path`
 
     @property
@@ -40,9 +40,15 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
         return str(objects.root / self.kept) if isinstance(objects, LocalObjectStore) else ""
 
 
-def mark_of(size: int, etag: str) -> str:
-    """One text for a file's size and ETag (without a hash), as `PinnedFile.accepted` has it."""
-    return f"{size} {etag.partition('#')[0]}"
+def mark_of(path: str, size: int, etag: str) -> str:
+    """One text for a file's size and content, as `PinnedFile.accepted` has it. `etag`: as listed, or as recorded. Cost: `recorded_etag`'s."""
+    return f"{size} {etag if '#' in etag else recorded_etag(path, size, etag)}"
+
+
+def is_accepted(file: PinnedFile, size: int, etag: str) -> bool:
+    """Whether a file that now has this size and ETag is what was accepted of it. Cost: `is_as_recorded`'s."""
+    accepted_size, _, accepted = file.accepted.partition(" ")
+    return bool(accepted) and is_as_recorded(file.path, size, etag, int(accepted_size), accepted)
 
 
 def open_pinned(file: PinnedFile, options: Mapping[str, str]) -> tuple[ObjectStore, str]:

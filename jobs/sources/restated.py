@@ -51,7 +51,11 @@ def restated_files(
 def exchanged(changed: Sequence[Change], number: int) -> _Files:
     """Files that changed: as they were, for their rows to go, and as they are, for their rows to come, numbered from `number` on. One of 0
     bytes has no rows, and is no file that could be read."""
-    goes = [msgspec.structs.replace(c.was, weight=-1, accepted="" if c.now.size else mark_of(0, c.now.etag)) for c in changed if c.was.rows]
+    goes = [
+        msgspec.structs.replace(c.was, weight=-1, accepted="" if c.now.size else mark_of(c.now.path, 0, c.now.etag))
+        for c in changed
+        if c.was.rows
+    ]
     full = [c.now for c in changed if c.now.size]
     return goes, [msgspec.structs.replace(now, number=n) for n, now in enumerate(full, start=number)]
 
@@ -105,7 +109,7 @@ def _there(source: CreateSource, path: str) -> ListedFile | None:
 
 def _withdrawn(was: PinnedFile, there: ListedFile | None) -> PinnedFile:
     """The file, for its rows to go. While it is there as it is now, it is not taken in again."""
-    return msgspec.structs.replace(was, weight=-1, accepted="" if there is None else mark_of(there.size, there.etag))
+    return msgspec.structs.replace(was, weight=-1, accepted="" if there is None else mark_of(there.path, there.size, there.etag))
 
 
 def _like(near: Sequence[str]) -> str:

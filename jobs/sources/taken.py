@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.sources.listing import ListedFile
-from jobs.sources.pins import PinnedFile, is_as_recorded, mark_of, recorded_etag
+from jobs.sources.pins import PinnedFile, is_accepted, is_as_recorded, recorded_etag
 from statestore.hummock.key import encode_keys
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sst_format import DELETE, PUT
@@ -103,7 +103,7 @@ def _changes(other: pa.Table) -> Iterator[Change]:
     """Those of `_unlike` files that hold other bytes than were recorded."""
     for was, row in zip(_files(other), other.to_pylist(), strict=True):
         size, etag = row["size_now"], row["etag_now"]
-        if mark_of(size, etag) != was.accepted and not is_as_recorded(was.path, size, etag, was.size, was.etag):
+        if not is_accepted(was, size, etag) and not is_as_recorded(was.path, size, etag, was.size, was.etag):
             yield Change(was, PinnedFile(was.path, size, etag, was.number))
 
 

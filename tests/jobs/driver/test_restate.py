@@ -135,6 +135,8 @@ def test_a_file_whose_rows_were_taken_back_and_that_stays_is_not_taken_again_unt
     assert restate(meta, Restated(str(day(days, 2)), gone=True))
     assert not restate(meta, Restated(str(day(days, 2)), gone=True))
     assert advance(LocalRunner(), meta, DAYS[1]) == []
+    day(days, 2).touch()
+    assert advance(LocalRunner(), meta, DAYS[1]) == [], "it has another time, and is no other file"
     require(meta, of(1, 11, 3, 13))
     write(day(days, 2), 22)
     advance(LocalRunner(), meta, DAYS[1])
