@@ -41,7 +41,11 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def mark_of(path: str, size: int, etag: str) -> str:
-    """One text for a file's size and content, as `PinnedFile.accepted` has it. `etag`: as listed, or as recorded. Cost: `recorded_etag`'s."""
+    """One text for a file's size and content, as `PinnedFile.accepted` has it. Cost: `recorded_etag`'s.
+
+    Args:
+        etag: as listed, or as recorded.
+    """
     return f"{size} {etag if '#' in etag else recorded_etag(path, size, etag)}"
 
 
