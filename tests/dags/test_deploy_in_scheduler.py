@@ -13,6 +13,7 @@ from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
 DAG = "deploy_shop"
 PATIENCE_S = float(os.environ.get("TUSSOCK_TEST_PATIENCE_S", "900"))
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]
+READING_S = 4  # who answers before Airflow has noticed that the task's process ended, is asked once more by a retry
 TOML = 'name = "shop"\nstore = "{folder}/store"\nsql = ["views.sql"]\n[deploy]\napprove = true\n'
 SQL = """CREATE TABLE t (k int, PRIMARY KEY (k));
 CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t;
@@ -32,12 +33,12 @@ class Home(AirflowHome):
         return run
 
     def answer(self, run: str, said: str) -> dict[str, str]:
-        """Say yes or no, and wait for the run's end; the state of each task. Whoever answers before the task's process has ended, is asked
-        once more by a retry."""
+        """Say yes or no, and wait for the run's end; the state of each task."""
         ended = f"SELECT state FROM dag_run WHERE run_id = '{run}' AND state IN ('success', 'failed')"
 
         def happened() -> bool:
             if "approve" in self.asking(run):
+                time.sleep(READING_S)
                 self.api(f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", {"chosen_options": [said]}, "PATCH")
             return bool(self.query(ended))
 
