@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 
 from jobs.flow.chunk import encode, inserts
 from jobs.sources.base import ROW_ID_NAME, Asked, Item, Pins
-from jobs.sources.errors import BadOptionError, CannotRestateError, MissingSparkModuleError
+from jobs.sources.errors import BadOptionError, CannotRestateError
 from jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
 from jobs.sources.kafka_errors import BadKafkaColumnError, LostOffsetsError
 from jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
 from jobs.sources.kept import Keeper
 from jobs.sources.listing import Interval
 from jobs.sources.pins import POSITION_BITS
-from jobs.sources.spark_files import CHUNK_ROWS, OUTPUT_DDL, _as_declared, _handed_over, spark_errors
+from jobs.sources.spark_files import CHUNK_ROWS, OUTPUT_DDL, _as_declared, _handed_over, require_module, spark_errors
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
@@ -37,6 +37,7 @@ from statestore.types import arrow_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 COLUMNS = (
     Field("key", "binary"),
     Field("value", "binary"),
@@ -104,7 +105,7 @@ class KafkaTopics:
                 raise BadKafkaColumnError(source.name, field.name, field.type, ", ".join(f"{n} {t}" for n, t in known.items()))
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        _require_module(source, spark())
+        require_module(source, spark(), _PACKAGE)
         partitions_now(source)
         return source.fields or _columns(source)
 
@@ -159,7 +160,7 @@ class KafkaTopics:
 
     def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
         """Raises LostOffsetsError where the records are not there (any more). Cost: three requests; reading is lazy."""
-        _require_module(source, spark)
+        require_module(source, spark, _PACKAGE)
         ranges = [p.offsets for p in _decoded(document)]
         now = partitions_now(source, again=True)
         for offsets in ranges:
@@ -225,17 +226,6 @@ def _require_json(source: CreateSource, option: str) -> None:
     except msgspec.MsgspecError as err:
         shown = """earliest, latest or {"topic": {"0": 23}}""" if option == "startingOffsets" else """{"topic": [0, 1]}"""
         raise BadOptionError(source.name, option, text, f"expected {shown}") from err
-
-
-def _require_module(source: CreateSource, spark: "SparkSession") -> None:
-    """Raises MissingSparkModuleError."""
-    jvm = spark._jvm
-    assert jvm is not None
-    try:
-        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource("kafka", spark._jsparkSession.sessionState().conf())
-    except spark_errors() as err:
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
-        raise MissingSparkModuleError(source.name, source.format, package) from err
 
 
 def _ranges(

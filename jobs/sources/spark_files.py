@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from jobs.flow.chunk import encode, weighted
 from jobs.flow.failure import encode_failure
 from jobs.sources.base import ROW_ID_NAME
-from jobs.sources.errors import BadOptionError, BadRowError, UndeclaredColumnsError, UnreadableFileError
+from jobs.sources.errors import BadOptionError, BadRowError, MissingSparkModuleError, UndeclaredColumnsError, UnreadableFileError
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from jobs.sources.kept import hadoop_options, place_of_bytes
 from jobs.sources.parquet_schema import UnreadableSchemaError, storable_field
@@ -190,6 +190,18 @@ def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":
     session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
     session.conf.set("spark.sql.files.ignoreMissingFiles", "false")
     return session
+
+
+def require_module(source: CreateSource, spark: "SparkSession", package: str) -> None:
+    """Raises MissingSparkModuleError where the session was started without Spark's module for a source's format. `package`: its name in
+    Maven, without the version, which is Spark's."""
+    jvm = spark._jvm
+    assert jvm is not None
+    found = jvm.org.apache.spark.sql.execution.datasources.DataSource
+    try:
+        found.lookupDataSource(source.format, spark._jsparkSession.sessionState().conf())
+    except spark_errors() as err:
+        raise MissingSparkModuleError(source.name, source.format, f"{package}:{spark.version}") from err
 
 
 def spark_errors() -> tuple[type[Exception], ...]:

@@ -1,17 +1,15 @@
 """A deployment in a real scheduler: a person reads the plan and says yes or no, and what is applied is what was read. Minutes long."""
 
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jobs.settings.process import open_meta
 from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
+from tests.dags.waiting import PATIENCE_S, wait_for
 
 DAG = "deploy_shop"
-PATIENCE_S = float(os.environ.get("TUSSOCK_TEST_PATIENCE_S", "900"))
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]
 READING_S = 4  # who answers before Airflow has noticed that the task's process ended, is asked once more by a retry
 TOML = 'name = "shop"\nstore = "{folder}/store"\nsql = ["views.sql"]\n[deploy]\napprove = true\n'
@@ -29,7 +27,7 @@ class Home(AirflowHome):
     def asks(self) -> str:
         """Trigger a deployment, and wait until it asks a person; the run."""
         run = self.trigger(DAG, {"logical_date": None})
-        self.until("it asks", lambda: "approve" in self.asking(run))
+        wait_for("it asks", lambda: "approve" in self.asking(run))
         return run
 
     def answer(self, run: str, said: str) -> dict[str, str]:
@@ -42,7 +40,7 @@ class Home(AirflowHome):
                 self.api(f"dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", {"chosen_options": [said]}, "PATCH")
             return bool(self.query(ended))
 
-        self.until("it ends", happened)
+        wait_for("it ends", happened)
         return dict(self.query(f"SELECT task_id, state FROM task_instance WHERE run_id = '{run}'"))  # type: ignore[arg-type]
 
     def asking(self, run: str) -> list[str]:
@@ -52,13 +50,6 @@ class Home(AirflowHome):
 
     def read_before_answering(self, run: str) -> str:
         return self.query(f"SELECT h.body FROM hitl_detail h JOIN task_instance t ON t.id = h.ti_id WHERE t.run_id = '{run}'")[0][0]
-
-    @staticmethod
-    def until(what: str, happened: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not happened():
-            assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S:.0f} s"
-            time.sleep(1)
 
 
 def test_what_is_applied_is_what_a_person_has_read_and_said_yes_to(tmp_path: Path) -> None:

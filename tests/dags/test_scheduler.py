@@ -4,9 +4,7 @@ One Airflow of the test's own, on a store and files of its own. Minutes long, mo
 """
 
 import json
-import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +21,9 @@ from jobs.sources.taken import taken_files
 from pipelines.flights import load
 from scripts.airflow_home import AirflowHome
 from statestore.meta.store import MetaStore
+from tests.dags.waiting import PATIENCE_S, wait_for
 
 DAG = "epoch_flights"
-PATIENCE_S = float(os.environ.get("TUSSOCK_TEST_PATIENCE_S", "900"))  # for one thing to happen; machines differ
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200)]
 
 
@@ -66,13 +64,6 @@ class Home(AirflowHome):
         path = self.folder / "pipelines/flights" / file
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
-
-
-def wait_for(what: str, happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S:.0f} s"
-        time.sleep(2)
 
 
 @pytest.fixture(scope="module")

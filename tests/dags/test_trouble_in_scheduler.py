@@ -5,10 +5,8 @@ added up in plain Python. Minutes long.
 """
 
 import json
-import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -20,9 +18,9 @@ import pytest
 
 from jobs.session import Session
 from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
+from tests.dags.waiting import PATIENCE_S, wait_for
 
 DAG = "epoch_shop"
-PATIENCE_S = float(os.environ.get("TUSSOCK_TEST_PATIENCE_S", "900"))
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]
 DAY_0 = date(2026, 1, 1)
 TOML = """name = "shop"
@@ -110,13 +108,6 @@ class Shop(AirflowHome):
         path = self.folder / "pipelines/shop/pipeline.toml"
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
-
-
-def wait_for(what: str, happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S:.0f} s"
-        time.sleep(1)
 
 
 @pytest.fixture(scope="module")
