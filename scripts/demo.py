@@ -30,10 +30,11 @@ from deltalake import DeltaTable
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from jobs.facts.epochs import epochs as newest_epochs  # noqa: E402
+from jobs.facts.moment import moment  # noqa: E402
 from jobs.session import Session  # noqa: E402
 from jobs.settings.pipeline import Pipeline, find_pipeline  # noqa: E402
 from jobs.settings.process import open_meta  # noqa: E402
-from jobs.shell import facts  # noqa: E402
 from jobs.shell.text_table import text_table  # noqa: E402
 from jobs.sql.script import split_script  # noqa: E402
 from pipelines.flights import load  # noqa: E402
@@ -117,7 +118,7 @@ def run_day(pipeline: Pipeline, day: date) -> EpochRow:
     version = meta.latest()
     if version.published != version.epoch:
         raise DemoError(f"the run of {day} ended, but epoch {version.epoch} is not published; see {LOGS / f'day-{day}.log'}")
-    (done,) = facts.epochs(meta, 1)
+    (done,) = newest_epochs(meta, 1)
     row = EpochRow(day, done.epoch, done.rows_in, done.rows_out, seconds)
     print(f"   {day}: epoch {row.epoch}, {row.rows_in:,} rows in, {row.rows_out:,} changes of views, {seconds:.0f} s", flush=True)
     return row
@@ -128,7 +129,7 @@ def epoch_table(epochs: Sequence[EpochRow]) -> str:
     columns = {
         "day": [str(e.day) for e in epochs],
         "epoch": [e.epoch for e in epochs],
-        "committed (UTC)": [facts.moment(e.epoch).strftime("%H:%M:%S") for e in epochs],
+        "committed (UTC)": [moment(e.epoch).strftime("%H:%M:%S") for e in epochs],
         "rows in": [e.rows_in for e in epochs],
         "view changes out": [e.rows_out for e in epochs],
         "DAG run, s": [round(e.seconds, 1) for e in epochs],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobs.shell.command import Command, chosen_meta
 
 if TYPE_CHECKING:
-    from jobs.shell import facts
+    from jobs.facts.epochs import EpochFacts
     from statestore.meta.barrier import Mutation
 
 Cell = str | int
@@ -28,9 +28,9 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def _epochs(chosen: argparse.Namespace) -> None:
-    from jobs.shell import facts
+    from jobs.facts.epochs import epochs
 
-    found = facts.epochs(chosen_meta(chosen), chosen.last)
+    found = epochs(chosen_meta(chosen), chosen.last)
     if not found:
         print("no epoch is committed")
         return
@@ -42,7 +42,7 @@ def _epochs(chosen: argparse.Namespace) -> None:
             print(f"    {rows.relation}  {rows.rows_in:,} in  {rows.rows_out:,} out")
 
 
-def _epoch(epoch: "facts.EpochFacts") -> tuple[Cell, ...]:
+def _epoch(epoch: "EpochFacts") -> tuple[Cell, ...]:
     seconds = epoch.seconds
     steps = ("", "", "") if seconds is None else tuple(f"{s:.2f}" for s in (seconds.plan, seconds.run, seconds.flush))
     notes = [*([] if epoch.published else ["not published"]), *_changes(epoch.mutation), *epoch.skipped]
@@ -68,18 +68,18 @@ def _epochs_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _versions(chosen: argparse.Namespace) -> None:
-    from jobs.shell import facts
+    from jobs.facts.versions import versions
 
     names = ("version", "epoch", "at (UTC)", "published", "SSTs", "bytes", "log end")
-    found = facts.versions(chosen_meta(chosen), chosen.last)
+    found = versions(chosen_meta(chosen), chosen.last)
     print(_table(names, [(v.version, v.epoch, _moment(v.at), v.published, v.ssts, v.bytes, v.log_end) for v in found]))
 
 
 def _ssts(chosen: argparse.Namespace) -> None:
-    from jobs.shell import facts
+    from jobs.facts.tables import ssts
 
     names = ("level", "bytes", "rows", "object", "tables")
-    found = facts.ssts(chosen_meta(chosen).latest())
+    found = ssts(chosen_meta(chosen).latest())
     print(_table(names, [(s.level, s.bytes, s.rows, s.name, ", ".join(s.tables)) for s in found]) if found else "no SSTs")
 
 
@@ -92,17 +92,17 @@ def _levels(chosen: argparse.Namespace) -> None:
 
 
 def _rows(chosen: argparse.Namespace) -> None:
-    from jobs.shell import facts
+    from jobs.facts.tables import table_rows, tables
     from jobs.shell.text_table import text_table
 
     meta = chosen_meta(chosen)
     if chosen.table is None:
         names = ("table", "relation", "role", "rows", "bytes", "columns")
-        found = facts.tables(meta.latest())
+        found = tables(meta.latest())
         rows = [(t.table_id, t.relation, t.role, t.rows, t.bytes, ", ".join(t.columns)) for t in found]
         print(_table(names, rows) if rows else "no state tables")
         return
-    stored = facts.table_rows(meta, chosen.table, chosen.limit, chosen.epoch)
+    stored = table_rows(meta, chosen.table, chosen.limit, chosen.epoch)
     print(text_table(stored) if stored.num_rows else "no rows")
 
 
@@ -113,10 +113,10 @@ def _rows_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _sources(chosen: argparse.Namespace) -> None:
-    from jobs.shell import facts
+    from jobs.facts.sources import sources
     from jobs.sources.rejects import rejects_name
 
-    found = facts.sources(chosen_meta(chosen))
+    found = sources(chosen_meta(chosen))
     names = ("source", "format", "taken", "taken bytes", "waiting", "waiting bytes", "path")
     rows = [(s.source, s.format, s.taken_files, s.taken_bytes, s.waiting_files, s.waiting_bytes, s.path) for s in found]
     print(_table(names, rows) if rows else "no sources")
@@ -130,11 +130,11 @@ def _sources(chosen: argparse.Namespace) -> None:
 
 
 def _barrier_show(chosen: argparse.Namespace) -> None:
-    from jobs.shell import facts
+    from jobs.facts.barrier import barrier as open_barrier
     from statestore.meta.barrier import MutationKind
 
     meta = chosen_meta(chosen)
-    barrier = facts.barrier(meta)
+    barrier = open_barrier(meta)
     if barrier is None:
         print(f"no open barrier; the store is at epoch {meta.latest().epoch}")
         return

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from jobs.driver.epoch import advance
 from jobs.driver.source_holds import held_sources
+from jobs.facts.sources import sources
 from jobs.session import Session
-from jobs.shell import facts
 from statestore.errors import RetryableError
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
@@ -39,7 +39,7 @@ def run(store: Path, objects: FaultyObjectStore | None = None, writer: str = "dr
 
 def taken(meta: MetaStore, data: Path, folder: str) -> list[str]:
     """The files of a source that its newest version has taken: all that are there but those that wait."""
-    (source,) = [s for s in facts.sources(meta) if Path(s.path).name == folder]
+    (source,) = [s for s in sources(meta) if Path(s.path).name == folder]
     files = sorted(str(f) for f in (data / folder).iterdir())
     return files[: source.taken_files]  # files are taken in the order of their paths
 

@@ -16,11 +16,11 @@ from jobs.driver.epoch import advance, interval_of
 from jobs.driver.pauses import PausedViewsError
 from jobs.driver.runner import LocalRunner, SparkWantedError
 from jobs.driver.source_holds import HeldSourcesError, held_sources
+from jobs.facts.sources import sources
 from jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
 from jobs.gate.suite import read_suite
 from jobs.session import Session
 from jobs.settings.process import open_meta
-from jobs.shell import facts
 from jobs.sources.files import files_of
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Call, Column, Field, Literal, Project, Scan
@@ -220,7 +220,7 @@ def test_a_run_whose_interval_wants_a_damaged_file_fails_in_the_end_and_no_other
     file.write_bytes(whole)
     steps.advance("shop", *DAY, {}, print)
     steps.require_not_held("shop", *DAY)
-    assert facts.sources(meta)[0].taken_files == 2
+    assert sources(meta)[0].taken_files == 2
 
 
 def test_commit_commits_what_is_sealed_and_is_without_effect_when_repeated(meta: MetaStore) -> None:

@@ -20,7 +20,7 @@ from jobs.driver.runner import LevelsToRun, LocalRunner
 from jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
 from jobs.driver.summary import EpochSummary, show_summary
 from jobs.driver.supersede import NothingToAbandonError, abandon
-from jobs.shell import facts
+from jobs.facts.sources import sources
 from jobs.sources.errors import ChangedFileError
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Field, Scan
@@ -131,7 +131,7 @@ def test_a_damaged_file_holds_its_source_alone_until_it_is_repaired(meta: MetaSt
     assert rows(meta, "of_s") == [(1, 10)]
     assert state_of(meta, "s") == f"held since epoch {meta.latest().epoch}: {why}"
     assert state_of(meta, "other") == ""
-    assert {s.source: s.held for s in facts.sources(meta)} == {"s": (state_of(meta, "s"),), "other": ()}
+    assert {s.source: s.held for s in sources(meta)} == {"s": (state_of(meta, "s"),), "other": ()}
     (files / "s" / "2.parquet").write_bytes(whole)
     (summary,) = run(meta)
     assert summary.held == {}

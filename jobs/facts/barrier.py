@@ -1,0 +1,68 @@
+"""The open barrier."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from jobs.catalog.statement_log import logged_statements
+from jobs.facts.moment import moment
+from jobs.plan.definition import source_of
+from jobs.sources.registry import reader_of
+from statestore.meta.barrier import Barrier, Mutation
+from statestore.meta.catalog import Catalog
+from statestore.meta.store import MetaStore
+
+
+class FileFacts(msgspec.Struct, frozen=True):
+    """One file of a source."""
+
+    source: str
+    path: str
+    bytes: int
+
+
+class BarrierFacts(msgspec.Struct, frozen=True):
+    """The open barrier: what its epoch takes in, changes and leaves out."""
+
+    epoch: int
+    at: datetime
+    prev_epoch: int
+    attempt: int
+    writer: str
+    sealed: bool  # its epoch ran to the end, and only the commit is left to do
+    entries: tuple[tuple[int, str], ...]  # (position in the log, statement in few words)
+    files: tuple[FileFacts, ...]
+    mutation: Mutation
+    changed: tuple[str, ...]  # names of the relations that the mutation is about
+    units: int  # parallel units that the epoch runs on
+    skipped: tuple[str, ...]
+
+
+def barrier(meta: MetaStore) -> BarrierFacts | None:
+    """The open barrier; None where there is none. Cost: a GET for each log entry that it takes, and one for the manifest."""
+    if (found := meta.open_barrier()) is None:
+        return None
+    catalog = found.catalog if found.catalog is not None else meta.latest().catalog
+    names = {r.id: r.name for r in (*meta.latest().catalog.relations, *catalog.relations)}
+    return BarrierFacts(
+        found.epoch,
+        moment(found.epoch),
+        found.prev_epoch,
+        found.attempt,
+        found.writer,
+        meta.sealed(found.epoch) is not None,
+        tuple(logged_statements(meta, found)),
+        tuple(_files(found, catalog)),
+        found.mutation,
+        tuple(names.get(relation, f"relation {relation}") for relation in found.mutation.relations),
+        len(set(found.mapping.units)),
+        found.skipped,
+    )
+
+
+def _files(barrier: Barrier, catalog: Catalog) -> Iterator[FileFacts]:
+    for relation in catalog.live():
+        if (statement := source_of(relation)) is not None:
+            for item in reader_of(statement).items(barrier.splits.get(relation.id)):
+                yield FileFacts(relation.name, item.name, item.nbytes)

@@ -1,0 +1,118 @@
+"""SSTs and state tables of a version, and the rows of one table."""
+
+import msgspec
+import pyarrow as pa
+
+from jobs.catalog.reader import open_table
+from statestore.errors import InputError
+from statestore.meta.catalog import Relation, RelationKind
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion, SstInfo
+
+
+class NoSuchTableError(InputError):
+    """No state table of this number or relation of this name."""
+
+    def __init__(self, found: str, known: tuple[str, ...]) -> None:
+        super().__init__(found, known)
+        self.found, self.known = found, known
+
+    def __str__(self) -> str:
+        return f"no state table {self.found!r}; give a number or a relation's name: {', '.join(self.known) or 'the store has none yet'}"
+
+
+class SstFacts(msgspec.Struct, frozen=True):
+    """One SST of a version."""
+
+    level: int
+    name: str
+    bytes: int
+    rows: int
+    min_epoch: int
+    max_epoch: int
+    tables: tuple[str, ...]  # `relation.role#number` of the state tables with rows in it
+
+
+class TableFacts(msgspec.Struct, frozen=True):
+    """One state table of a relation that is in use."""
+
+    table_id: int
+    relation: str
+    kind: str  # of the relation: source, table or view
+    role: str  # what the relation keeps in it
+    columns: tuple[str, ...]  # `name type`
+    rows: int  # in all SSTs: old versions and deletes count until compaction drops them
+    bytes: int  # encoded, likewise
+
+
+def ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
+    """The SSTs of a version, level by level, newest first on level 0."""
+    names = {t.table_id: f"{r.name}.{_role(r, t.name)}#{t.table_id}" for r in version.catalog.relations for t in r.state_tables}
+    return tuple(
+        SstFacts(
+            level, s.name, s.size, s.rows, s.min_epoch, s.max_epoch, tuple(names.get(x.table_id, f"?#{x.table_id}") for x in s.sections)
+        )
+        for level, found in enumerate(version.levels)
+        for s in found
+    )
+
+
+def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
+    """The state tables of live relations, by number."""
+    rows: dict[int, int] = {}
+    size: dict[int, int] = {}
+    for section in (x for s in all_ssts(version) for x in s.sections):
+        rows[section.table_id] = rows.get(section.table_id, 0) + section.rows
+        size[section.table_id] = size.get(section.table_id, 0) + section.bytes
+    found = (
+        TableFacts(
+            t.table_id,
+            r.name,
+            r.kind,
+            _role(r, t.name),
+            tuple(f"{c.name} {c.type}" for c in t.columns),
+            rows.get(t.table_id, 0),
+            size.get(t.table_id, 0),
+        )
+        for r in version.catalog.live()
+        for t in r.state_tables
+    )
+    return tuple(sorted(found, key=lambda table: table.table_id))
+
+
+def table_rows(meta: MetaStore, table: str, limit: int, epoch: int | None = None) -> pa.Table:
+    """The first rows of a state table, in key order.
+
+    Args:
+        table: its number, or a relation's name, which stands for the table of the relation's own rows, with the relation's columns named.
+        epoch: the committed one when None.
+
+    Raises: NoSuchTableError; EpochNotCommittedError, EpochExpiredError.
+    """
+    version = meta.latest()
+    known = {t.table_id: (r, t) for r in version.catalog.live() for t in r.state_tables}
+    wanted = [(r, t) for number, (r, t) in known.items() if table in (str(number), r.name)]
+    if not wanted:
+        raise NoSuchTableError(table, (*map(str, known), *(r.name for r in version.catalog.live())))
+    relation, schema = wanted[-1]
+    names = [c.name for c in (relation.columns if table == relation.name and relation.kind is not RelationKind.SOURCE else ())]
+    epoch = version.epoch if epoch is None else epoch
+    parts: list[pa.Table] = []
+    left = limit
+    with meta.reading(epoch) as pinned:
+        for part in open_table(meta.objects, pinned, schema, epoch).scan():
+            parts.append(part.slice(0, left).rename_columns([*names, *part.column_names[len(names) :]]))
+            left -= parts[-1].num_rows
+            if left <= 0:
+                break
+    return pa.concat_tables(parts) if parts else pa.table({})
+
+
+def all_ssts(version: HummockVersion) -> list[SstInfo]:
+    """The SSTs of all levels."""
+    return [s for level in version.levels for s in level]
+
+
+def _role(relation: Relation, table: str) -> str:
+    """A state table's name without its relation's, which many begin with."""
+    return table.removeprefix(f"{relation.name}.")

@@ -1,0 +1,27 @@
+"""Facts about the open barrier."""
+
+from jobs.driver.barrier import inject
+from jobs.driver.detour import Detour
+from jobs.driver.supersede import abandon
+from jobs.facts.barrier import barrier
+from jobs.facts.epochs import epochs
+from statestore.meta.store import MetaStore
+from tests.jobs.driver.embedded import epoch, rows
+
+
+def test_the_open_barrier_says_what_it_takes_changes_and_leaves_out(meta: MetaStore) -> None:
+    assert barrier(meta) is None
+    inject(meta)
+    taken = barrier(meta)
+    assert taken is not None
+    assert [text for _, text in taken.entries] == ["insert t, 1 rows"]
+    assert (taken.mutation.kind, taken.changed, taken.skipped, taken.sealed) == ("nothing", (), (), False)
+    abandon(meta, Detour(pause=("per_g",)))
+    instead = barrier(meta)
+    assert instead is not None
+    assert (instead.attempt, instead.mutation.kind, instead.changed) == (1, "pause", ("per_g",))
+    assert instead.skipped == ("paused per_g",)
+    epoch(meta)
+    (done,) = epochs(meta, 1)
+    assert done.skipped == ("paused per_g",), "it stays on record after the commit"
+    assert len(rows(meta, "t")) == 5

@@ -1,0 +1,29 @@
+"""Facts about versions, SSTs and state tables."""
+
+import pytest
+
+from jobs.facts.epochs import epochs
+from jobs.facts.tables import NoSuchTableError, ssts, table_rows, tables
+from jobs.facts.versions import versions
+from statestore.meta.store import MetaStore
+
+
+def test_versions_ssts_and_tables_agree_with_each_other(meta: MetaStore) -> None:
+    *_, newest = versions(meta, 3)
+    version = meta.latest()
+    found = ssts(version)
+    assert (newest.version, newest.epoch, newest.ssts, newest.bytes) == (version.id, version.epoch, len(found), sum(s.bytes for s in found))
+    known = tables(version)
+    assert [t.relation for t in known if t.role == "rows"] == ["t", "per_g"]
+    assert sum(t.rows for t in known) == sum(s.rows for s in found)
+    assert {name for s in found for name in s.tables} == {f"{t.relation}.{t.role}#{t.table_id}" for t in known if t.rows}
+
+
+def test_rows_of_a_table_are_those_of_the_epoch_that_is_named(meta: MetaStore) -> None:
+    first, _ = epochs(meta, 2)
+    assert table_rows(meta, "t", 10).num_rows == 4
+    assert table_rows(meta, "per_g", 10).column_names == [c.name for c in meta.latest().catalog.live()[1].columns]
+    assert table_rows(meta, "t", 10, first.epoch).num_rows == 3
+    assert table_rows(meta, "t", 2).num_rows == 2
+    with pytest.raises(NoSuchTableError, match=r"'nope'; give a number or a relation's name: .*t, per_g"):
+        table_rows(meta, "nope", 10)
