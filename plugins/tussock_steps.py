@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 import jobs
 from jobs.settings.pipeline import GateScope, Pipeline, PipelineError, Runner, find_pipeline, load_pipeline, pipeline_names
 from statestore.errors import InputError
@@ -466,3 +468,56 @@ def vacuum(name: str) -> dict[str, str | int]:
         "removed bytes": sum(found.size for found in removed),
         "kept bytes": done.vacuumed.kept_bytes,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a rebalancing is to do, for a person, and as `move_vnodes` takes it; no plan: nothing is to move."""
+
+    text: str
+    plan: str | None
+
+
+def measure_units(name: str, say: Callable[[str], None]) -> list[dict[str, float]]:
+    """What each parallel unit has and carries, said as text and returned as numbers."""
+    from jobs.shell.rebalance_text import units_text
+    from jobs.upkeep.rebalance import measure, plan
+
+    found = plan(measure(open_meta(find_pipeline(name, pipelines_folder()))))
+    say(units_text(found.before))
+    return [msgspec.to_builtins(share) for share in found.before]
+
+
+def plan_rebalance(name: str, units: int | None, target: float | None) -> Decided:
+    """Which vnodes are to move: to another number of units, or off the units that carry more than `target` times the mean.
+
+    Raises: UnitsInFileError; SettingError.
+    """
+    from jobs.shell.rebalance_text import rebalance_text
+    from jobs.upkeep.rebalance import Verdict, cause_of, measure, plan, require_units_of_file
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    require_units_of_file(pipeline, units)
+    meta = open_meta(pipeline)
+    measured = measure(meta)
+    found = plan(measured, units, pipeline.rebalance.target if target is None else target)
+    text = rebalance_text(found, cause_of(meta, measured, found))
+    return Decided(text, msgspec.json.encode(found).decode() if found.verdict is Verdict.MOVE else None)
+
+
+def move_vnodes(name: str, planned: str) -> dict[str, str]:
+    """Put a plan's mapping in force; without effect where it is. Raises LostRaceError where another mapping came between."""
+    from jobs.upkeep.rebalance import Rebalance, move
+
+    version = move(open_meta(find_pipeline(name, pipelines_folder())), msgspec.json.decode(planned, type=Rebalance))
+    return {"mapping": str(version.mapping.id), "version": str(version.id)}
+
+
+def verify_rebalance(name: str, planned: str, say: Callable[[str], None]) -> list[dict[str, float]]:
+    """Read back what was moved: what each unit has now. Raises OtherMappingError, DamagedSstError."""
+    from jobs.shell.rebalance_text import units_text
+    from jobs.upkeep.rebalance import Rebalance, verify
+
+    found = verify(open_meta(find_pipeline(name, pipelines_folder())), msgspec.json.decode(planned, type=Rebalance))
+    say(units_text(found))
+    return [msgspec.to_builtins(share) for share in found]

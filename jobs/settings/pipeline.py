@@ -35,6 +35,10 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     [deploy]                                           # optional: the DAG that brings changed SQL files into the store
     approve = false                                    # true: a person approves its plan first
 
+    [rebalance]                                        # optional: the DAG that moves vnodes between units
+    target = 1.25                                      # how many times the mean a unit may carry before vnodes move away from it
+    approve = false                                    # true: a person approves the moves first
+
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # Data Docs; outside the store, for people
@@ -156,6 +160,13 @@ class DeploySettings:
     approve: bool = False
 
 
+class RebalanceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How vnodes are moved between units: from which load on, and whether a person says yes first."""
+
+    target: Annotated[float, Meta(ge=1, description="a number, 1 or more")] = 1.25
+    approve: Annotated[bool, Meta(description="true or false")] = False
+
+
 @dataclass(frozen=True, slots=True)
 class UpkeepSettings:
     """When the store is tidied (None: only when somebody asks), and what of its past stays readable."""
@@ -230,6 +241,7 @@ class Pipeline:
     spark: Mapping[str, str] = field(default_factory=dict)
     upkeep: UpkeepSettings = UpkeepSettings()
     deploy: DeploySettings = DeploySettings()
+    rebalance: RebalanceSettings = field(default_factory=RebalanceSettings)
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
 
@@ -351,6 +363,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spark: Annotated[dict[str, Any], _TABLE] = {}
     upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
     deploy: Annotated[_Deploy, _TABLE] = _Deploy()
+    rebalance: Annotated[RebalanceSettings, _TABLE] = RebalanceSettings()
     quality: Annotated[_Quality, _TABLE] | None = None
     publish: Annotated[_Publish, _TABLE] | None = None
 
@@ -458,6 +471,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         epoch=epoch,
         spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
         deploy=DeploySettings(document.deploy.approve),
+        rebalance=document.rebalance,
         upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
         quality=None
         if document.quality is None

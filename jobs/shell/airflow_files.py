@@ -12,13 +12,14 @@ from statestore.errors import InputError
 _MARK = "Written by `tussock airflow-files`"
 _FILES = {
     "tussock_pipelines.py": f'''\
-"""The DAGs epoch_<pipeline>, upkeep_<pipeline> and deploy_<pipeline> of each pipeline in the folder TUSSOCK_PIPELINES.
+"""The DAGs epoch_, upkeep_, deploy_ and rebalance_<pipeline> of each pipeline in the folder TUSSOCK_PIPELINES.
 
 {_MARK}. The DAGs come with the package, so that a new release of it needs no new file here.
 """
 
 from tussock_dags.deploy import *  # Airflow looks for DAGs among the names of this file
 from tussock_dags.epoch import *
+from tussock_dags.rebalance import *
 from tussock_dags.upkeep import *
 ''',
     "tussock_broken_pipelines.py": f'''\

@@ -142,7 +142,52 @@ def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("holder", metavar="HOLDER", help="as `tussock pin list` shows it")
 
 
+def _rebalance(chosen: argparse.Namespace) -> None:
+    from jobs.settings.pipeline import RebalanceSettings
+    from jobs.shell.rebalance_text import rebalance_text
+    from jobs.upkeep.rebalance import Verdict, cause_of, measure, move, plan, require_units_of_file
+
+    pipeline = chosen_pipeline(chosen)
+    if pipeline is not None and not chosen.plan:
+        require_units_of_file(pipeline, chosen.units)
+    settings = RebalanceSettings() if pipeline is None else pipeline.rebalance
+    meta = chosen_meta(chosen)
+    measured = measure(meta)
+    found = plan(measured, chosen.units, settings.target if chosen.target is None else chosen.target)
+    print(rebalance_text(found, cause_of(meta, measured, found)))
+    if found.verdict is not Verdict.MOVE:
+        return
+    if chosen.plan:
+        print("nothing was changed")
+        return
+    version = move(meta, found)
+    print(f"version {version.id} has mapping {version.mapping.id}: barriers from now on run on it")
+
+
+def _rebalance_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--units", type=int, metavar="N", help="spread the vnodes evenly over N parallel units")
+    target = "without --units: how many times the mean a unit may carry before vnodes move away (default: [rebalance] target, 1.25)"
+    parser.add_argument("--target", type=float, metavar="X", help=target)
+    parser.add_argument("--plan", action="store_true", help="only say which vnodes would move, and what each unit has before and after")
+
+
 COMMANDS = (
+    Command(
+        "rebalance",
+        "move vnodes between parallel units, as few as can be",
+        "With --units each of N units gets its share of the vnodes. Without it, units that carry more than the target times the mean give "
+        "vnodes to others, by what the last epochs wrote; where one hot key is the cause, which no move mends, the command says so and "
+        "does nothing. The next barrier runs on what was moved, an open one on what it pinned. No row moves in storage: a vnode's new "
+        "unit reads it where it is. Safe at any time, alongside epochs, compactions and readers; of two at once one wins, and the other "
+        "says so.",
+        (
+            "tussock rebalance --store ./demo --units 8 --plan",
+            "tussock rebalance --store ./demo --units 8",
+            "tussock rebalance --pipeline flights --target 1.5",
+        ),
+        _rebalance,
+        _rebalance_arguments,
+    ),
     Command(
         "compact",
         "merge what epochs wrote, so that reads touch few objects",

@@ -1,6 +1,13 @@
-"""The vnode mapping: which parallel unit owns which vnode. Even, and changed with the least possible movement."""
+"""The vnode mapping: which parallel unit owns which vnode. Even, and changed with the least possible movement.
+
+remap      another number of units: each gets its share of the vnodes
+relieve    the same units: those that carry too much give vnodes to those that carry little
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from statestore.meta.errors import SettingError
 from statestore.meta.version import VnodeMapping
@@ -37,6 +44,70 @@ def remap(mapping: VnodeMapping, units: int) -> VnodeMapping:
     after = owners.copy()
     after[moves] = np.repeat(np.arange(units), np.maximum(target - held, 0))
     return VnodeMapping(mapping.id + 1, tuple(after.tolist()))
+
+
+def relieve(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most: float) -> VnodeMapping:
+    """The next mapping over the same units, in which no unit carries more than `most`, or as little beyond it as can be had.
+
+    A unit that carries too much gives its heaviest vnodes that another has room for, and last the lightest one that brings it below: no
+    choice gives fewer, unless room is short. Who gets one is who carries least. Every unit keeps a vnode. The mapping itself where
+    nothing would become better. Deterministic.
+
+    Args:
+        weights: (vnodes,) what each vnode costs its unit, at least 0.
+        most: that a unit should carry.
+
+    Cost: a pass over a unit's vnodes for each one that moves.
+    """
+    owners = np.asarray(mapping.units, dtype=np.int64)
+    load = np.bincount(owners, weights, minlength=mapping.unit_count)
+    for giver in np.argsort(-load, kind="stable").tolist():
+        while load[giver] > most:
+            own = np.flatnonzero(owners == giver)
+            taker = int(load.argmin())
+            vnode = _to_give(own, weights[own], load[giver] - most, most - load[taker], load[giver] - load[taker])
+            if vnode is None:
+                break
+            owners[vnode] = taker
+            load[giver] -= weights[vnode]
+            load[taker] += weights[vnode]
+    units = tuple(owners.tolist())
+    return mapping if units == mapping.units else VnodeMapping(mapping.id + 1, units)
+
+
+def _to_give(own: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], excess: float, room: float, lead: float) -> int | None:
+    """Which of its vnodes a unit gives; None: none that makes the two any more even.
+
+    Args:
+        own, weights: its vnodes, and what each costs.
+        excess: what it carries beyond what it should.
+        room: what the other may still take.
+        lead: by how much it carries more than the other.
+    """
+    useful = (weights > 0) & (weights < lead)
+    fits = useful & (weights <= room)
+    if len(own) == 1 or not useful.any():
+        return None
+    if (ends := fits & (weights >= excess)).any():
+        return int(own[np.argmin(np.where(ends, weights, np.inf))])
+    if fits.any():
+        return int(own[np.argmax(np.where(fits, weights, -1.0))])
+    return int(own[np.argmin(np.where(useful, np.abs(weights - lead / 2), np.inf))])  # beyond what either should, but less so than before
+
+
+def checked(mapping: VnodeMapping, vnode_count: int) -> VnodeMapping:
+    """The mapping, if a store with so many vnodes may run on it. Raises SettingError."""
+    _check(len(mapping.units), mapping.unit_count)
+    if len(mapping.units) != vnode_count:
+        raise SettingError("the length of a mapping", str(len(mapping.units)), f"{vnode_count}, the vnode count")
+    if idle := _units_without_vnodes(mapping.units):
+        raise SettingError("a mapping's unit without vnodes", str(idle[0]), "at least one vnode for every unit")
+    return mapping
+
+
+def _units_without_vnodes(units: Sequence[int]) -> list[int]:
+    found: list[int] = np.setdiff1d(np.arange(max(units) + 1), units).tolist()
+    return found
 
 
 def _check(vnode_count: int, units: int) -> None:

@@ -12,7 +12,7 @@ from statestore.meta.delta import Change, EpochCommitted, MappingChanged, Publis
 from statestore.meta.document import encode_document, read_document, require_document
 from statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
 from statestore.meta.manifest import SealedManifest
-from statestore.meta.mapping import remap
+from statestore.meta.mapping import checked, remap
 from statestore.meta.names import data_prefix, manifest_name
 from statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
 from statestore.meta.readable import readable_epochs, retained_floor
@@ -20,7 +20,7 @@ from statestore.meta.readers import Readers, raise_floor
 from statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
 from statestore.meta.sight import held_back
 from statestore.meta.statement_log import LogEntry, StatementLog, read_payload
-from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
+from statestore.meta.version import CompactionTask, HummockVersion, SstInfo, VnodeMapping
 from statestore.meta.version_log import VersionLog
 from statestore.objectstore.base import ObjectStore
 
@@ -206,6 +206,25 @@ class MetaStore:
             if version.mapping.unit_count == units:
                 return None
             return MappingChanged(remap(version.mapping, units))
+
+        return self._versions.append(decide)
+
+    def move_vnodes(self, planned: VnodeMapping) -> HummockVersion:
+        """Put `planned` in the place of the mapping that it was made of, the one with the id before its own. Barriers injected from now on
+        use it.
+
+        Without effect when it is in force already, by whomever. Raises LostRaceError where another mapping came between; SettingError.
+        """
+
+        def decide(version: HummockVersion) -> Change | None:
+            if version.mapping == planned:
+                return None
+            if version.mapping.id != planned.id - 1:
+                raise LostRaceError(
+                    f"the move of vnodes by mapping {planned.id}",
+                    f"mapping {version.mapping.id}, of version {version.id} or before, is another",
+                )
+            return MappingChanged(checked(planned, len(version.mapping.units)))
 
         return self._versions.append(decide)
 

@@ -1,13 +1,16 @@
-"""The vnode mapping is even, and changes with the least movement that keeps it even."""
+"""The vnode mapping is even, and changes with the least movement that keeps it even, or that takes from units what they carry too much."""
 
 from collections import Counter
+from itertools import product
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.meta.errors import SettingError
-from statestore.meta.mapping import even_mapping, remap
+from statestore.meta.mapping import checked, even_mapping, relieve, remap
 from statestore.meta.version import VnodeMapping
 
 vnode_counts = st.integers(0, 9).map(lambda bits: 1 << bits)
@@ -61,3 +64,61 @@ def test_an_uneven_mapping_becomes_even_with_the_fewest_moves(owners: list[int],
 def test_a_count_that_cannot_be_is_refused(vnode_count: int, units: int) -> None:
     with pytest.raises(SettingError, match="expected"):
         even_mapping(vnode_count, units)
+
+
+def _moved(before: VnodeMapping, after: VnodeMapping) -> int:
+    return sum(a != b for a, b in zip(before.units, after.units, strict=True))
+
+
+def _fewest_relieving_moves(mapping: VnodeMapping, weights: npt.NDArray[np.float64], most: float) -> int | None:
+    """By trying every mapping: how many vnodes have to move so that no unit carries more; None: no mapping does."""
+    every = np.array(list(product(range(mapping.unit_count), repeat=len(weights))))
+    loads = np.stack([(every == unit) @ weights for unit in range(mapping.unit_count)], axis=1)
+    fine = (loads.max(axis=1) <= most) & np.all([(every == unit).any(axis=1) for unit in range(mapping.unit_count)], axis=0)
+    moves = (every != np.asarray(mapping.units)).sum(axis=1)
+    return int(moves[fine].min()) if fine.any() else None
+
+
+@given(st.lists(st.integers(0, 9), min_size=8, max_size=8), st.integers(2, 3), st.sampled_from([1.0, 1.1, 1.3, 2.0]))
+def test_relief_moves_the_fewest_vnodes_that_bring_every_unit_below_what_it_should_carry(given: list[int], units: int, by: float) -> None:
+    weights, before = np.array(given, np.float64), even_mapping(8, units)
+    most = by * weights.sum() / units
+    after = relieve(before, weights, most)
+    load_before, load = (np.bincount(m.units, weights, minlength=units) for m in (before, after))
+    assert set(after.units) == set(range(units)), "every unit keeps a vnode"
+    assert load.max() <= max(load_before.max(), most)
+    assert (after is before) == (_moved(before, after) == 0)
+    fewest = _fewest_relieving_moves(before, weights, most)
+    if load.max() <= most:
+        assert fewest is not None
+        assert _moved(before, after) <= fewest + 1, "one at a time; it may take one more where room is short"
+    assert relieve(before, weights, most) == after
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_there_is_room_relief_takes_from_each_unit_the_least_number_of_vnodes(seed: int) -> None:
+    """Independently: the heaviest vnodes of a unit until they outweigh what it has too much."""
+    rng = np.random.default_rng(seed)
+    before = even_mapping(256, 8)
+    weights = rng.integers(50, 150, 256) * np.where(np.asarray(before.units) < 2, 4.0, 1.0)
+    most = 1.3 * weights.sum() / 8
+    after = relieve(before, weights, most)
+    assert np.bincount(after.units, weights).max() <= most
+    fewest = 0
+    for unit in range(8):
+        own = np.sort(weights[np.asarray(before.units) == unit])[::-1]
+        fewest += int((own.sum() - np.r_[0, np.cumsum(own)] <= most).argmax())
+    assert 0 < fewest == _moved(before, after)
+
+
+def test_one_vnode_too_heavy_for_any_unit_cannot_be_mended_and_relief_ends() -> None:
+    weights = np.array([100.0, 1, 1, 1, 1, 1, 1, 1])
+    after = relieve(even_mapping(8, 2), weights, 60.0)
+    load = np.bincount(after.units, weights)
+    assert load.max() == 100.0, "the others left it, as nothing else could go"
+
+
+@pytest.mark.parametrize("units", [(0, 1, 2), (0, 0, 0, 2), (0, 1)])
+def test_a_mapping_that_the_store_cannot_run_on_is_refused(units: tuple[int, ...]) -> None:
+    with pytest.raises(SettingError, match="expected"):
+        checked(VnodeMapping(1, units), 4)

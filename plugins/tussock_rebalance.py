@@ -1,0 +1,103 @@
+"""The tasks of a rebalance DAG. Parsing this imports no Spark and reads nothing; none of them starts Spark.
+
+    measure >> decide >> [approve] >> move >> verify
+
+What moves is what was decided, and approved where that is asked for: a plan stands on the mapping that it was made of, and where another
+has come between, `move` fails and changes nothing. Where nothing is to move, the tasks behind `decide` are skipped, with the reason in its
+log.
+"""
+
+from typing import Any
+
+import tussock_steps as steps
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Param, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from tussock_operators import no_retry
+
+from jobs.settings.pipeline import Pipeline
+
+TEXT = "text"  # what XCom calls the plan as a person reads it
+
+
+def params(pipeline: Pipeline) -> dict[str, Param]:
+    """The fields of the trigger form."""
+    return {
+        "units": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Units",
+            description="Spread the vnodes evenly over so many parallel units. Empty: as many as there are, by what they carry.",
+        ),
+        "target": Param(
+            pipeline.rebalance.target,
+            type="number",
+            minimum=1,
+            title="Target",
+            description="Without units: how many times the mean a unit may carry before vnodes move away from it.",
+        ),
+    }
+
+
+def measure(pipeline: Pipeline) -> Any:
+    """What each unit has, and what it carries."""
+
+    @task(task_id="measure")
+    def look(name: str) -> list[dict[str, float]]:
+        with no_retry():
+            return steps.measure_units(name, print)
+
+    return look(pipeline.name)
+
+
+def decide(pipeline: Pipeline) -> Any:
+    """Which vnodes are to move; skipped where none are, or where no move would mend it."""
+
+    @task(task_id="decide", multiple_outputs=True)
+    def choose(name: str, params: dict[str, Any] | None = None) -> dict[str, str]:
+        asked = params or {}
+        with no_retry():
+            decided = steps.plan_rebalance(name, asked.get("units"), asked.get("target"))
+        print(decided.text)
+        if decided.plan is None:
+            raise AirflowSkipException(decided.text.splitlines()[0])
+        return {"plan": decided.plan, TEXT: decided.text}
+
+    return choose(pipeline.name)
+
+
+def approve(pipeline: Pipeline) -> ApprovalOperator:
+    """Wait for a person who has read what is to move; without a yes nothing does."""
+    return ApprovalOperator(
+        task_id="approve",
+        subject=f"Move these vnodes of {pipeline.name}?",
+        body=f"```\n{{{{ ti.xcom_pull(task_ids='decide', key='{TEXT}') }}}}\n```",
+    )
+
+
+def move(pipeline: Pipeline) -> Any:
+    """Put the mapping in force that was decided: barriers from now on run on it."""
+
+    @task(task_id="move")
+    def bring(name: str, ti: Any = None) -> dict[str, str]:
+        from statestore.meta.errors import LostRaceError
+
+        with no_retry():
+            try:
+                return steps.move_vnodes(name, ti.xcom_pull(task_ids="decide", key="plan"))
+            except LostRaceError as err:  # another try would meet it again
+                raise AirflowFailException(f"{err} Trigger the DAG again: it plans anew") from err
+
+    return bring(pipeline.name)
+
+
+def verify(pipeline: Pipeline) -> Any:
+    """Read back that the mapping in force is the one that was decided, and that all its units are to read is there."""
+
+    @task(task_id="verify")
+    def look(name: str, ti: Any = None) -> list[dict[str, float]]:
+        with no_retry():
+            return steps.verify_rebalance(name, ti.xcom_pull(task_ids="decide", key="plan"), print)
+
+    return look(pipeline.name)

@@ -1,0 +1,81 @@
+"""How many rows and bytes SSTs hold of each vnode, by their block indexes: no block is read.
+
+A block says its first and its last key, so the vnodes it begins and ends in, how many rows it has and how long it is. Its rows are spread
+evenly over these vnodes, the outer two getting half a share where the neighbouring block has rows of them too. So of a table of more than a
+block a vnode, what is said is right but for the two blocks at its ends; of a smaller one it is what a hash would make of it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.hummock.block_source import BlockSource
+from statestore.hummock.ingest import vnodes_of_keys
+from statestore.meta.version import SstInfo
+
+_AT_ONCE = 64  # SSTs whose footers are fetched together
+
+Amounts = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class VnodeSizes:
+    """Of each vnode: (vnodes,) rows and encoded bytes. Old versions of rows and deletes count, as they do in the SSTs."""
+
+    rows: Amounts
+    bytes: Amounts
+
+    def __add__(self, other: "VnodeSizes") -> "VnodeSizes":
+        return VnodeSizes(self.rows + other.rows, self.bytes + other.bytes)
+
+    @classmethod
+    def nothing(cls, vnode_count: int) -> "VnodeSizes":
+        """Of no SST."""
+        return cls(np.zeros(vnode_count), np.zeros(vnode_count))
+
+
+def vnode_sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) -> dict[int, VnodeSizes]:
+    """What SSTs hold, by table id.
+
+    Raises: MissingSstError, DamagedSstError.
+    Cost: a range read of each SST that the source has not opened yet.
+    """
+    found: dict[int, VnodeSizes] = {}
+    for start in range(0, len(ssts), _AT_ONCE):
+        for table_id, sizes in _sizes(source, ssts[start : start + _AT_ONCE], vnode_count):
+            found[table_id] = found[table_id] + sizes if table_id in found else sizes
+    return found
+
+
+def sum_of(sizes: Iterable[VnodeSizes], vnode_count: int) -> VnodeSizes:
+    """All tables together."""
+    return sum(sizes, VnodeSizes.nothing(vnode_count))
+
+
+def _sizes(source: BlockSource, ssts: Sequence[SstInfo], vnode_count: int) -> Iterator[tuple[int, VnodeSizes]]:
+    for reader in source.open(ssts):
+        for table_id in reader.table_ids:
+            section = reader.section(table_id)
+            first, last = (vnodes_of_keys(keys.array).astype(np.int64) for keys in (section.first_keys, section.last_keys))
+            spread = _spread(first, last, np.stack([section.rows, section.lengths]).astype(np.float64), vnode_count)
+            yield table_id, VnodeSizes(*spread)
+
+
+def _spread(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], amounts: Amounts, vnode_count: int) -> Amounts:
+    """(k, vnodes): amounts of blocks, (k, blocks), spread over the vnodes `first` to `last` of each block; blocks in key order."""
+    meets = last[:-1] == first[1:]  # a block and the next one
+    outer_first = np.where(np.r_[False, meets], 0.5, 1.0)
+    outer_last = np.where(np.r_[meets, False], 0.5, 1.0)
+    one = first == last
+    outer_first[one], outer_last[one] = 1.0, 0.0
+    shares = amounts / (outer_first + outer_last + np.maximum(last - first - 1, 0))
+    spread = np.zeros((len(amounts), vnode_count + 1))
+    for row, share in zip(spread, shares, strict=True):
+        np.add.at(row, np.minimum(first + 1, last), share)  # the vnodes between
+        np.add.at(row, last, -share)
+        np.cumsum(row, out=row)
+        np.add.at(row, first, share * outer_first)
+        np.add.at(row, last, share * outer_last)
+    return spread[:, :-1]
