@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
 from moto.server import ThreadedMotoServer
@@ -44,12 +44,13 @@ def create_bucket(endpoint: str, bucket: str = BUCKET) -> None:
 
 
 @contextmanager
-def moto_server() -> Iterator[str]:
-    """The endpoint of a moto server with an empty bucket BUCKET."""
+def moto_server(seen: "list[Seen] | None" = None) -> Iterator[str]:
+    """The endpoint of a moto server with an empty bucket BUCKET. `seen` gets each request, as it was received."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    server._server.app = _one_conditional_put_at_a_time(server._server.app)  # type: ignore[union-attr]
+    app = _one_conditional_put_at_a_time(server._server.app)  # type: ignore[union-attr]
+    server._server.app = app if seen is None else _watched(app, seen)  # type: ignore[union-attr]
     try:
         with credentials():
             create_bucket(f"http://{host}:{port}")
@@ -78,6 +79,34 @@ def _one_conditional_put_at_a_time(app: "WSGIApplication") -> "WSGIApplication":
     def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         with lock if "HTTP_IF_NONE_MATCH" in environ else nullcontext():
             return app(environ, start_response)
+
+    return serve
+
+
+class Seen(NamedTuple):
+    """One request: its method, path and query, bytes of its body and of the answer's, and whether it was refused."""
+
+    method: str
+    path: str
+    query: str
+    bytes_in: int
+    bytes_out: int
+    failed: bool
+
+
+def _watched(app: "WSGIApplication", seen: list[Seen]) -> "WSGIApplication":
+    def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        status: list[str] = []
+
+        def start(said: str, *more: Any) -> Any:
+            status.append(said)
+            return start_response(said, *more)
+
+        answer = b"".join(app(environ, start))
+        got = int(environ.get("CONTENT_LENGTH") or 0)
+        failed = not status[-1].startswith("2")
+        seen.append(Seen(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"], got, len(answer), failed))
+        return [answer]
 
     return serve
 

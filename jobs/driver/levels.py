@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +17,7 @@ from jobs.plan.definition import functions_of
 from jobs.plan.schedule import Schedule
 from jobs.wire.cell import Mail, addresses_of
 from jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
+from jobs.wire.measured import Measured
 from statestore.errors import InputError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import SstInfo
@@ -32,11 +33,13 @@ class Ran:
         reports: one of each actor that had something to do.
         uploaded: SSTs that were uploaded where they were sealed.
         held: all else that was sealed, to be flushed; None where no fragment had anything to do.
+        measured: by units and workers; it grows while Spark flushes.
     """
 
     reports: Sequence[FragmentReport] = ()
     uploaded: tuple[SstInfo, ...] = ()
     held: Held | None = None
+    measured: Measured = field(default_factory=Measured)
 
     def __str__(self) -> str:
         """For the log."""
@@ -77,7 +80,7 @@ def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequ
     levels = LevelsToRun(meta.objects, task, reads, held, meta.settings.time_zone, views_by_spark(plan.schedule, started))
     answers, sealed = runner.run(levels)
     try:
-        return Ran(*read_answers(answers), sealed)
+        return Ran(*read_answers(answers), sealed, levels.measured)
     except BaseException:
         sealed.release()
         raise

@@ -7,7 +7,7 @@ Both run the same level functions over the same cells, and write the same bytes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from jobs.task.level import CellFunction, level_function
 from jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
 from jobs.wire.epoch_task import EpochTask
 from jobs.wire.flush_policy import Expected, FlushPolicy
+from jobs.wire.measured import Measured
 from statestore.errors import InputError, TussockError
 from statestore.objectstore.base import ObjectStore
 
@@ -55,6 +56,7 @@ class LevelsToRun:
         held: epochs in flight that `task` counts, oldest first.
         time_zone: the pipeline's.
         by_spark: views of which Spark computes something in this epoch.
+        measured: gets what units and workers measured; of a flush by Spark when it is done.
     """
 
     objects: ObjectStore
@@ -63,6 +65,7 @@ class LevelsToRun:
     held: Sequence[Held]
     time_zone: str = "UTC"
     by_spark: tuple[str, ...] = ()
+    measured: Measured = field(default_factory=Measured)
 
 
 class LevelRunner(Protocol):
@@ -92,9 +95,9 @@ class LocalRunner:
         if levels.reads or levels.by_spark:
             raise NeedsSparkError(sorted({read.source.name for read in levels.reads}), levels.by_spark)
         assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), "Spark holds epochs before this one"
-        found = CELL_SCHEMA.empty_table()
+        found, report = CELL_SCHEMA.empty_table(), levels.measured.add
         for level in range(len(task.schedule.levels)):
-            functions = [level_function(lambda: task, level, lambda unit=unit: unit) for unit in range(task.unit_count)]  # type: ignore[misc]
+            functions = [level_function(lambda: task, level, lambda unit=unit: unit, report) for unit in range(task.unit_count)]  # type: ignore[misc]
             arriving = [found.filter(pc.equal(found["slot"], unit)) for unit in range(task.unit_count)]
             answers = [self.attempt(unit, *both) for unit, both in enumerate(zip(functions, arriving, strict=True))]
             found = pa.concat_tables([CELL_SCHEMA.empty_table(), *answers])

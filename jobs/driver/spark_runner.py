@@ -5,6 +5,7 @@
 The first level needs no exchange unless Spark's own reader feeds it: the driver's cells go out with the task.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
@@ -12,7 +13,7 @@ from functools import partial, reduce
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import inheritable_thread_target
+from pyspark import AccumulatorParam, inheritable_thread_target
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -31,6 +32,7 @@ from jobs.task.spark_task import in_spark_task, partition_of_this_task, without_
 from jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
 from jobs.wire.epoch_task import EpochTask
 from jobs.wire.flush_policy import FlushPolicy
+from jobs.wire.measured import NOTHING, Measured, Measurement, Report, together
 from jobs.wire.typed_rows import frame_schema, steps_behind
 from statestore.meta.version import SstInfo
 
@@ -49,16 +51,17 @@ class SparkRunner:
             spark: a classic session; the runner uses another one of the same application.
         """
         self.spark, self.policy = spark, policy or FlushPolicy()
+        self._measuring = _Measuring(spark)
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
         """See LevelRunner."""
         spark, task = epoch_session(self.spark, levels.time_zone if levels.by_spark else "UTC"), levels.task
         known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
         try:
-            cells = _cells(spark, epoch_session(self.spark), known, levels)
-            with spark_errors_as_ours(levels.reads):
+            cells = _cells(spark, epoch_session(self.spark), known, levels, self._measuring.report)
+            with spark_errors_as_ours(levels.reads), self._measuring.into(levels.measured):
                 if task.policy.may_exchange(task.expected, task.unit_count):
-                    answers, held = _kept_by_spark(known, cells)
+                    answers, held = _kept_by_spark(known, cells, self._measuring, levels.measured)
                     return with_reasons(spark, answers), held
                 found = with_reasons(spark, cells.toArrow())
         except BaseException:
@@ -74,17 +77,64 @@ class SparkRunner:
         return wrapped
 
 
+class _Sum(AccumulatorParam[Measurement]):
+    """How Spark adds measurements up."""
+
+    def zero(self, value: Measurement) -> Measurement:
+        return NOTHING
+
+    def addInPlace(self, value1: Measurement, value2: Measurement) -> Measurement:
+        return together(value1, value2)
+
+
+class _Measuring:
+    """An accumulator: what tasks measure, on its way to the epoch whose job runs.
+
+    Jobs of two epochs of a train overlap, the levels of one and the flush of the other: requests of the one may then be counted to the
+    other, and none is lost. Seconds are of levels alone.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._sum = spark.sparkContext.accumulator(NOTHING, _Sum())
+        self._lock = threading.Lock()
+
+    @property
+    def report(self) -> Report:
+        """For tasks."""
+        return self._sum.add
+
+    @contextmanager
+    def into(self, measured: Measured) -> Iterator[None]:
+        """What has come by the end of the block goes to `measured`. A job's is there before it answers."""
+        try:
+            yield
+        finally:
+            with self._lock:
+                found, self._sum.value = self._sum.value, NOTHING
+            measured.add(found)
+
+
 class HeldBySpark:
     """The sealed MemTables of an epoch, in the memory of Spark's executors and on their local disks."""
 
-    def __init__(self, known: "Broadcast[EpochTask]", cells: DataFrame, tables: frozenset[int], nbytes: int) -> None:
+    def __init__(
+        self,
+        known: "Broadcast[EpochTask]",
+        cells: DataFrame,
+        tables: frozenset[int],
+        nbytes: int,
+        measuring: _Measuring,
+        measured: Measured,
+    ) -> None:
         """
         Args:
             cells: what the last level put out, checkpointed.
             nbytes: of the sealed MemTables among them.
+            measured: gets what the flush measures.
         """
         self.epoch, self.tables = known.value.epoch, tables
         self._known, self._cells, self._nbytes = known, cells, nbytes
+        self._measuring, self._measured = measuring, measured
 
     def batches(self, number: int, tables: frozenset[int]) -> Iterator[pa.RecordBatch]:
         """See Held. The driver holds none of them."""
@@ -102,8 +152,9 @@ class HeldBySpark:
             return []
         known, tasks = self._known, self._known.value.policy.exchange_tasks(self._nbytes)
         sealed = self._cells.filter(_IS_SEALED).repartition(tasks, "slot")
-        with spark_errors_as_ours(()):
-            found = sealed.mapInArrow(flush_function(lambda: known.value), CELL_TYPE).toArrow()
+        flush = flush_function(lambda: known.value, self._measuring.report)
+        with spark_errors_as_ours(()), self._measuring.into(self._measured):
+            found = sealed.mapInArrow(flush, CELL_TYPE).toArrow()
         return [sst for chunk in found["chunk"].to_pylist() for sst in msgspec.json.decode(chunk, type=list[SstInfo])]
 
     def release(self) -> None:
@@ -112,7 +163,7 @@ class HeldBySpark:
         self._known.destroy()
 
 
-def _cells(spark: SparkSession, reading: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun) -> DataFrame:
+def _cells(spark: SparkSession, reading: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun, report: Report) -> DataFrame:
     """What comes out of the last level; nothing runs yet. `reading`: the session of sources' readers, whose time zone is always UTC."""
     task = levels.task
     units = task.unit_count
@@ -125,7 +176,7 @@ def _cells(spark: SparkSession, reading: SparkSession, known: "Broadcast[EpochTa
         steps = steps_behind(task.schedule, level)
         schema = frame_schema(steps)
         kind = from_arrow_schema(schema) if steps else CELL_TYPE
-        actors = in_spark_task(level_function(lambda: known.value, level, partition_of_this_task), schema)
+        actors = in_spark_task(level_function(lambda: known.value, level, partition_of_this_task, report), schema)
         if arriving:
             together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), arriving)
             frame = together.repartitionById(units, F.col("slot")).mapInArrow(actors, kind)
@@ -150,7 +201,7 @@ def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
     )
 
 
-def _kept_by_spark(known: "Broadcast[EpochTask]", cells: DataFrame) -> tuple[pa.Table, Held]:
+def _kept_by_spark(known: "Broadcast[EpochTask]", cells: DataFrame, measuring: _Measuring, measured: Measured) -> tuple[pa.Table, Held]:
     """Run the levels and leave what they sealed with Spark; the driver gets its sizes."""
     kept = cells.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
     answer = f"if({_IS_SEALED}, NULL, chunk) AS chunk"
@@ -158,7 +209,7 @@ def _kept_by_spark(known: "Broadcast[EpochTask]", cells: DataFrame) -> tuple[pa.
     found = kept.selectExpr("slot", "fragment", "input", answer, size).toArrow()
     is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
     tables = frozenset(found.filter(is_sealed)["input"].to_pylist())
-    held = HeldBySpark(known, kept, tables, pc.sum(found["size"]).as_py() or 0)
+    held = HeldBySpark(known, kept, tables, pc.sum(found["size"]).as_py() or 0, measuring, measured)
     return found.filter(pc.invert(is_sealed)).drop_columns(["size"]), held
 
 

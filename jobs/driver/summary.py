@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from jobs.driver.source_holds import holds_text
+from jobs.plan.lineage import Lineage
 from jobs.plan.rejects import rejects_by_source
-from jobs.plan.schedule import Schedule
+from jobs.plan.schedule import Schedule, Scheduled
 from jobs.sources.rejects import rejects_name
-from jobs.wire.epoch_task import FragmentReport
+from jobs.wire.epoch_task import FragmentReport, HotKeyFound
 from statestore.meta.barrier import Barrier, MutationKind
 from statestore.meta.catalog import Catalog, Hold
-from statestore.meta.manifest import RowCounts, SealedManifest, StepSeconds
+from statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
 from statestore.meta.version import HummockVersion
 
 
@@ -53,10 +54,35 @@ def row_counts(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, R
     rows: dict[str, RowCounts] = {}
     names = {s.id: s.relation for s in plan.fragments()}
     for report in reports:
-        before = rows.get(names[report.fragment], RowCounts(0, 0))
+        before = rows.get(names[report.fragment], RowCounts(0, 0, 0))
         put_out = report.rows_out if report.last else 0
-        rows[names[report.fragment]] = RowCounts(before.rows_in + report.rows_in, before.rows_out + put_out)
+        net = (before.net or 0) + report.net
+        rows[names[report.fragment]] = RowCounts(before.rows_in + report.rows_in, before.rows_out + put_out, net)
     return dict(sorted(rows.items()))
+
+
+def unit_work(reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalog, seconds: Mapping[int, float]) -> tuple[UnitWork, ...]:
+    """What each unit did, of those that did something. `seconds`: that it was busy."""
+    of_unit: dict[int, list[FragmentReport]] = {}
+    for report in reports:
+        of_unit.setdefault(report.unit, []).append(report)
+    lineage = Lineage(plan.fragments(), catalog.relations)
+    fragments = {s.id: s for s in plan.fragments()}
+    work = []
+    for unit in sorted({*of_unit, *seconds}):
+        mine = of_unit.get(unit, [])
+        found = [(report.hot, fragments[report.fragment]) for report in mine if report.hot is not None]
+        hot, of = max(found, key=lambda both: both[0].share * both[0].rows, default=(None, None))
+        named = None if hot is None or of is None else _named(hot, of, lineage)
+        took = round(seconds.get(unit, 0.0), 3)
+        work.append(UnitWork(unit, sum(r.rows_in for r in mine), sum(r.bytes_in for r in mine), took, named))
+    return tuple(work)
+
+
+def _named(hot: HotKeyFound, fragment: Scheduled, lineage: Lineage) -> HotKey:
+    columns = lineage.inputs(fragment)[hot.input]
+    names = tuple(columns[key].name for key in hot.keys)
+    return HotKey(fragment.relation, names, ", ".join(hot.values), hot.vnode, round(hot.share, 4), hot.rows)
 
 
 def undeclared_columns(reports: Iterable[FragmentReport], plan: Schedule) -> dict[str, tuple[str, ...]]:
@@ -111,7 +137,7 @@ def show_summary(summary: EpochSummary) -> str:
     seconds = seconds_text(summary.seconds)
     lines = [f"epoch {summary.epoch}: version {summary.version}, {summary.ssts} SSTs, {summary.bytes:,} bytes; {seconds}"]
     width = max((len(name) for name in summary.rows), default=0)
-    lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given) in summary.rows.items()]
+    lines += [f"  {name:{width}}  {taken:>12,} in  {given:>12,} out" for name, (taken, given, _) in summary.rows.items()]
     lines += [f"  new files of {name} hold columns that it does not declare: {', '.join(c)}" for name, c in summary.undeclared.items()]
     lines += [f"  records of {name} that could not be read: {n:,}, in {rejects_name(name)}" for name, n in summary.rejected.items()]
     lines += [f"  {name} is held since epoch {hold.since}: {hold.reason}" for name, holds in summary.held.items() for hold in holds]

@@ -28,10 +28,11 @@ from jobs.driver.held import Held
 from jobs.driver.leaves import taken_batches
 from jobs.driver.levels import in_order, run_levels, with_names
 from jobs.driver.runner import LevelRunner
-from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, step_seconds, summary_of, undeclared_columns
+from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, step_seconds, summary_of, undeclared_columns, unit_work
 from jobs.settings.logs import working_on
 from jobs.settings.pipeline import EpochSettings
 from jobs.sources.listing import Interval
+from jobs.wire.measured import Measured
 from statestore.errors import InputError
 from statestore.hummock.errors import MissingSstError
 from statestore.hummock.sealed_batch import SealedBatch
@@ -39,10 +40,11 @@ from statestore.hummock.shared_buffer import Load, SharedBuffer
 from statestore.meta.barrier import Barrier
 from statestore.meta.delta import EpochCommitted, VersionDelta, apply
 from statestore.meta.errors import LostRaceError
-from statestore.meta.manifest import RowCounts, SealedManifest, manifest_of
+from statestore.meta.manifest import RowCounts, SealedManifest, UnitWork, manifest_of
 from statestore.meta.pin import Pin
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, SstInfo
+from statestore.objectstore.requests import Requests, requests_so_far
 from statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ class _ToCommit:
     seconds: dict[str, float]  # of its parts so far
     rows: Mapping[str, RowCounts] | None = None  # by relation
     undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # as summaries have it
+    units: tuple[UnitWork, ...] = ()
+    measured: Measured = field(default_factory=Measured)
     sealed: SealedManifest | None = None  # where a run before this one has come that far: only its commit is left to do
 
 
@@ -127,6 +131,7 @@ class Train:
         self._taken_in: Intake | None = None  # by the last `next_barrier`
         self._in_flight: deque[_InFlight] = deque()
         self._since_move = 0
+        self._counted = requests_so_far(meta.objects)  # the driver's requests that are in a manifest, or before this train
 
     def __enter__(self) -> Self:
         return self
@@ -209,7 +214,8 @@ class Train:
         for source, columns in undeclared.items():
             log.warning("new files of %s hold columns that it does not declare: %s", source, ", ".join(columns))
         rows = row_counts(ran.reports, plan.schedule)
-        to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, rows, undeclared)
+        units = unit_work(ran.reports, plan.schedule, plan.catalog, ran.measured.sum[0])
+        to_commit = _ToCommit(barrier, drafted, ran.held, ran.uploaded, seconds, rows, undeclared, units, ran.measured)
         self._follow(to_commit, tuple(taken_batches(barrier, plan.catalog)))
 
     @contextmanager
@@ -272,10 +278,18 @@ class Train:
         with Timed(epoch.seconds, "commit"):
             if epoch.drafted:
                 meta.put_in_force(barrier)
-            ssts = in_order([*epoch.uploaded, *flushed])
-            sealed = meta.seal(manifest_of(barrier, meta.writer, ssts, epoch.rows, step_seconds(epoch.seconds)))
+            ssts, seconds = in_order([*epoch.uploaded, *flushed]), step_seconds(epoch.seconds)
+            requests = self._requests_since() + epoch.measured.sum[1]
+            sealed = meta.seal(manifest_of(barrier, meta.writer, ssts, epoch.rows, seconds, epoch.units, requests))
         self.progress(f"epoch {barrier.epoch}: sealed")
         return sealed
+
+    def _requests_since(self) -> Requests:
+        """The driver's own since the train began, or sealed the epoch before this one. Of epochs in flight at once, each request counts to
+        one of them."""
+        now = requests_so_far(self.meta.objects)
+        before, self._counted = self._counted, now
+        return now - before
 
     # --- the base version --------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 """What each committed epoch took in, put out and cost, as its manifest says."""
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import msgspec
@@ -7,9 +10,12 @@ import msgspec
 from jobs.facts.moment import moment
 from statestore.meta.barrier import Mutation
 from statestore.meta.catalog import RelationKind
-from statestore.meta.manifest import SealedManifest, StepSeconds
+from statestore.meta.manifest import SealedManifest, StepSeconds, UnitWork
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
+from statestore.objectstore.requests import Requests
+
+_PARALLEL = 8  # manifests read at once
 
 
 class RelationRows(msgspec.Struct, frozen=True):
@@ -19,6 +25,7 @@ class RelationRows(msgspec.Struct, frozen=True):
     kind: str  # source, table or view; empty where the relation is no longer in the catalog
     rows_in: int  # that came into its fragments
     rows_out: int  # changes that it put out
+    net: int | None = None  # by which its rows became more, or fewer; None: a release that did not count sealed the epoch
 
 
 class EpochFacts(msgspec.Struct, frozen=True):
@@ -36,6 +43,8 @@ class EpochFacts(msgspec.Struct, frozen=True):
     skipped: tuple[str, ...]  # what `tussock barrier abandon` left out
     ssts: int
     bytes: int
+    units: tuple[UnitWork, ...] = ()  # what each parallel unit did; empty: likewise, or nothing was to do
+    requests: Requests | None = None  # to the bucket, of driver and workers, since the manifest before; None: likewise
 
     @property
     def rows_in(self) -> int:
@@ -48,11 +57,34 @@ class EpochFacts(msgspec.Struct, frozen=True):
         return sum(rows.rows_out for rows in self.rows if rows.kind == RelationKind.VIEW)
 
 
-def epochs(meta: MetaStore, last: int) -> tuple[EpochFacts, ...]:
-    """The newest `last` committed epochs that readers may name, oldest first. Cost: one GET each, and one for the version."""
-    version = meta.latest()
-    found = (meta.sealed(epoch) for epoch in version.epochs[-last:] if epoch and last > 0)
-    return tuple(_epoch(sealed, version) for sealed in found if sealed is not None)
+def epochs(meta: MetaStore, last: int, before: int | None = None, version: HummockVersion | None = None) -> tuple[EpochFacts, ...]:
+    """A page of committed epochs, oldest first: the newest `last` ones, or those before an epoch.
+
+    Args:
+        before: the first epoch of the page that was shown last; None: begin with the newest.
+        version: one that was looked up before; else the newest.
+
+    What vacuum has removed the manifest of is not there any more: the pages end.
+
+    Cost: a GET an epoch of the page, eight at once; of those that readers may no longer name, one after the other.
+    """
+    version = meta.latest() if version is None else version
+    known = version.epochs[: len(version.epochs) if before is None else bisect_left(version.epochs, before)]
+    named = [epoch for epoch in known[-last:] if epoch] if last > 0 else []
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        found = [sealed for sealed in pool.map(meta.sealed, named) if sealed is not None]
+    if len(found) == len(named) < last:
+        oldest = found[0] if found else None if before is None else meta.sealed(before)
+        found = [*reversed([*_older(meta, oldest, last - len(found))]), *found]
+    return tuple(_epoch(sealed, version) for sealed in found)
+
+
+def _older(meta: MetaStore, sealed: SealedManifest | None, most: int) -> Iterator[SealedManifest]:
+    """The epochs before one, newest first, as far as their manifests are there."""
+    for _ in range(most):
+        if sealed is None or not sealed.prev_epoch or (sealed := meta.sealed(sealed.prev_epoch)) is None:
+            return
+        yield sealed
 
 
 def _epoch(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
@@ -70,4 +102,6 @@ def _epoch(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
         sealed.skipped,
         len(sealed.ssts),
         sum(s.size for s in sealed.ssts),
+        sealed.units,
+        sealed.requests,
     )

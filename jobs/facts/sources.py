@@ -1,21 +1,34 @@
-"""What each source has taken, and what waits."""
+"""What each source has taken, what waits, and why it does where the source is held."""
+
+from datetime import UTC, datetime
 
 import msgspec
 
 from jobs.catalog.reader import open_table
 from jobs.catalog.rejected import rejected
+from jobs.facts.moment import moment
 from jobs.plan.definition import source_of
 from jobs.sources.describe import place_text
 from jobs.sources.registry import reader_of
+from jobs.sources.rejects import rejects_name
 from jobs.sql.statements import CreateSource
 from statestore.errors import InputError, RetryableError
-from statestore.meta.catalog import Relation
+from statestore.meta.catalog import Hold, Relation
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 
 
+class HoldFacts(msgspec.Struct, frozen=True):
+    """Why new files of a source wait."""
+
+    since: int  # the epoch that first went on without them
+    at: datetime  # of that epoch
+    reason: str
+    file: str  # the one in trouble; empty: the source as a whole is
+
+
 class SourceFacts(msgspec.Struct, frozen=True):
-    """One source: what it has taken, and what waits for the next epochs."""
+    """One source: what it has taken, and what waits for the next epochs, of whatever interval."""
 
     source: str
     format: str
@@ -24,18 +37,32 @@ class SourceFacts(msgspec.Struct, frozen=True):
     taken_bytes: int
     waiting_files: int
     waiting_bytes: int
+    oldest: datetime | None  # when the oldest of what waits was last written; None: nothing waits, or its system does not say when
     trouble: str  # why what waits could not be looked up; empty: it could
-    held: tuple[str, ...] = ()  # why what waits was not taken in, with the epoch that first went on without it
+    held: tuple[HoldFacts, ...] = ()
     rejects: int | None = None  # records that could not be read, in the source's table of them; None where it has none
 
 
-def sources(meta: MetaStore) -> tuple[SourceFacts, ...]:
-    """The sources, in order of creation. Cost: one listing each, one scan of the files it has taken, and one of its rejects."""
-    version = meta.latest()
-    rejects = rejected(meta.objects, version)
+def sources(meta: MetaStore, version: HummockVersion | None = None) -> tuple[SourceFacts, ...]:
+    """The sources, in order of creation.
+
+    Args:
+        version: one that was looked up before; else the newest.
+
+    Cost: of each a listing, and a scan of the files that it has taken; where rejects were not counted all along, a scan of them.
+    """
+    version = meta.latest() if version is None else version
+    rejects = _rejects(meta, version)
     found = ((relation, source_of(relation)) for relation in version.catalog.live())
     both = ((relation, statement) for relation, statement in found if statement is not None)
     return tuple(_source(meta, version, relation, statement, rejects.get(relation.name)) for relation, statement in both)
+
+
+def _rejects(meta: MetaStore, version: HummockVersion) -> dict[str, int]:
+    tables = {r.name: r.id for r in version.catalog.live()}
+    named = {r.name: tables.get(rejects_name(r.name)) for r in version.catalog.live() if source_of(r) is not None}
+    known = {source: version.rows[table] for source, table in named.items() if table is not None and table in version.rows}
+    return known if len(known) == sum(table is not None for table in named.values()) else rejected(meta.objects, version)
 
 
 def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statement: CreateSource, rejects: int | None) -> SourceFacts:
@@ -45,6 +72,7 @@ def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statem
         waiting = reader.waiting(statement, table)
     except (InputError, RetryableError) as err:
         waiting, trouble = (), str(err)
+    written = [item.modified_ms for item in waiting if item.modified_ms]
     return SourceFacts(
         relation.name,
         statement.format,
@@ -53,7 +81,12 @@ def _source(meta: MetaStore, version: HummockVersion, relation: Relation, statem
         sum(item.nbytes for item in taken),
         len(waiting),
         sum(item.nbytes for item in waiting),
+        datetime.fromtimestamp(min(written) / 1000, UTC) if written else None,
         trouble,
-        tuple(f"held since epoch {h.since}: {h.reason}" for h in relation.holds),
+        tuple(map(_hold, relation.holds)),
         rejects,
     )
+
+
+def _hold(hold: Hold) -> HoldFacts:
+    return HoldFacts(hold.since, moment(hold.since), hold.reason, hold.file)

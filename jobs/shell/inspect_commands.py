@@ -123,8 +123,8 @@ def _sources(chosen: argparse.Namespace) -> None:
     for trouble in dict.fromkeys(s.trouble for s in found if s.trouble):
         print(f"what waits is not known: {trouble}")
     for source in found:
-        for reason in source.held:
-            print(f"{source.source} is {reason}")
+        for hold in source.held:
+            print(f"{source.source} is held since epoch {hold.since}: {hold.reason}")
         if source.rejects:
             print(f"{source.source} has rejects in {rejects_name(source.source)}: {source.rejects:,}")
 

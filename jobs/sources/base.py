@@ -74,6 +74,7 @@ class Item:
     nbytes: int
     mark: str = ""  # another one where the same name stands for other content; empty where nothing says so
     goes: bool = False  # its rows are taken back
+    modified_ms: int = 0  # Unix ms of its last change, where a listing says so; else 0
 
 
 _UNDECLARED = b"undeclared"  # in the metadata of a chunk's schema

@@ -176,8 +176,9 @@ class FileSource:
         return keeper.keep(source, files) if retains(source) else files
 
     def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
-        found = compare(self._listed(source, Asked(interval)), taken)
-        return _items([*found.new, *(c.now for c in self._to_restate(source, found.changed, interval))])
+        listed = self._listed(source, Asked(interval))
+        found = compare(listed, taken)
+        return _items([*found.new, *(c.now for c in self._to_restate(source, found.changed, interval))], listed)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return names_file(source.options["path"], source.options, item, interval)
@@ -280,8 +281,9 @@ def _pins(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:
     return Pins(document_of(read) if read else None, document_of(unread) if unread else None)
 
 
-def _items(files: Sequence[PinnedFile]) -> tuple[Item, ...]:
-    return tuple(Item(f.path, f.size, f.etag.partition("#")[0], f.weight < 0) for f in files)
+def _items(files: Sequence[PinnedFile], listed: Sequence[ListedFile] = ()) -> tuple[Item, ...]:
+    modified = {f.path: f.modified_ms for f in listed}
+    return tuple(Item(f.path, f.size, f.etag.partition("#")[0], f.weight < 0, modified.get(f.path, 0)) for f in files)
 
 
 def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:

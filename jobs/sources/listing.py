@@ -13,7 +13,7 @@ narrowed to the longest literal prefix, so that `{start:%Y-%m-%d}.parquet` lists
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlencode
@@ -44,6 +44,7 @@ class ListedFile:
     path: str
     size: int
     etag: str
+    modified_ms: int = field(default=0, compare=False)  # Unix ms; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ def _literal(place: _Place, recursive: bool) -> list[ListedFile]:
     if leaf and (place.root != "/" or Path(place.root, place.name).is_file()):
         try:
             info = place.store(parent).head(leaf)
-            return [] if _hidden(leaf) else [ListedFile(_shown(place), info.size, info.etag)]
+            return [] if _hidden(leaf) else [ListedFile(_shown(place), info.size, info.etag, info.modified_ms)]
         except ObjectNotFoundError:
             pass
     return [f for f, below in _walk(place, place.name, "") if recursive or "/" not in below]
@@ -246,7 +247,7 @@ def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, s
     top = f"{place.root}{base}/" if base else place.root
     for info in place.store(base).list(prefix):
         if not any(_hidden(part) for part in info.name.split("/")) and not info.name.endswith("/"):
-            yield ListedFile(top + info.name, info.size, info.etag), info.name
+            yield ListedFile(top + info.name, info.size, info.etag, info.modified_ms), info.name
 
 
 def _matcher(parts: list[str]) -> Callable[[str], bool]:

@@ -9,17 +9,18 @@ from jobs.flow.chunk import decode
 from jobs.flow.failure import carried_by_spark
 from jobs.settings.logs import configure_logging, working_on
 from jobs.task.level import CellFunction
-from jobs.task.opened import opened_objects
+from jobs.task.opened import measured, opened_objects
 from jobs.wire.cell import Address, Mail, cells
 from jobs.wire.epoch_task import EpochTask
+from jobs.wire.measured import Report, not_measured
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.version import SstInfo
 from statestore.objectstore.base import ObjectStore
 
 
-def flush_function(task: "Callable[[], EpochTask]") -> CellFunction:
-    """What a task of the flush exchange runs; cells of other kinds pass."""
+def flush_function(task: "Callable[[], EpochTask]", report: Report = not_measured) -> CellFunction:
+    """What a task of the flush exchange runs; cells of other kinds pass. `report`: called with the requests that it made."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = task()
@@ -32,11 +33,16 @@ def flush_function(task: "Callable[[], EpochTask]") -> CellFunction:
                 sealed.append(batch.filter(pa.array(is_sealed)))
         if sealed:
             configure_logging()
-            with carried_by_spark("flush"), working_on(epoch=known.epoch, flush="exchange"):
-                infos = flush_cells(opened_objects(known.store_uri), known, sealed)
-            yield cells(0, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
+            with working_on(epoch=known.epoch, flush="exchange"):
+                yield from measured(_flushed(known, sealed), known.store_uri, None, report)
 
     return run
+
+
+def _flushed(task: EpochTask, sealed: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with carried_by_spark("flush"):
+        infos = flush_cells(opened_objects(task.store_uri), task, sealed)
+    yield cells(0, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
 
 
 def flush_cells(objects: ObjectStore, task: EpochTask, sealed: Sequence[pa.RecordBatch]) -> list[SstInfo]:

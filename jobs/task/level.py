@@ -10,21 +10,24 @@ from itertools import chain
 import pyarrow as pa
 
 from jobs.settings.logs import working_on
+from jobs.task.opened import measured
 from jobs.task.unit import Unit
 from jobs.wire.cell import Address, Mail, Route, addresses_of, cells
 from jobs.wire.epoch_task import EpochTask
+from jobs.wire.measured import Report, not_measured
 from jobs.wire.typed_rows import as_cells, steps_behind
 from statestore.table.row_cache import process_row_cache
 
 CellFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what a task runs: cells in, cells out
 
 
-def level_function(task: "Callable[[], EpochTask]", level: int, slot: Callable[[], int]) -> CellFunction:
+def level_function(task: "Callable[[], EpochTask]", level: int, slot: Callable[[], int], report: Report = not_measured) -> CellFunction:
     """The function that runs one level's actors on one unit.
 
     Args:
         task: yields what every task of the epoch knows.
         slot: yields the unit. In Spark the exchange puts the cells of a slot into the partition of that number.
+        report: called at the end with what it took; not where it fails.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -51,7 +54,7 @@ def level_function(task: "Callable[[], EpochTask]", level: int, slot: Callable[[
                     sealed.append((address.input, batch.column(3)[i].as_py()))
         if (inbox or sealed) and not failed:
             with process_row_cache().publishing(), working_on(epoch=known.epoch, level=level, unit=unit):
-                yield from Unit(known, level, unit, inbox, sealed).run()
+                yield from measured(Unit(known, level, unit, inbox, sealed).run(), known.store_uri, unit, report)
 
     return run
 

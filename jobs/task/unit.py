@@ -13,23 +13,25 @@ from functools import partial
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.executors.base import net
 from jobs.executors.operator import Actor, Entry
-from jobs.flow.chunk import decode, empty_chunk, encode, make_chunk
+from jobs.flow.chunk import WEIGHT, decode, empty_chunk, encode, make_chunk
 from jobs.flow.failure import carried_by_spark, encode_failure
 from jobs.kernels.kernel import process_kernel
 from jobs.kernels.python_function import install
-from jobs.plan.fragments import Dispatch
+from jobs.plan.fragments import Dispatch, Fragment
 from jobs.plan.schedule import Exchange, Feed, Scheduled
 from jobs.sources.base import undeclared_of
 from jobs.sources.registry import reader_of
 from jobs.sources.rejects import TYPES as REJECT_TYPES
 from jobs.sources.rejects import parted
 from jobs.task.chain import run_operators
+from jobs.task.hot_key import hot_key
 from jobs.task.opened import decoded_version, opened_objects
 from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
-from jobs.wire.epoch_task import EpochTask, FragmentReport
+from jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
 from jobs.wire.flush_policy import Expected, Flush
 from jobs.wire.typed_rows import steps_behind, typed_rows
 from statestore.errors import RetryableError, TussockError
@@ -58,6 +60,15 @@ class _Output:
     full: pa.Table | None = None  # with the snapshot before it, where a reader wants that
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
     rejects: pa.Table | None = None  # of a source: the records of new files that could not be read
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What came into a fragment on this unit."""
+
+    rows: int
+    bytes: int
+    hot: HotKeyFound | None = None
 
 
 @dataclass(slots=True)
@@ -106,9 +117,9 @@ class Unit:
         used = {t for o in scheduled.fragment.operators for t in o.tables} if scheduled.fragment is not None else set()
         tables = {t.table_id: self._state_table(t) for t in scheduled.tables if t.table_id in used}
         if scheduled.source is not None:
-            output, rows_in = self._read_source(scheduled)
+            output, taken = self._read_source(scheduled)
         elif (computed := self._compute(scheduled, tables)) is not None:
-            output, rows_in = computed
+            output, taken = computed
         else:
             for table in tables.values():
                 table.seal()  # nothing was written: what is remembered of it holds for this epoch too
@@ -129,12 +140,14 @@ class Unit:
                 yield cells(unit, Address.exchange(scheduled.id, exchange.index), encode(piece))
         last = scheduled.source is not None or self._materializes(scheduled)
         seconds = time.perf_counter() - started
-        log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.relation, rows_in, output.delta.num_rows, seconds)
-        counts = rows_in, output.delta.num_rows
-        report = FragmentReport(scheduled.relation_id, scheduled.id, self.level, self.slot, *counts, last, output.undeclared)
+        counts = taken.rows, output.delta.num_rows
+        log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.relation, *counts, seconds)
+        ids = scheduled.relation_id, scheduled.id, self.level, self.slot
+        net = pc.sum(output.delta[WEIGHT]).as_py() or 0 if last else 0
+        report = FragmentReport(*ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot)
         yield cells(self.slot, Address.answer(Mail.REPORT), [msgspec.json.encode(report)])
 
-    def _compute(self, scheduled: Scheduled, tables: dict[int, StateTable]) -> tuple[_Output, int] | None:
+    def _compute(self, scheduled: Scheduled, tables: dict[int, StateTable]) -> tuple[_Output, _Taken] | None:
         """Run the operators; None where there is nothing to do on this unit."""
         assert scheduled.fragment is not None
         fragment = scheduled.fragment
@@ -150,7 +163,13 @@ class Unit:
         full = None
         if scheduled.snapshot_table is not None:
             full = net(pa.concat_tables([*self._snapshot(scheduled.snapshot_table), delta]))
-        return _Output(delta, full), sum(i.num_rows for i in inputs)
+        return _Output(delta, full), _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
+
+    def _hottest(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
+        """Of the inputs whose rows came by a key, the one with most rows of one key."""
+        by_key = ((n, i) for n, i in enumerate(fragment.inputs) if i.dispatch is Dispatch.HASH)
+        found = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, len(self.task.units))) is not None]
+        return max(found, key=lambda hot: hot.share * hot.rows, default=None)
 
     def _input(self, feed: Feed) -> pa.Table:
         """One input's chunk; forward from this unit's own results, else from the cells, in an order that no attempt changes."""
@@ -179,7 +198,7 @@ class Unit:
 
     # --- leaves and snapshots ----------------------------------------------------------------------------------------------------
 
-    def _read_source(self, scheduled: Scheduled) -> tuple[_Output, int]:
+    def _read_source(self, scheduled: Scheduled) -> tuple[_Output, _Taken]:
         """Read this unit's parts. A source has no rows of its own, so `full` is: what was taken before, then what is new."""
         source = scheduled.source
         assert source is not None
@@ -203,7 +222,8 @@ class Unit:
         delta, rejects = read(LeafInput.SPLITS, LeafInput.ROWS)
         news = tuple(sorted(undeclared))  # of what was taken before, it has been said
         old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # nor is it rejected again
-        return _Output(delta, pa.concat_tables([old, delta]), news, rejects), delta.num_rows + old.num_rows
+        full = pa.concat_tables([old, delta])
+        return _Output(delta, full, news, rejects), _Taken(full.num_rows, full.nbytes)
 
     def _snapshot(self, schema: TableSchema, columns: Sequence[int] | None = None, weight: int = 1) -> Iterator[pa.Table]:
         """The rows that this unit has stored of a table by the epoch before."""

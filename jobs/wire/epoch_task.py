@@ -48,8 +48,19 @@ class EpochTask:
         return f"data/{self.epoch:016x}"
 
 
+class HotKeyFound(msgspec.Struct, frozen=True):
+    """The key with the most rows in a sample of one input's rows; see jobs.task.hot_key."""
+
+    input: int  # place among the fragment's inputs
+    keys: tuple[int, ...]  # columns of that input
+    values: tuple[str, ...]  # of these, as text
+    vnode: int
+    share: float  # of the sample
+    rows: int  # of that input on this unit
+
+
 class FragmentReport(msgspec.Struct, frozen=True):
-    """What one actor did, for the driver's summary."""
+    """What one actor did, for the driver's summary. The same in every attempt: what differs (seconds) travels by jobs.wire.measured."""
 
     relation_id: int
     fragment: int
@@ -59,6 +70,9 @@ class FragmentReport(msgspec.Struct, frozen=True):
     rows_out: int
     last: bool  # the fragment that puts out the relation's changes
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare, for a person
+    net: int = 0  # sum of the weights of what was put out
+    bytes_in: int = 0  # of the rows in, as Arrow arrays
+    hot: HotKeyFound | None = None
 
 
 def cells_of(batches: Sequence[pa.RecordBatch]) -> bytes:

@@ -26,6 +26,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch", omit_defaults=Tru
     log_end: int
     catalog: Catalog | None = None
     moment: int = 0  # of its barrier; 0: an earlier release's, whose views know no moment
+    net: dict[int, int] | None = None  # by relation's id, how many rows it has more than before, where any; None: nobody counted
 
 
 class Published(msgspec.Struct, frozen=True, tag="publish", omit_defaults=True):
@@ -181,7 +182,16 @@ def _apply_epoch(version: HummockVersion, delta: VersionDelta, change: EpochComm
         catalog=catalog,
         moment=max(version.moment, change.moment),
         retired=(),
+        rows=_rows_after(version, catalog, change),
     )
+
+
+def _rows_after(version: HummockVersion, catalog: Catalog, change: EpochCommitted) -> dict[int, int]:
+    """How many rows each relation has: those that were counted from their first epoch on, without a gap."""
+    if change.net is None:
+        return {}
+    before = {**dict.fromkeys((r.id for r in catalog.relations if r.created == change.epoch), 0), **version.rows}
+    return {r.id: before[r.id] + change.net.get(r.id, 0) for r in catalog.relations if r.id in before}
 
 
 def _newest(epochs: tuple[int, ...], seen: Collection[int]) -> tuple[int, ...]:

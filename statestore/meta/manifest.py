@@ -8,13 +8,15 @@ import msgspec
 from statestore.meta.barrier import Barrier, Mutation
 from statestore.meta.catalog import Catalog
 from statestore.meta.version import SstInfo
+from statestore.objectstore.requests import Requests
 
 
 class RowCounts(NamedTuple):
-    """One relation's rows in one epoch. Stored as `[rows_in, rows_out]`."""
+    """One relation's rows in one epoch. Stored as `[rows_in, rows_out, net]`; by an earlier release without the last."""
 
     rows_in: int  # that came into its fragments
     rows_out: int  # changes that it put out
+    net: int | None = None  # by which its rows became more, or fewer; None: nobody counted
 
 
 class StepSeconds(msgspec.Struct, frozen=True):
@@ -23,6 +25,27 @@ class StepSeconds(msgspec.Struct, frozen=True):
     plan: float  # the schedule, and what epochs in flight hold
     run: float  # the levels
     flush: float  # the merge and upload of what actors sealed, where they did not upload it themselves
+
+
+class HotKey(msgspec.Struct, frozen=True):
+    """The key with the most rows among those that one fragment took in on one unit, as a sample of them says (jobs.task.hot_key)."""
+
+    relation: str  # whose fragment it is
+    columns: tuple[str, ...]  # what the key is made of: a relation's columns, or expressions
+    key: str  # its values, for a person; cut where they are long
+    vnode: int
+    share: float  # of those rows, 0 to 1
+    rows: int  # that the fragment took in on the unit
+
+
+class UnitWork(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one parallel unit did in an epoch. Rows, bytes and the hot key are the same for every driver of a barrier; seconds are not."""
+
+    unit: int
+    rows: int  # that came into its fragments
+    bytes: int  # of these, as Arrow arrays
+    seconds: float = 0.0  # wall seconds in which its fragments worked, over all levels; waiting for input is not in here
+    hot: HotKey | None = None  # of its fragments' the one with most rows; None: too few came in, or none by a key
 
 
 class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +66,8 @@ class SealedManifest(msgspec.Struct, frozen=True, kw_only=True):
     mutation: Mutation | None = None  # the barrier's
     moment: int = 0  # the barrier's
     skipped: tuple[str, ...] = ()  # the barrier's: what `tussock barrier abandon` left out, as text for a person
+    units: tuple[UnitWork, ...] = ()  # those that had something to do, in order; empty where an earlier release sealed it, too
+    requests: Requests | None = None  # of driver and workers to the bucket, since the manifest before; None: nobody counted
 
 
 def manifest_of(
@@ -51,6 +76,8 @@ def manifest_of(
     ssts: tuple[SstInfo, ...],
     rows: Mapping[str, RowCounts] | None = None,
     seconds: StepSeconds | None = None,
+    units: tuple[UnitWork, ...] = (),
+    requests: Requests | None = None,
 ) -> SealedManifest:
     """The manifest of a barrier whose actors wrote `ssts`."""
     return SealedManifest(
@@ -66,4 +93,18 @@ def manifest_of(
         mutation=barrier.mutation,
         moment=barrier.moment,
         skipped=barrier.skipped,
+        units=units,
+        requests=requests,
     )
+
+
+def net_by_relation(manifest: SealedManifest, catalog: Catalog) -> dict[int, int] | None:
+    """By relation's id, how many rows it has more than before the epoch, where any; None where nobody counted.
+
+    Args:
+        catalog: that of the epoch.
+    """
+    if manifest.rows is None or any(counts.net is None for counts in manifest.rows.values()):
+        return None
+    ids = {r.name: r.id for r in catalog.live()}
+    return {ids[name]: counts.net for name, counts in manifest.rows.items() if counts.net and name in ids}

@@ -11,7 +11,7 @@ from statestore.meta.compaction import CompactionPlan, close_lapsed, close_task,
 from statestore.meta.delta import Change, EpochCommitted, MappingChanged, Published
 from statestore.meta.document import encode_document, read_document, require_document
 from statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
-from statestore.meta.manifest import SealedManifest
+from statestore.meta.manifest import SealedManifest, net_by_relation
 from statestore.meta.mapping import checked, remap
 from statestore.meta.names import data_prefix, manifest_name
 from statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
@@ -171,7 +171,8 @@ class MetaStore:
                 winner = winner_over(self.objects, version, manifest.prev_epoch)
                 raise LostRaceError(f"epoch {manifest.epoch} (after {manifest.prev_epoch})", winner)
             ids = manifest.prev_epoch, manifest.epoch, manifest.attempt
-            return EpochCommitted(*ids, manifest.ssts, manifest.log_end, manifest.catalog, manifest.moment)
+            net = net_by_relation(manifest, version.catalog if manifest.catalog is None else manifest.catalog)
+            return EpochCommitted(*ids, manifest.ssts, manifest.log_end, manifest.catalog, manifest.moment, net)
 
         return self._versions.append(decide), mine
 

@@ -90,3 +90,6 @@ class HummockVersion(msgspec.Struct, frozen=True):
     retired: tuple[str, ...] = ()  # SSTs that compactions took out since `epoch` was committed: the run of the next epoch may read them
     moment: int = 0  # Unix microseconds: what now() means in the views of `epoch`; 0: no epoch had one
     held: tuple[HeldBack, ...] = ()  # of the relations of the published epoch; see statestore.meta.sight
+    rows: dict[
+        int, int
+    ] = {}  # by relation's id, its rows at `epoch`, of a source those taken; without those that were not counted all along

@@ -1,7 +1,7 @@
 """What the state store needs of object storage, and nothing more."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from statestore.errors import DamagedError, InputError, RetryableError
@@ -16,6 +16,7 @@ class ObjectInfo:
     name: str
     size: int
     etag: str  # changes when the bytes change; S3's ETag, or size and modification time (ns) of a local file
+    modified_ms: int = field(default=0, compare=False)  # Unix ms of the last write, by the server's clock; 0: it does not say
 
 
 class ObjectNotFoundError(InputError):

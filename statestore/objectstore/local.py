@@ -29,6 +29,7 @@ from statestore.objectstore.base import (
     checked_name,
 )
 from statestore.objectstore.ranges import Read, plan_reads, slice_of
+from statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
 
 _TEMPORARY = ".tmp"
 _COPIED_BYTES = 4 << 20  # at a time, of a file
@@ -48,6 +49,7 @@ class LocalObjectStore:
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow links and change the user's path
         self.uri = self._root.as_uri()
+        self.requests = RequestCounter()
 
     def __reduce__(self) -> tuple[type["LocalObjectStore"], tuple[Path]]:
         return LocalObjectStore, (self._root,)
@@ -59,8 +61,11 @@ class LocalObjectStore:
 
     def get(self, name: str) -> bytes:
         path = self._path(name)
+        self.requests.got()
         with self._translated("get", name):
-            return path.read_bytes()
+            data = path.read_bytes()
+        self.requests.got(len(data), requests=0)
+        return data
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         path = self._path(name)
@@ -73,6 +78,7 @@ class LocalObjectStore:
                     os.posix_fadvise(file.fileno(), _start(read, size), read.length, os.POSIX_FADV_WILLNEED)
             for read in reads:
                 data = _pread(file.fileno(), read.length, _start(read, size))
+                self.requests.got(len(data))
                 for i in read.parts:
                     offset, length = ranges[i]
                     found[i] = slice_of(read, data, offset, length)
@@ -82,6 +88,7 @@ class LocalObjectStore:
 
     def head(self, name: str) -> ObjectInfo:
         path = self._path(name)
+        self.requests.got()
         with self._translated("head", name):
             stat = path.stat()
             if not path.is_file():
@@ -90,6 +97,7 @@ class LocalObjectStore:
 
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
+        self.requests.put(len(data))
         with self._translated("put", name, len(data)), self._temporary(data) as temporary:
             self._make_folder(path.parent)
             temporary.replace(path)
@@ -98,6 +106,7 @@ class LocalObjectStore:
     def put_file(self, name: str, file: Path) -> None:
         """Write a whole object of a file's bytes, atomically and durably. Cost: the bytes once; memory: none to speak of."""
         path = self._path(name)
+        self.requests.put(file.stat().st_size)
         with self._translated("put_file", name, file.stat().st_size), self._temporary(file) as temporary:
             self._make_folder(path.parent)
             temporary.replace(path)
@@ -105,6 +114,7 @@ class LocalObjectStore:
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._path(name)
+        self.requests.put(len(data))
         with self._translated("put_if_absent", name, len(data)):
             try:
                 with self._temporary(data) as temporary:
@@ -112,7 +122,9 @@ class LocalObjectStore:
                     path.hardlink_to(temporary)
             except FileExistsError:
                 # Ours if an earlier call wrote it and its answer was lost, e.g. because the process was killed.
-                won = path.is_file() and path.read_bytes() == data
+                found = path.read_bytes() if path.is_file() else b""
+                self.requests.got(len(found))
+                won = found == data
             except OSError as err:
                 if err.errno in _NO_LINKS and self._root.is_dir() and os.access(self._root, os.W_OK):
                     reason = f"its file system refused a hard link ({os.strerror(err.errno)}), which commits need; use another one"
@@ -128,11 +140,17 @@ class LocalObjectStore:
         folder = prefix.rpartition("/")[0]
         if folder:
             self._path(folder)
+        self.requests.listed()
         with self._translated("list", prefix):
-            yield from self._walk(folder + "/" if folder else "", prefix, start_after)
+            for count, found in enumerate(self._walk(folder + "/" if folder else "", prefix, start_after), 1):
+                if count % NAMES_A_REQUEST == 0:
+                    self.requests.listed()
+                yield found
 
     def delete(self, names: Iterable[str]) -> None:
-        for name in names:
+        for count, name in enumerate(names):
+            if count % NAMES_A_REQUEST == 0:
+                self.requests.deleted()
             path = self._path(name)
             try:
                 with self._translated("delete", name):
@@ -239,7 +257,7 @@ class LocalObjectStore:
 
 
 def _info(name: str, stat: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}")
+    return ObjectInfo(name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}", stat.st_mtime_ns // 1_000_000)
 
 
 def _write(file: io.FileIO, data: bytes) -> None:

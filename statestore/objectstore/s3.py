@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -47,6 +48,7 @@ from statestore.objectstore.base import (
     checked_name,
 )
 from statestore.objectstore.ranges import Read, plan_reads, slice_of
+from statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,6 @@ CONNECT_TIMEOUT_S = 2  # an endpoint that does not answer at all is reported aft
 READ_TIMEOUT_S = 30  # between two packets, not for the whole answer
 ATTEMPTS = 4  # of each request, with botocore's exponential backoff between them
 SETTLE_BACKOFF_S = 0.05  # doubles; between the attempts to find out what became of a conditional PUT
-DELETE_BATCH = 1000  # the most keys one DeleteObjects takes
 
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError, ProfileNotFound)
 _ABSENT_CODES = ("NoSuchKey", "404", "NotFound")
@@ -98,6 +99,7 @@ class S3ObjectStore:
         self._address = address
         self._prefix = address.prefix + "/" if address.prefix else ""
         self.uri = address.uri
+        self.requests = RequestCounter()
 
     def __reduce__(self) -> tuple[type["S3ObjectStore"], tuple[S3Address]]:
         return S3ObjectStore, (self._address,)
@@ -132,24 +134,28 @@ class S3ObjectStore:
     def head(self, name: str) -> ObjectInfo:
         key = self._key(name)
         with self._translated("head", name):
+            self.requests.got()
             answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
-            return ObjectInfo(name, answer["ContentLength"], answer["ETag"].strip('"'))
+            return ObjectInfo(name, answer["ContentLength"], answer["ETag"].strip('"'), _unix_ms(answer["LastModified"]))
 
     def put(self, name: str, data: bytes) -> None:
         key = self._key(name)
         with self._translated("put", name, len(data)):
+            self.requests.put(len(data))
             self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data)
 
     def put_file(self, name: str, file: Path) -> None:
         """Write a whole object of a file's bytes, in parts where it is large; it appears when all of them are there, or not at all."""
         key = self._key(name)
-        with self._translated("put_file", name, file.stat().st_size), file.open("rb") as content:
+        with self._translated("put_file", name, size := file.stat().st_size), file.open("rb") as content:
+            self.requests.put(size)
             self._client.upload_fileobj(content, self._address.bucket, key)
 
     def version_of(self, name: str) -> tuple[ObjectInfo, str]:
         """Size and ETag, and the version id where the bucket keeps versions; else empty. Raises ObjectNotFoundError."""
         key = self._key(name)
         with self._translated("head", name):
+            self.requests.got()
             answer = self._client.head_object(Bucket=self._address.bucket, Key=key)
             version = answer.get("VersionId", "null")
             return ObjectInfo(name, answer["ContentLength"], answer["ETag"].strip('"')), "" if version == "null" else version
@@ -168,12 +174,15 @@ class S3ObjectStore:
         condition = {} if version else {"CopySourceIfMatch": f'"{etag}"'}
         key = self._key(name)
         with source._translated("copy", of):
+            self.requests.got()  # it asks for the size first
+            self.requests.put(0)  # no byte comes here
             self._client.copy(there, self._address.bucket, key, ExtraArgs=condition)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         key = self._key(name)
         with self._translated("put_if_absent", name, len(data)):
             for attempt in range(ATTEMPTS):
+                self.requests.put(len(data))
                 try:
                     self._client.put_object(Bucket=self._address.bucket, Key=key, Body=data, IfNoneMatch="*")
                     return True
@@ -197,15 +206,17 @@ class S3ObjectStore:
                 Bucket=self._address.bucket, Prefix=self._prefix + prefix, StartAfter=self._prefix + start_after if start_after else ""
             )
             for page in pages:
+                self.requests.listed()
                 for found in page.get("Contents", ()):
                     name = found["Key"][len(self._prefix) :]
                     if not name.endswith("/"):
-                        yield ObjectInfo(name, found["Size"], found["ETag"].strip('"'))
+                        yield ObjectInfo(name, found["Size"], found["ETag"].strip('"'), _unix_ms(found["LastModified"]))
 
     def delete(self, names: Iterable[str]) -> None:
         keys = (self._key(name) for name in names)
-        while batch := list(islice(keys, DELETE_BATCH)):
+        while batch := list(islice(keys, NAMES_A_REQUEST)):
             with self._translated("delete", batch[0]):
+                self.requests.deleted()
                 answer = self._client.delete_objects(
                     Bucket=self._address.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
                 )
@@ -239,12 +250,15 @@ class S3ObjectStore:
     def _fetch(self, key: str, byte_range: str = "") -> tuple[int, bytes]:
         """Status and body of a GET. botocore repeats what fails before the body; a connection that breaks inside it is repeated here."""
         for attempt in range(ATTEMPTS):
+            self.requests.got()
             if byte_range:
                 answer = self._client.get_object(Bucket=self._address.bucket, Key=key, Range=byte_range)
             else:
                 answer = self._client.get_object(Bucket=self._address.bucket, Key=key)
             try:
-                return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Body"].read()
+                data = answer["Body"].read()
+                self.requests.got(len(data), requests=0)
+                return answer["ResponseMetadata"]["HTTPStatusCode"], data
             except (IncompleteReadError, ResponseStreamingError, ReadTimeoutError) as err:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -325,6 +339,10 @@ def _client_of(endpoint: str | None, region: str | None, path_style: bool, proce
 
 
 _client_lock = threading.Lock()
+
+
+def _unix_ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
 
 
 def _code(err: ClientError) -> str:

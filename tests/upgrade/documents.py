@@ -82,12 +82,13 @@ from statestore.meta.delta import (
     SstsMoved,
     VersionDelta,
 )
-from statestore.meta.manifest import RowCounts, SealedManifest, StepSeconds
+from statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
 from statestore.meta.pin import Pin
 from statestore.meta.settings import StoreSettings
 from statestore.meta.statement_log import Claim, LogEntry
 from statestore.meta.version import CompactionTask, HeldBack, HummockVersion, KeyRange, LevelInput, SectionInfo, SstInfo, VnodeMapping
 from statestore.meta.version_log import Head
+from statestore.objectstore.requests import Requests
 
 LAST = 2**64 - 1
 
@@ -304,6 +305,7 @@ CHANGES: dict[str, Change] = {
     "epoch_with_a_held_source": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 8, 14)),
     "epoch_that_paused_a_view": EpochCommitted(1, LAST, 0, (), 4, Catalog((_PAUSED,), 9, 14)),
     "publish_with_views_held_back": Published(8, (HeldBack(5, 7), HeldBack(6, 0))),
+    "epoch_with_its_rows": EpochCommitted(1, LAST, 0, (), 4, net={5: 3, 6: -1}),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
@@ -342,10 +344,22 @@ DOCUMENTS: dict[str, msgspec.Struct] = {
         mutation=Mutation("pause", (5,)),
         skipped=("paused orders",),
     ),
+    "manifest_with_what_it_cost": SealedManifest(
+        prev_epoch=0,
+        epoch=1,
+        attempt=0,
+        writer="w",
+        ssts=(),
+        log_end=0,
+        rows={"orders": RowCounts(3, 2, -1)},
+        units=(UnitWork(0, 3, 100, 0.25, HotKey("per_g", ("g",), "7", 9, 0.75, 2_000)), UnitWork(1, 0, 0)),
+        requests=Requests(5, 4, 3, 2, 1_000, 100),
+    ),
     "manifest_of_nothing": SealedManifest(prev_epoch=0, epoch=1, attempt=0, writer="w", ssts=(), log_end=0),
     "snapshot": HummockVersion(16, LAST, 8, 7, 9, ((SST,), (), (SST,)), CATALOG, _MAPPING, (7, 8, LAST), 4, (_TASK,), ("data/x.sst",)),
     "snapshot_with_an_added_column": HummockVersion(17, 9, 8, 7, 9, ((SST,),), Catalog((_WIDER,), 7, 14), _MAPPING),
     "snapshot_with_views_held_back": HummockVersion(18, 9, 8, 7, 9, (), CATALOG, _MAPPING, (7, 8), held=(HeldBack(5, 7),)),
+    "snapshot_with_its_rows": HummockVersion(16, 9, 8, 7, 9, (), CATALOG, _MAPPING, rows={5: 3, 6: 0}),
     "snapshot_with_its_moment": HummockVersion(16, LAST, 8, 7, 9, (), CATALOG, _MAPPING, (8, LAST), moment=_MOMENT),
     "barrier_with_its_moment": Barrier(
         mapping=_MAPPING, log_end=0, prev_epoch=0, epoch=1, attempt=0, writer="w", log_start=0, moment=_MOMENT

@@ -38,4 +38,4 @@ def test_the_first_manifest_sealed_is_the_one_that_is_reported(meta: MetaStore) 
 
 def test_facts_encode_as_json(meta: MetaStore) -> None:
     found = json.loads(msgspec.json.encode(epochs(meta, 1)))
-    assert found[0]["rows"][1] == {"relation": "t", "kind": "table", "rows_in": 0, "rows_out": 1}
+    assert found[0]["rows"][1] == {"relation": "t", "kind": "table", "rows_in": 0, "rows_out": 1, "net": 1}

@@ -1,0 +1,184 @@
+"""What manifests and versions keep of the work of an epoch: each number is compared with one that was counted another way."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.driver.barrier import inject
+from jobs.driver.epoch import run_epoch
+from jobs.driver.runner import LevelRunner, LocalRunner
+from jobs.driver.spark_runner import SparkRunner
+from jobs.facts.epochs import epochs
+from jobs.sql.logical import Call, Column, Literal
+from jobs.sql.statements import Delete
+from jobs.task.hot_key import FEWEST_ROWS, hot_key
+from jobs.wire.flush_policy import FlushPolicy
+from statestore.meta.manifest import RowCounts, SealedManifest, manifest_of
+from statestore.meta.store import MetaStore
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from statestore.objectstore.open import open_object_store
+from statestore.objectstore.requests import Requests, requests_so_far
+from statestore.vnode import vnodes_of
+from tests.exactly_once.local_engine import UnkindShuffle
+from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
+from tests.jobs.plan.catalogs import counted, scan, table, view
+from tests.s3_servers import BUCKET, KEY, SECRET, Seen, moto_server
+
+
+@pytest.mark.parametrize("runner", [LocalRunner(), UnkindShuffle(2)], ids=["local", "each task twice"])
+def test_a_version_knows_how_many_rows_each_relation_has(tmp_path: Path, runner: LocalRunner) -> None:
+    """Under random inserts and deletes, views that come later included."""
+    meta, draw, keys = new_store(tmp_path / "store", units=3), random.Random(7), set[int]()
+    append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
+    for step in range(8):
+        new = {draw.randrange(1_000) for _ in range(draw.randrange(40))} - keys
+        insert(meta, "t", *((k, k % 5, 1) for k in sorted(new)))
+        least = draw.randrange(300)
+        append(meta, Delete("t", Call("LessThan", "boolean", (Column(0, "int"), Literal(least, "int")))))
+        keys = {k for k in keys | new if k >= least}
+        if step == 4:
+            append(meta, view("per_a", counted(scan("t"), 2)))
+        epoch(meta, runner)
+        version = open_store(tmp_path / "store").latest()
+        found = {r.name: version.rows[r.id] for r in version.catalog.live()}
+        assert found == {r.name: len(rows(meta, r.name)) for r in version.catalog.live()}, f"step {step}"
+        assert found["t"] == len(keys)
+
+
+def test_rows_are_not_known_where_an_epoch_was_not_counted(meta: MetaStore) -> None:
+    """An earlier release commits in between: what it changed is nowhere."""
+    assert len(meta.latest().rows) == 2
+    barrier = inject(meta)
+    assert barrier is not None
+    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, (), {"t": RowCounts(1, 1)})))
+    assert meta.latest().rows == {}
+    insert(meta, "t", (9, 9, 9))
+    epoch(meta)
+    assert meta.latest().rows == {}, "it stays so, for there is nothing to add to"
+
+
+def test_the_rows_and_bytes_of_units_add_up_to_those_of_relations(tmp_path: Path) -> None:
+    meta = new_store(tmp_path / "store", units=3)
+    append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
+    insert(meta, "t", *((k, k % 50, 1) for k in range(5_000)))
+    done = epoch(meta)
+    (found,) = epochs(meta, 1)
+    assert [work.unit for work in found.units] == [0, 1, 2]
+    assert sum(work.rows for work in found.units) == sum(counts.rows_in for counts in done.rows.values())
+    assert all(0 < work.seconds < done.seconds["run"] for work in found.units)
+    assert sum(work.seconds for work in found.units) <= done.seconds["run"] + 0.002, "units run one after the other here"
+    assert all(work.bytes >= work.rows * 8 for work in found.units)
+
+
+def test_a_hot_key_is_found_with_its_share(tmp_path: Path) -> None:
+    """Three in four rows have one key. A join takes them as they are; an aggregation gets them from its senders as one row."""
+    draw = random.Random(1)
+    groups = [7 if draw.random() < 0.75 else draw.randrange(1_000, 9_000) for _ in range(20_000)]
+    chunk = pa.table(
+        {"c0": pa.array(groups, pa.int32()), "c1": pa.array(range(20_000), pa.int64()), "w": pa.array([1] * 20_000, pa.int64())}
+    )
+    found = hot_key(1, chunk, (0,), 256)
+    assert found is not None
+    (key, most), *_ = Counter(groups).most_common(1)
+    assert found.values == (str(key),)
+    assert found.share == pytest.approx(most / len(groups), abs=0.01)
+    assert (found.vnode, found.rows) == (vnodes_of([pa.array([7], pa.int32())], 256)[0], 20_000)
+    assert hot_key(1, chunk.slice(0, FEWEST_ROWS - 1), (0,), 256) is None, "too few to say"
+    assert hot_key(1, chunk, (), 256) is None, "rows without a key go to one unit anyway"
+
+
+def test_an_epoch_counts_the_requests_that_the_server_sees(tmp_path: Path) -> None:
+    """All up to its manifest, of the driver and of the units, by kind and with their bytes."""
+    seen: list[Seen] = []
+    with moto_server(seen) as endpoint:
+        meta = store_in_s3(endpoint, "local")
+        for step in range(3):
+            insert(meta, "t", *((k, k % 7, step) for k in range(100 * step, 100 * step + 50)))
+            run_and_compare(LocalRunner(), meta, seen)
+
+
+@pytest.mark.spark
+def test_an_epoch_on_spark_counts_what_its_workers_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it is flushed. The units' seconds come with the requests."""
+    for name, value in {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}.items():  # the JVM may have been started without
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    seen: list[Seen] = []
+    with moto_server(seen) as endpoint:
+        meta = store_in_s3(endpoint, "spark", units=3)
+        for step, policy in enumerate((FlushPolicy(), FlushPolicy(), FlushPolicy(driver_bytes=0))):  # by exchange, by driver, by units
+            insert(meta, "t", *((k, k % 7, step) for k in range(100 * step, 100 * step + 50)))
+            found = run_and_compare(SparkRunner(spark, policy), meta, seen)
+            assert found.seconds is not None
+            assert [work.unit for work in found.units] == [0, 1, 2]
+            assert all(0 < work.seconds < found.seconds.run for work in found.units)
+
+
+def store_in_s3(endpoint: str, name: str, units: int = 2) -> MetaStore:
+    """A table and a view over it wait to be created."""
+    objects, ids = open_object_store(f"s3://{BUCKET}/{name}?endpoint={endpoint}&path_style=true"), count(1_700_000_000_000)
+    MetaStore.init(objects, units=units)
+    meta = MetaStore(objects, "w", lambda: next(ids))
+    append(meta, table("t"), view("per_g", counted(scan("t"), 1)))
+    return meta
+
+
+def run_and_compare(runner: LevelRunner, meta: MetaStore, seen: list[Seen]) -> SealedManifest:
+    """Run what waits, and compare the requests in its manifest with those that the server saw."""
+    barrier = inject(meta)
+    assert barrier is not None
+    del seen[:]
+    run_epoch(runner, meta, barrier)
+    sealed = next(i for i, one in enumerate(seen) if one.method == "PUT" and "/meta/manifest/" in one.path)
+    found = meta.sealed(barrier.epoch)
+    assert found is not None
+    assert found.requests == requests_of(seen[:sealed])
+    assert found.requests.bytes_out >= sum(sst.size for sst in found.ssts) > 0
+    return found
+
+
+def requests_of(seen: Sequence[Seen]) -> Requests:
+    """As S3 bills them."""
+    gets = [one for one in seen if one.method in ("GET", "HEAD") and "list-type" not in one.query]
+    puts = [one for one in seen if one.method == "PUT"]
+    lists, deletes = (sum(mark in one.query for one in seen) for mark in ("list-type", "delete"))
+    found = sum(one.bytes_out for one in gets if one.method == "GET" and not one.failed)
+    return Requests(len(gets), len(puts), lists, deletes, found, sum(one.bytes_in for one in puts))
+
+
+def test_a_store_counts_what_the_server_sees() -> None:
+    seen: list[Seen] = []
+    with moto_server(seen) as endpoint:
+        objects = open_object_store(f"s3://{BUCKET}/store?endpoint={endpoint}&path_style=true")
+        del seen[:]
+        use(objects)
+        assert requests_so_far(objects) == requests_of(seen)
+
+
+def test_a_local_store_counts_as_a_bucket_would(tmp_path: Path) -> None:
+    objects = open_object_store(str(tmp_path / "store"))
+    with moto_server() as endpoint:
+        bucket = open_object_store(f"s3://{BUCKET}/store?endpoint={endpoint}&path_style=true")
+        use(objects)
+        use(bucket)
+        assert requests_so_far(objects) == requests_so_far(bucket)
+
+
+def use(objects: ObjectStore) -> None:
+    """Each operation, what is not there and what is lost included."""
+    for number in range(5):
+        objects.put(f"a/{number}", bytes(100 * number))
+    assert len(objects.get("a/3")) == 300
+    assert [len(part) for part in objects.get_ranges("a/4", [(0, 10), (200, 10), (-10, 10)])] == [10, 10, 10]
+    assert objects.put_if_absent("a/5", b"mine")
+    assert not objects.put_if_absent("a/5", b"other"), "which reads it back"
+    assert objects.head("a/1").size == 100
+    with pytest.raises(ObjectNotFoundError):
+        objects.get("a/none")
+    assert len(list(objects.list("a/"))) == 6
+    objects.delete([f"a/{number}" for number in range(6)])
