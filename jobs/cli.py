@@ -7,11 +7,17 @@ from collections.abc import Sequence
 
 from jobs.settings.debugging import debugging
 from jobs.settings.jvm_errors import jvm_errors_as_ours
-from jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands
+from jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands, status_commands
 from jobs.shell.command import Run, build_parser
 from statestore.errors import MustStopError, TussockError
 
-COMMANDS = (*pipeline_commands.COMMANDS, *query_commands.COMMANDS, *inspect_commands.COMMANDS, *care_commands.COMMANDS)
+COMMANDS = (
+    *pipeline_commands.COMMANDS,
+    *status_commands.COMMANDS,
+    *query_commands.COMMANDS,
+    *inspect_commands.COMMANDS,
+    *care_commands.COMMANDS,
+)
 
 _OVERVIEW = """\
 Incremental materialized views on Spark and object storage.
@@ -46,6 +52,7 @@ exit code:
   1    an error, in one message; nothing half done is visible
   2    no such command or option; of `tussock plan`: there is something to do
   3    another run was first, nothing of this one is visible
+  4    of `tussock status`: something is wrong with the pipeline
   130  interrupted; the same command goes on from here
 """
 

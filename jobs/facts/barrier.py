@@ -12,6 +12,7 @@ from jobs.sources.registry import reader_of
 from statestore.meta.barrier import Barrier, Mutation
 from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
 
 
 class FileFacts(msgspec.Struct, frozen=True):
@@ -40,11 +41,15 @@ class BarrierFacts(msgspec.Struct, frozen=True):
 
 
 def barrier(meta: MetaStore) -> BarrierFacts | None:
-    """The open barrier; None where there is none. Cost: a GET for each log entry that it takes, and one for the manifest."""
-    if (found := meta.open_barrier()) is None:
-        return None
-    catalog = found.catalog if found.catalog is not None else meta.latest().catalog
-    names = {r.id: r.name for r in (*meta.latest().catalog.relations, *catalog.relations)}
+    """The open barrier; None where there is none. Cost: as `barrier_facts`, and a look for it."""
+    version = meta.latest()
+    return None if (found := meta.barrier_after(version.epoch)) is None else barrier_facts(meta, version, found)
+
+
+def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> BarrierFacts:
+    """Of a barrier that is in force on a version. Cost: a GET for each log entry that it takes, and one for the manifest."""
+    catalog = found.catalog if found.catalog is not None else version.catalog
+    names = {r.id: r.name for r in (*version.catalog.relations, *catalog.relations)}
     return BarrierFacts(
         found.epoch,
         moment(found.epoch),

@@ -35,6 +35,14 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     [deploy]                                           # optional: the DAG that brings changed SQL files into the store
     approve = false                                    # true: a person approves its plan first
 
+    [prices]                                           # optional: dollars that `tussock status` counts by (jobs/settings/prices.py)
+    put = 0.005                                        # of 1,000 PUT and COPY requests; the defaults are those of S3 in us-east-1
+    get = 0.0004                                       # of 1,000 GET and HEAD requests
+    list = 0.005                                       # of 1,000 LIST requests
+    delete = 0.0                                       # of 1,000 DELETE requests
+    gb_month = 0.023                                   # of a gigabyte, 10^9 bytes, stored for a month
+    unit_hour = 0.0                                    # of an hour in which a parallel unit works; 0: not counted
+
     [rebalance]                                        # optional: the DAG that moves vnodes between units
     target = 1.25                                      # how many times the mean a unit may carry before vnodes move away from it
     approve = false                                    # true: a person approves the moves first
@@ -70,6 +78,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, inspect
 
+from jobs.settings.prices import Prices
 from jobs.settings.retention import BadDurationError, Retention, duration_ms
 from statestore.errors import InputError, did_you_mean
 
@@ -242,6 +251,7 @@ class Pipeline:
     upkeep: UpkeepSettings = UpkeepSettings()
     deploy: DeploySettings = DeploySettings()
     rebalance: RebalanceSettings = field(default_factory=RebalanceSettings)
+    prices: Prices = field(default_factory=Prices)
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
 
@@ -364,6 +374,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
     deploy: Annotated[_Deploy, _TABLE] = _Deploy()
     rebalance: Annotated[RebalanceSettings, _TABLE] = RebalanceSettings()
+    prices: Annotated[Prices, _TABLE] = Prices()
     quality: Annotated[_Quality, _TABLE] | None = None
     publish: Annotated[_Publish, _TABLE] | None = None
 
@@ -472,6 +483,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
         deploy=DeploySettings(document.deploy.approve),
         rebalance=document.rebalance,
+        prices=document.prices,
         upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
         quality=None
         if document.quality is None

@@ -34,13 +34,14 @@ EVERYTHING: dict[str, str] = {**VIEWS, **{name: sql for name, (sql, _) in TOP_N.
 
 
 def read(session: Session, name: str, epoch: int | None = None) -> pa.Table:
-    """A relation's rows at an epoch (None: the committed one), straight from the state store."""
+    """A relation's rows at an epoch (None: the committed one), straight from the state store; the version knows how many the newest has."""
     version = session.meta.latest()
     at = version.epoch if epoch is None else epoch
     (relation,) = [r for r in version.catalog.at(at) if r.name == name]
     schema = pa.schema([(c.name, arrow_type(c.type)) for c in relation.columns])
-    parts = list(scan_relation(session.meta.objects, version, relation, at))
-    return pa.concat_tables([schema.empty_table(), *parts])
+    rows = pa.concat_tables([schema.empty_table(), *scan_relation(session.meta.objects, version, relation, at)])
+    assert at < version.epoch or version.rows[relation.id] == rows.num_rows, f"{name}: rows that its version counts"
+    return rows
 
 
 @pytest.mark.spark

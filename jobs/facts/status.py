@@ -1,0 +1,184 @@
+"""All there is to know about a pipeline at one moment, and first what is wrong with it."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from jobs.facts.barrier import BarrierFacts, barrier_facts
+from jobs.facts.epochs import EpochFacts, epochs
+from jobs.facts.moment import moment
+from jobs.facts.sources import SourceFacts, sources
+from jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, store, vacuum
+from jobs.facts.units import UnitFacts, units
+from jobs.facts.views import Quality, ViewFacts, ViewState, views
+from jobs.settings.prices import Prices
+from jobs.sources.rejects import rejects_name
+from statestore.meta.store import MetaStore
+
+STUCK = timedelta(minutes=15)  # an epoch that is open for longer, and for STUCK_TIMES the longest of those before it, is not getting on
+STUCK_TIMES = 10
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Something that a person should see to, or, where it is not `wrong`, know."""
+
+    about: str  # `source weather`, `view delays`, `epoch`
+    what: str
+    do: str  # the next step
+    wrong: bool = True  # readers miss something, or will
+    since: datetime | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A pipeline at one moment. All of it is of one version."""
+
+    pipeline: str  # empty: its store was named
+    store: str  # its address
+    at: datetime
+    version: int
+    committed: datetime | None  # of the committed epoch; None: there is none yet
+    published: datetime | None  # of the published one
+    floor: datetime | None  # of the oldest that a reader may name
+    statements: int  # that wait in the log
+    troubles: tuple[Trouble, ...]  # what is wrong first
+    open: BarrierFacts | None  # the epoch that is begun and not committed
+    sources: tuple[SourceFacts, ...]
+    views: tuple[ViewFacts, ...]
+    epochs: tuple[EpochFacts, ...]  # the newest, oldest first
+    units: tuple[UnitFacts, ...]
+    shape: StoreFacts
+    cost: CostFacts
+    vacuum: VacuumFacts | None = None  # None: nobody looked
+
+    @property
+    def wrong(self) -> bool:
+        """Whether something is."""
+        return any(trouble.wrong for trouble in self.troubles)
+
+
+def status(
+    meta: MetaStore, now: datetime, *, pipeline: str = "", prices: Prices | None = None, last: int = 5, everything: bool = False
+) -> Status:
+    """A pipeline now.
+
+    Args:
+        now: what ages are counted to.
+        last: so many of the newest epochs; units and cost are about these.
+        everything: also what is stored of each unit, and what vacuum would free.
+
+    Cost: the version once; a GET for the open barrier, and what `barrier_facts` reads of one; a HEAD for the log's end; the requests of
+    `sources`, `views` and `epochs`. With `everything` a range read of each SST, and a listing of the store. Nothing grows with the number
+    of epochs.
+    """
+    version = meta.latest()
+    found = meta.barrier_after(version.epoch)
+    opened = None if found is None else barrier_facts(meta, version, found)
+    waits = sources(meta, version)
+    done = epochs(meta, last, version=version)
+    newest = done[-1] if done else None
+    seen = views(meta, now, version, sources=waits, newest=newest, barrier=found)
+    statements = meta.log_end() - version.log_end
+    shape = store(version)
+    troubles = [
+        *_of_sources(waits),
+        *_of_views(seen, version.epoch if version.published < version.epoch else None),
+        *_of_epochs(opened, done, now),
+        *_of_publishing(version.epoch, version.published, seen, now),
+        *_of_shape(shape),
+    ]
+    return Status(
+        pipeline,
+        meta.objects.uri,
+        now,
+        version.id,
+        _moment(version.epoch),
+        _moment(version.published),
+        _moment(version.min_readable_epoch),
+        statements,
+        tuple(sorted(troubles, key=lambda trouble: not trouble.wrong)),
+        opened,
+        waits,
+        seen,
+        done,
+        units(version, done, meta if everything else None),
+        shape,
+        cost(version, done, prices or Prices()),
+        vacuum(meta) if everything else None,
+    )
+
+
+def _moment(epoch: int) -> datetime | None:
+    return moment(epoch) if epoch else None
+
+
+def now_of(unix_ms: int) -> datetime:
+    """A clock's milliseconds as a time."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC)
+
+
+# --- what is wrong ---------------------------------------------------------------------------------------------------------------
+
+
+def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:
+    for source in found:
+        about = f"source {source.source}"
+        for hold in source.held:
+            do = "Its new files wait, and everything else goes on; once the cause is gone, the next run takes them in."
+            yield Trouble(about, f"is held: {hold.reason}", do, since=hold.at)
+        if source.trouble and not source.held:
+            do = "What waits is not known, and the next run would hold the source; see to its place, or to this process's access to it."
+            yield Trouble(about, f"cannot be listed: {source.trouble}", do)
+        if source.rejects:
+            table = rejects_name(source.source)
+            do = f"Look: SELECT * FROM {table}. Correct and restate the files, or TRUNCATE TABLE {table}."
+            yield Trouble(about, f"has {source.rejects:,} records that could not be read", do, wrong=False)
+
+
+def _of_views(found: Sequence[ViewFacts], unpublished: int | None) -> Iterator[Trouble]:
+    """`unpublished`: the epoch of which other troubles say what holds it."""
+    for view in found:
+        about = f"{view.kind} {view.view}"
+        if view.state is ViewState.PAUSED:
+            why = f": {view.reason}" if view.reason else ", by a person or with a view that it reads"
+            do = f"It keeps the rows of then. Correct the row or the SELECT, then `tussock apply PIPELINE --resume {view.view}`."
+            yield Trouble(about, f"is paused{why}", do, since=view.since)
+        elif view.state is ViewState.HELD_BACK:
+            do = "Readers go on seeing earlier rows. Correct the rows with another epoch, or the suite, and run again."
+            failures = "; ".join(view.quality.failures) or view.reason
+            yield Trouble(about, f"is held back: {failures}", do, since=view.since)
+        elif view.quality.verdict is Quality.FAILED and view.quality.epoch != unpublished:
+            do = "Correct the rows with another epoch, or the suite, and run again."
+            yield Trouble(about, f"did not pass its suite: {'; '.join(view.quality.failures)}", do, since=view.quality.at)
+        if view.quality.verdict is Quality.WARNING:
+            yield Trouble(about, f"has warnings: {'; '.join(view.quality.warnings)}", "Its rows are published.", wrong=False)
+
+
+def _of_epochs(opened: BarrierFacts | None, done: Sequence[EpochFacts], now: datetime) -> Iterator[Trouble]:
+    if opened is None:
+        return
+    longest = max((e.seconds.plan + e.seconds.run + e.seconds.flush for e in done if e.seconds is not None), default=0.0)
+    if now - opened.at > max(STUCK, timedelta(seconds=STUCK_TIMES * longest)):
+        what = "is sealed and not committed" if opened.sealed else f"is open since {opened.at:%Y-%m-%d %H:%M:%S} and not sealed"
+        do = "Its run has died, or works for long: look at its log. Running again finishes it; `tussock barrier show` says what it takes."
+        yield Trouble("epoch", f"{opened.epoch}, attempt {opened.attempt} of writer {opened.writer}, {what}", do, since=opened.at)
+
+
+def _of_publishing(committed: int, published: int, seen: Sequence[ViewFacts], now: datetime) -> Iterator[Trouble]:
+    if committed == published:
+        return
+    refused = [view for view in seen if view.quality.verdict is Quality.FAILED and view.quality.epoch == committed]
+    if refused:
+        do = "Readers go on seeing the epoch before. Correct the rows with another epoch, or the suite, and run again."
+        failed = "\n".join(f"{view.view}: {'; '.join(view.quality.failures)}" for view in refused)
+        yield Trouble("epoch", f"{committed} is not published, for suites failed:\n{failed}", do, since=moment(committed))
+        return
+    late = now - moment(committed) > STUCK
+    do = "The run that made it publishes it; where none is at work, the next one does."
+    yield Trouble("epoch", f"{committed} is committed and not published", do, wrong=late, since=moment(committed))
+
+
+def _of_shape(shape: StoreFacts) -> Iterator[Trouble]:
+    if shape.compaction_due and not shape.open_tasks:
+        do = "The upkeep DAG does it at its time; `tussock compact` does it now."
+        yield Trouble("store", f"is to be compacted: {shape.compaction_due[0]}", do, wrong=False)

@@ -1,0 +1,99 @@
+"""What a store's shape costs, what its requests cost, and what vacuum would free."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from jobs.facts.epochs import EpochFacts
+from jobs.settings.prices import Prices
+from jobs.upkeep.vacuum import sweep
+from statestore.hummock.amplification import read_amplification, space_amplification
+from statestore.hummock.compaction_picker import CompactionOptions, dropped_tables, pick_compactions
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.requests import Requests
+
+_PER = 1_000  # requests that a price is for
+_GB = 1_000_000_000
+
+
+class LevelFacts(msgspec.Struct, frozen=True):
+    """One level in use."""
+
+    level: int
+    ssts: int
+    rows: int  # old versions and deletes count
+    bytes: int
+
+
+class StoreFacts(msgspec.Struct, frozen=True):
+    """The newest version's shape."""
+
+    version: int
+    levels: tuple[LevelFacts, ...]
+    bytes: int  # of all SSTs
+    rows: int  # likewise
+    read_amplification: int  # sorted runs that a read of one table looks at, at most
+    space_amplification: float | None  # bytes of all SSTs / those of the largest level below L0; None: all is on L0
+    compaction_due: tuple[str, ...]  # why, most urgent first; empty: nothing is due
+    open_tasks: int  # of compaction
+    readable_epochs: int  # that a reader may name
+
+
+class CostFacts(msgspec.Struct, frozen=True):
+    """What epochs cost by a price table. Requests of readers, compaction and vacuum are not in here, nor what a commit itself asks."""
+
+    epochs: int  # that were looked at and counted
+    rows_in: int  # changes of sources and tables in these
+    requests: Requests
+    busy_s: float  # of all units
+    requests_dollars: float
+    units_dollars: float  # of the busy seconds, where the table has a price for them
+    dollars_per_million_rows: float | None  # both; None: no row came in
+    storage_dollars_per_month: float  # of the SSTs of the newest version
+
+
+class VacuumFacts(msgspec.Struct, frozen=True):
+    """What vacuum would remove with the floor where it is."""
+
+    objects: int
+    bytes: int
+    kept_bytes: int  # below data/ that stay
+
+
+def store(version: HummockVersion) -> StoreFacts:
+    """The shape of a version. Cost: no request; O(tables x SSTs)."""
+    used = [(level, ssts) for level, ssts in enumerate(version.levels) if ssts]
+    levels = tuple(LevelFacts(n, len(ssts), sum(s.rows for s in ssts), sum(s.size for s in ssts)) for n, ssts in used)
+    dropped = dropped_tables(version, version.epochs)
+    due = pick_compactions(version, CompactionOptions(), dropped, oldest=version.epochs[0])
+    return StoreFacts(
+        version.id,
+        levels,
+        sum(level.bytes for level in levels),
+        sum(level.rows for level in levels),
+        read_amplification(version),
+        space_amplification(version),
+        tuple(pick.reason for pick in due),
+        len(version.tasks),
+        len([epoch for epoch in version.epochs if epoch]),
+    )
+
+
+def cost(version: HummockVersion, done: Sequence[EpochFacts], prices: Prices) -> CostFacts:
+    """What epochs cost. Those that an earlier release sealed are left out: it counted no request. Cost: no request."""
+    counted = [epoch for epoch in done if epoch.requests is not None]
+    requests = sum((epoch.requests for epoch in counted if epoch.requests is not None), Requests())
+    rows_in, busy = sum(epoch.rows_in for epoch in counted), sum(unit.seconds for epoch in counted for unit in epoch.units)
+    asked = (requests.put * prices.put + requests.get * prices.get + requests.list * prices.list + requests.delete * prices.delete) / _PER
+    worked = busy / 3600 * prices.unit_hour
+    per_million = (asked + worked) / rows_in * 1e6 if rows_in else None
+    stored = sum(sst.size for level in version.levels for sst in level) / _GB * prices.gb_month
+    return CostFacts(len(counted), rows_in, requests, round(busy, 3), asked, worked, per_million, stored)
+
+
+def vacuum(meta: MetaStore) -> VacuumFacts:
+    """What vacuum would free now. Cost: lists data/, manifests, snapshots, pins and the copies of sources' files: a request for 1,000."""
+    found = sweep(meta, dry_run=True)
+    sizes = [*(g.size for g in (*found.vacuumed.garbage, *found.copies)), *(o.size for o in found.temporary)]
+    return VacuumFacts(len(sizes), sum(sizes), found.vacuumed.kept_bytes)
