@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tussock_steps as steps
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, AssetAlias, BaseOperator, Param, get_current_context, task
+from airflow.sdk import Asset, AssetAlias, BaseOperator, Param, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
 from pydantic import JsonValue
 from tussock_archive import build_archive
@@ -29,6 +29,9 @@ from jobs.settings.class_archive import submit_options
 from jobs.settings.pipeline import GateScope, OnError, Pipeline, TableEngine
 from jobs.sinks.delta_packages import with_delta
 from statestore.errors import DamagedError, InputError
+
+if TYPE_CHECKING:
+    from jobs.sinks.manifest import TableState
 
 HELD_SOURCES, PAUSED_VIEWS, HELD_VIEWS = "held_sources", "paused_views", "held_views"
 SPARK_CONNECTION = "spark_default"
@@ -155,7 +158,7 @@ def holds_views_back(pipeline: Pipeline) -> bool:
     return pipeline.quality is not None and pipeline.quality.scope is GateScope.VIEW
 
 
-def publish_views(pipeline: Pipeline) -> Any:
+def publish_views(pipeline: Pipeline) -> "PublishViews":
     """Let readers see that epoch, and emit an asset event for each of its views.
 
     An event that carries a partition starts the DAGs that go by partitions and no others, and one without the others: so Airflow 3.3 has
@@ -165,27 +168,7 @@ def publish_views(pipeline: Pipeline) -> Any:
     by_partition = pipeline.schedule is not None and pipeline.schedule.partitions
     named = [asset_of(pipeline.name, view) for view in steps.views_in_files(pipeline)] if by_partition else []
 
-    @task(task_id="publish_views", outlets=[alias_of(pipeline.name), *named])
-    def publish(name: str) -> dict[str, str]:
-        context = get_current_context()
-        with no_retry():
-            published = steps.publish(name, _committed_epoch(context))
-            day = steps.day_of(pipeline, *(run_interval(context) or (None, None))) if named else None
-        changed = []
-        for view in published.views:
-            asset, extra = asset_of(name, view.name), _extra_of(published, view)
-            if day is not None and asset in named:
-                event = context["outlet_events"][asset]
-                event.extra = extra
-                event.add_partitions(day)
-                changed.append(asset)
-            else:
-                context["outlet_events"][alias_of(name)].add(asset, extra=extra)
-        context["ti"].task.outlets = [alias_of(name), *changed]
-        held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
-        return {"epoch": str(published.epoch), "version": str(published.version), **held}
-
-    return publish(pipeline.name)
+    return PublishViews(pipeline=pipeline, task_id="publish_views", outlets=[alias_of(pipeline.name), *named])
 
 
 def _extra_of(published: steps.Publication, view: steps.PublishedView) -> dict[str, JsonValue]:
@@ -202,19 +185,12 @@ def _extra_of(published: steps.Publication, view: steps.PublishedView) -> dict[s
     return extra
 
 
-def publish_tables(pipeline: Pipeline) -> Any:
+def publish_tables(pipeline: Pipeline) -> BaseOperator:
     """Bring the tables outside of the store to that epoch, and emit an asset event for each. Requires: the pipeline has `[publish]`."""
     if spark_writes_tables(pipeline):
         return PublishTables(pipeline=pipeline, task_id="publish_tables", application="publish.py", outlets=[tables_alias(pipeline.name)])
 
-    @task(task_id="publish_tables", outlets=[tables_alias(pipeline.name)])
-    def publish(name: str) -> dict[str, str]:
-        context = get_current_context()
-        with no_retry():
-            steps.publish_tables(name, _committed_epoch(context))
-        return _emit_tables(context, name)
-
-    return publish(pipeline.name)
+    return PublishTablesHere(pipeline=pipeline, task_id="publish_tables", outlets=[tables_alias(pipeline.name)])
 
 
 class InjectBarrier(BaseOperator):
@@ -433,12 +409,86 @@ class HeldViews(BaseOperator):
             steps.require_none_held_back(self.pipeline_name, _committed_epoch(context))
 
 
-class PublishTables(SubmitJob):
+class PublishViews(BaseOperator):
+    """Lets readers see the committed epoch, as far as the gate passed it, and tells Airflow and OpenLineage which views are new."""
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline_name = pipeline.name
+        self.pipeline = pipeline
+        self.named = [asset for asset in self.outlets if isinstance(asset, Asset)]
+        self.published: steps.Publication | None = None  # by `execute`
+
+    def execute(self, context: Any) -> dict[str, str]:
+        name = self.pipeline_name
+        with no_retry():
+            published = self.published = steps.publish(name, _committed_epoch(context))
+            day = steps.day_of(self.pipeline, *(run_interval(context) or (None, None))) if self.named else None
+        changed = []
+        for view in published.views:
+            asset, extra = asset_of(name, view.name), _extra_of(published, view)
+            if day is not None and asset in self.named:
+                event = context["outlet_events"][asset]
+                event.extra = extra
+                event.add_partitions(day)
+                changed.append(asset)
+            else:
+                context["outlet_events"][alias_of(name)].add(asset, extra=extra)
+        context["ti"].task.outlets = [alias_of(name), *changed]
+        held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
+        return {"epoch": str(published.epoch), "version": str(published.version), **held}
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Files and tables in, views out, for Airflow's provider for OpenLineage, where it is installed."""
+        from tussock_lineage import lineage, views_published
+
+        return None if self.published is None else lineage(*views_published(self.pipeline_name, self.published))
+
+
+class _WritesTables:
+    """What the tasks that publish to tables outside of the store have in common. Requires: an operator, with the pipeline's name."""
+
+    pipeline_name: str
+    written: "tuple[int, Mapping[str, TableState]] | None" = None  # by `execute`: the epoch, and the state of each table at it
+
+    def emit(self, context: Any) -> dict[str, str]:
+        """An asset event for each table whose rows this epoch changed. Returns the version of each table at the epoch."""
+        name, epoch = self.pipeline_name, _committed_epoch(context)
+        tables = steps.tables_at(name, epoch)
+        self.written = epoch, tables
+        events = context["outlet_events"][tables_alias(name)]
+        for relation, state in tables.items():
+            if state.written == str(epoch):
+                asset = Asset(name=f"{name}.{relation}.table", uri=f"tussock://{name}/{relation}/table", group="tussock")
+                events.add(asset, extra={"epoch": str(epoch), "table": state.table, "version": state.version})
+        return {relation: state.version for relation, state in tables.items()}
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Views and tables in, their copies out, for Airflow's provider for OpenLineage, where it is installed."""
+        from tussock_lineage import lineage, tables_published
+
+        return None if self.written is None else lineage(*tables_published(self.pipeline_name, *self.written))
+
+
+class PublishTablesHere(_WritesTables, BaseOperator):
+    """Brings the tables to the epoch that publish_views let readers see, in this process."""
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline_name = pipeline.name
+
+    def execute(self, context: Any) -> dict[str, str]:
+        with no_retry():
+            steps.publish_tables(self.pipeline_name, _committed_epoch(context))
+        return self.emit(context)
+
+
+class PublishTables(_WritesTables, SubmitJob):
     """`jobs/publish.py` at the epoch that publish_views let readers see."""
 
     def execute(self, context: Any) -> None:
         self.submit(context, ["--epoch", str(_committed_epoch(context))])
-        _emit_tables(context, self.pipeline_name)
+        self.emit(context)
 
 
 @contextmanager
@@ -468,18 +518,6 @@ def _require_none_paused(name: str, context: Any) -> None:
 def _run_of(context: Any) -> dict[str, str]:
     """What barriers keep of the run that injects them; `steps.holder` reads it."""
     return {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id}
-
-
-def _emit_tables(context: Any, name: str) -> dict[str, str]:
-    """An asset event for each table whose rows this epoch changed. Returns the version of each table at the epoch."""
-    epoch = _committed_epoch(context)
-    tables = steps.tables_at(name, epoch)
-    events = context["outlet_events"][tables_alias(name)]
-    for relation, state in tables.items():
-        if state.written == str(epoch):
-            asset = Asset(name=f"{name}.{relation}.table", uri=f"tussock://{name}/{relation}/table", group="tussock")
-            events.add(asset, extra={"epoch": str(epoch), "table": state.table, "version": state.version})
-    return {relation: state.version for relation, state in tables.items()}
 
 
 def _committed_epoch(context: Any) -> int:

@@ -23,6 +23,7 @@ from statestore.errors import InputError
 from statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
+    from jobs.facts.lineage import LineageFacts, TableCopy
     from jobs.gate.record import QualityRecord, Verdict
     from jobs.sinks.manifest import TableState
     from jobs.sources.listing import Interval
@@ -354,6 +355,23 @@ def publish(name: str, epoch: int) -> Publication:
             )
         )
     return Publication(epoch, version.id, tuple(published), dict(seen.held))
+
+
+def lineage(name: str, published: Publication) -> "LineageFacts":
+    """What the views of a publish were made of since readers saw them before. Cost: as jobs.facts.lineage.lineage_of."""
+    from jobs.facts.lineage import lineage_of
+
+    meta = open_meta(find_pipeline(name, pipelines_folder()))
+    before, _ = _publish_of(meta, published.epoch)
+    return lineage_of(meta, name, [view.name for view in published.views], before.published, published.epoch)
+
+
+def table_lineage(name: str, epoch: int, tables: "Mapping[str, TableState]") -> "tuple[TableCopy, ...]":
+    """The tables outside of the store that an epoch wrote, with what they copy."""
+    from jobs.facts.lineage import copies_of
+
+    places = {relation: (state.table, state.version) for relation, state in tables.items() if state.written == str(epoch)}
+    return copies_of(open_meta(find_pipeline(name, pipelines_folder())), name, epoch, places)
 
 
 def _passed_record(meta: "MetaStore", pipeline: Pipeline, epoch: int) -> "QualityRecord | None":

@@ -44,7 +44,9 @@ def modules_of(*folders: str) -> set[str]:
 def declared(group: str | None = None) -> set[str]:
     """What the project declares for its users, or for a group of its developers."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    listed = document["project"]["dependencies"] if group is None else document["dependency-groups"][group]
+    extras = [text for listed in document["project"]["optional-dependencies"].values() for text in listed]
+    users = [*document["project"]["dependencies"], *extras]
+    listed = users if group is None else document["dependency-groups"][group]
     return {re.split(r"[<>=!~\[ ]", text)[0].lower() for text in listed}
 
 

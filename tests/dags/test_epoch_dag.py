@@ -90,7 +90,7 @@ def test_events_with_partitions_are_of_the_assets_that_the_task_names(tmp_path: 
     assert steps.views_in_files(pipeline) == ("a", "b")
     schedule = RunSchedule("@daily", datetime(2013, 1, 1, tzinfo=UTC), partitions=True)
     with DAG("d", schedule=None):
-        named = publish_views(replace(pipeline, schedule=schedule)).operator
+        named = publish_views(replace(pipeline, schedule=schedule))
     assert [outlet.name for outlet in named.outlets] == ["shop.views", "shop.a", "shop.b"]
     berlin = replace(pipeline, time_zone="Europe/Berlin")
     night, noon = datetime(2013, 1, 1, 23, tzinfo=UTC), datetime(2013, 1, 2, 11, tzinfo=UTC)
@@ -105,7 +105,7 @@ def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(tmp_
     module = dags_of(
         tmp_path, monkeypatch, shop=SHOP + tables.format("deltalake"), ship=SHOP.replace("shop", "ship") + tables.format("spark")
     )
-    for dag, operator in ((module.epoch_shop, "_PythonDecoratedOperator"), (module.epoch_ship, "PublishTables")):
+    for dag, operator in ((module.epoch_shop, "PublishTablesHere"), (module.epoch_ship, "PublishTables")):
         tasks = [task for task in dag.topological_sort() if task.task_id != "held_sources"]
         assert [task.task_id for task in tasks] == [*TASKS, "publish_tables"]
         assert type(tasks[-1]).__name__ == operator

@@ -1,0 +1,200 @@
+"""What a publish made of what: the files and tables that went in, the views that readers see anew, and which columns became which.
+
+Named as OpenLineage names data sets (its Naming.md): a namespace, which is where they are, and a name there. A source is one data set, its
+folder or topic, and which of its files were read is said beside it. A view is named as its Airflow asset is: `tussock://<pipeline>` and its
+name.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+import msgspec
+
+from jobs.plan.column_lineage import Origin, traced
+from jobs.plan.definition import ViewDefinition, definition_of, source_of
+from jobs.sources.describe import place_text
+from jobs.sources.kafka_cluster import SERVERS
+from jobs.sources.registry import reader_of
+from jobs.sql.statements import CreateSource
+from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
+from statestore.meta.store import MetaStore
+
+MOST_FILES = 1_000  # of a source that are named
+MOST_EPOCHS = 1_000  # of one publish that are looked through for files
+
+
+class DataSet(msgspec.Struct, frozen=True):
+    """Where data lies, and its name there."""
+
+    namespace: str
+    name: str
+
+
+class InputFacts(msgspec.Struct, frozen=True):
+    """A source or table that went in. Of a source: which files these epochs have read (MOST_FILES of them), how many, their bytes."""
+
+    data_set: DataSet
+    columns: tuple[ColumnSpec, ...]
+    files: tuple[DataSet, ...] = ()
+    file_count: int = 0
+    bytes: int = 0
+
+
+class FieldOrigin(msgspec.Struct, frozen=True):
+    """A column of another data set, and how it comes in (jobs.plan.column_lineage.How, its value)."""
+
+    data_set: DataSet
+    column: str
+    how: str
+    direct: bool
+
+
+class OutputFacts(msgspec.Struct, frozen=True):
+    """A view of which readers see other rows."""
+
+    data_set: DataSet
+    columns: tuple[ColumnSpec, ...]
+    sql: str
+    fields: Mapping[str, tuple[FieldOrigin, ...]]  # by column of the view
+    rows_by: tuple[FieldOrigin, ...]  # what decides which rows there are
+
+
+class LineageFacts(msgspec.Struct, frozen=True):
+    """Of one publish."""
+
+    inputs: tuple[InputFacts, ...]
+    outputs: tuple[OutputFacts, ...]
+
+
+def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int, epoch: int) -> LineageFacts:
+    """What the published rows of some views were made of.
+
+    Args:
+        views: those of which readers see other rows at `epoch` than at `since`; they are in the catalog of `epoch`.
+
+    Cost: two GETs for each epoch in between, MOST_EPOCHS at most.
+    """
+    catalog = meta.latest().catalog
+    relations = {r.name: r for r in catalog.at(epoch)}
+    outputs = tuple(_output(pipeline, relations[view], relations) for view in views if view in relations)
+    read = {origin.data_set for output in outputs for origins in (*output.fields.values(), output.rows_by) for origin in origins}
+    read |= {_data_set(pipeline, relations[name]) for view in views if view in relations for name in _reads(relations[view], catalog)}
+    taken = _taken(meta, catalog, since, epoch)
+    made = {output.data_set for output in outputs}
+    inputs = (
+        _input(data_set, relation, taken.get(relation.id, []))
+        for relation in relations.values()
+        if (data_set := _data_set(pipeline, relation)) in read and data_set not in made
+    )
+    return LineageFacts(tuple(inputs), outputs)
+
+
+def asset_namespace(pipeline: str) -> str:
+    """Where a pipeline's views and tables are."""
+    return f"tussock://{pipeline}"
+
+
+def data_set_at(address: str) -> DataSet:
+    """A path or an `s3://` address, as OpenLineage names it; up to its first part that stands for several (`{start:…}`, `*`)."""
+    parts = urlsplit(address) if "://" in address else None
+    path = _fixed(address if parts is None else parts.path)
+    if parts is None or parts.scheme == "file":
+        return DataSet("file", path)
+    return DataSet(f"{parts.scheme}://{parts.netloc}", path.strip("/") or "/")
+
+
+def _fixed(path: str) -> str:
+    fixed = []
+    for part in PurePosixPath(path).parts:
+        if any(mark in part for mark in "{*?["):
+            break
+        fixed.append(part)
+    return str(PurePosixPath(*fixed)) if fixed else "/"
+
+
+def _data_set(pipeline: str, relation: Relation) -> DataSet:
+    if (source := source_of(relation)) is None:
+        return DataSet(asset_namespace(pipeline), relation.name)
+    return source_data_set(source)
+
+
+def source_data_set(source: CreateSource) -> DataSet:
+    """Where a source's rows come from."""
+    if "path" in source.options:
+        return data_set_at(source.options["path"])
+    return DataSet(f"kafka://{source.options[SERVERS].split(',')[0]}", place_text(source).split(" at ")[0])
+
+
+def _reads(view: Relation, catalog: Catalog) -> list[str]:
+    """What a view reads, by name; what is a name for a query only is left out, as the plan has what stands behind it."""
+    stored = (RelationKind.SOURCE, RelationKind.TABLE, RelationKind.VIEW)
+    return [r.name for r in catalog.relations if r.id in view.depends_on and r.kind in stored]
+
+
+def _output(pipeline: str, view: Relation, relations: Mapping[str, Relation]) -> OutputFacts:
+    definition = definition_of(view)
+    assert isinstance(definition, ViewDefinition)
+    found = traced(definition.plan)
+
+    def named(origins: frozenset[Origin]) -> tuple[FieldOrigin, ...]:
+        return tuple(
+            FieldOrigin(_data_set(pipeline, relations[o.relation]), relations[o.relation].columns[o.column].name, o.how.value, o.how.direct)
+            for o in sorted(origins)
+            if o.relation in relations and o.column < len(relations[o.relation].columns)  # not the hidden number of a row without a key
+        )
+
+    fields = {column.name: named(origins) for column, origins in zip(view.columns, found.columns, strict=False)}
+    return OutputFacts(_data_set(pipeline, view), view.columns, definition.sql, fields, named(found.rows))
+
+
+def _input(data_set: DataSet, relation: Relation, files: Sequence[tuple[str, int]]) -> InputFacts:
+    named = tuple(_file(data_set, name) for name, _ in files[:MOST_FILES])
+    return InputFacts(data_set, relation.columns, named, len(files), sum(size for _, size in files))
+
+
+def _file(source: DataSet, name: str) -> DataSet:
+    """A file of a source; of a topic or a Delta table what was read is no path, and named within it."""
+    if "://" in name or name.startswith("/"):
+        return data_set_at(name)
+    return DataSet(source.namespace, f"{source.name}/{name}")
+
+
+def _taken(meta: MetaStore, catalog: Catalog, since: int, epoch: int) -> dict[int, list[tuple[str, int]]]:
+    """(file, bytes) that the epochs after `since` up to `epoch` have read, by source, in the order of epochs."""
+    readers = {r.id: reader_of(source) for r in catalog.relations if (source := source_of(r)) is not None}
+    found: dict[int, list[tuple[str, int]]] = {}
+    for splits in reversed(list(_splits(meta, since, epoch))):
+        for relation, document in splits.items():
+            if relation in readers:
+                found.setdefault(relation, []).extend((i.name, i.nbytes) for i in readers[relation].items(document) if not i.goes)
+    return found
+
+
+def _splits(meta: MetaStore, since: int, epoch: int) -> Iterator[Mapping[int, msgspec.Raw]]:
+    """What the barriers of these epochs pinned, newest first."""
+    for _ in range(MOST_EPOCHS):
+        if epoch <= since or (sealed := meta.sealed(epoch)) is None:
+            return
+        if (barrier := meta.barrier_after(sealed.prev_epoch)) is not None and barrier.epoch == epoch:
+            yield barrier.splits
+        epoch = sealed.prev_epoch
+
+
+class TableCopy(msgspec.Struct, frozen=True):
+    """A table outside the store, and the relation whose rows it copies."""
+
+    relation: DataSet
+    table: DataSet
+    columns: tuple[ColumnSpec, ...]
+    version: str  # the table's own number or file
+
+
+def copies_of(meta: MetaStore, pipeline: str, epoch: int, tables: Mapping[str, tuple[str, str]]) -> tuple[TableCopy, ...]:
+    """The copies that an epoch wrote. `tables`: of each relation, where its copy is, and the copy's version."""
+    relations = {r.name: r for r in meta.latest().catalog.at(epoch)}
+    return tuple(
+        TableCopy(_data_set(pipeline, relations[name]), data_set_at(place), relations[name].columns, version)
+        for name, (place, version) in tables.items()
+        if name in relations
+    )

@@ -1,0 +1,156 @@
+"""Which columns of relations a view's columns are made of, and which decide what rows it has: traced through its bound plan.
+
+Unlike lineage.py, which names what the columns of fragments hold, this says of a view as a whole what it depends on.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import reduce
+from typing import assert_never
+
+from jobs.sql.expression_tree import columns_of
+from jobs.sql.logical import (
+    AggCall,
+    Aggregate,
+    Column,
+    Expand,
+    Expr,
+    Filter,
+    Generate,
+    Join,
+    JoinKind,
+    Plan,
+    Project,
+    Range,
+    Scan,
+    SingleRow,
+    TemporalFilter,
+    TopN,
+    Union,
+    Values,
+    Window,
+)
+
+
+class How(StrEnum):
+    """How a column of a relation comes into a view. The values are OpenLineage's subtypes."""
+
+    IDENTITY = "IDENTITY"  # its value, as it is
+    TRANSFORMATION = "TRANSFORMATION"  # an expression of its value
+    AGGREGATION = "AGGREGATION"  # an aggregate of its values
+    JOIN = "JOIN"  # from here on: by its value rows are chosen or put together
+    GROUP_BY = "GROUP_BY"
+    FILTER = "FILTER"
+    SORT = "SORT"
+    WINDOW = "WINDOW"
+
+    @property
+    def direct(self) -> bool:
+        """Whether the value itself goes into the view's."""
+        return self in (How.IDENTITY, How.TRANSFORMATION, How.AGGREGATION)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """A column of a relation, by its place there, and how it comes in."""
+
+    relation: str
+    column: int
+    how: How
+
+
+Origins = frozenset[Origin]
+_NONE: Origins = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a plan's columns are made of, each by itself, and what decides which rows there are."""
+
+    columns: tuple[Origins, ...]
+    rows: Origins = field(default=_NONE)
+
+
+def traced(plan: Plan) -> Traced:
+    """Where a bound plan's columns and rows come from. Cost: a walk over the plan."""
+    inputs = [traced(input) for input in plan.inputs]
+    rows = reduce(frozenset.union, (one.rows for one in inputs), _NONE)
+    match plan:
+        case Scan(relation, columns):
+            return Traced(tuple(frozenset({Origin(relation, column, How.IDENTITY)}) for column in columns))
+        case Values() | Range():
+            return Traced((_NONE,) * len(plan.fields))
+        case SingleRow():
+            return inputs[0]
+        case Project(_, exprs):
+            return Traced(_made(exprs, inputs[0].columns), rows)
+        case Expand(_, projections):
+            made = [_made(projection, inputs[0].columns) for projection in projections]
+            return Traced(tuple(_union(of) for of in zip(*made, strict=True)), rows)
+        case Generate(_, _, argument):
+            new = _value(argument, inputs[0].columns)
+            return Traced((*inputs[0].columns, *(_as(new, How.TRANSFORMATION) for _ in plan.made)), rows)
+        case Filter() | TemporalFilter():
+            return Traced(inputs[0].columns, rows | _deciding(plan.expressions, inputs[0].columns, How.FILTER))
+        case TopN():
+            return Traced(inputs[0].columns, rows | _deciding(plan.expressions, inputs[0].columns, How.SORT))
+        case Union():
+            return Traced(tuple(_union(of) for of in zip(*(one.columns for one in inputs), strict=True)), rows)
+        case Join():
+            return _joined(plan, *inputs)
+        case Aggregate(_, keys, calls):
+            below = inputs[0].columns
+            return Traced((*_made(keys, below), *(_called(call, below) for call in calls)), rows | _deciding(keys, below, How.GROUP_BY))
+        case Window(_, partition, order, calls):
+            below = inputs[0].columns
+            over = _deciding((*partition, *(key.expr for key in order)), below, How.WINDOW)
+            values = (_as(_union(_value(e, below) for e in call.expressions), How.TRANSFORMATION) for call in calls)
+            return Traced((*below, *(value | over for value in values)), rows)
+        case _:
+            assert_never(plan)
+
+
+def _joined(join: Join, left: Traced, right: Traced) -> Traced:
+    both = (*left.columns, *right.columns)
+    sides = [(join.left_keys, left.columns), (join.right_keys, right.columns), ((join.condition,) if join.condition else (), both)]
+    by = _union(_deciding(exprs, columns, How.JOIN) for exprs, columns in sides)
+    rows = left.rows | right.rows
+    if join.kind is JoinKind.EXISTENCE:  # every left row comes out; whether it has a partner is a column
+        return Traced((*left.columns, by | right.rows), left.rows)
+    return Traced(both if join.kind.emits_pairs else left.columns, rows | by)
+
+
+def _called(call: AggCall, below: Sequence[Origins]) -> Origins:
+    found = _as(_union(_value(arg, below) for arg in call.args), How.AGGREGATION)
+    found |= _deciding([key.expr for key in call.order], below, How.SORT)
+    return found | _deciding([] if call.filter is None else [call.filter], below, How.FILTER)
+
+
+def _made(exprs: Iterable[Expr], below: Sequence[Origins]) -> tuple[Origins, ...]:
+    return tuple(_value(expr, below) for expr in exprs)
+
+
+def _value(expr: Expr, below: Sequence[Origins]) -> Origins:
+    """What an expression's value is made of."""
+    if isinstance(expr, Column):
+        return below[expr.index]
+    return _as(_union(below[column] for column in columns_of(expr)), How.TRANSFORMATION)
+
+
+def _as(origins: Origins, how: How) -> Origins:
+    """What is made of these: an aggregate stays one, whatever is computed of it."""
+    return frozenset(
+        Origin(o.relation, o.column, how) if o.how.direct and not (o.how is How.AGGREGATION and how is How.TRANSFORMATION) else o
+        for o in origins
+    )
+
+
+def _deciding(exprs: Iterable[Expr], below: Sequence[Origins], how: How) -> Origins:
+    """The columns by whose values rows are chosen or put together."""
+    read = _union(below[column] for expr in exprs for column in columns_of(expr))
+    return frozenset(Origin(o.relation, o.column, how if o.how.direct else o.how) for o in read)
+
+
+def _union(origins: Iterable[Origins]) -> Origins:
+    return reduce(frozenset.union, origins, _NONE)

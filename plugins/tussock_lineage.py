@@ -1,0 +1,99 @@
+"""What a task made of what, as OpenLineage has it: for an Airflow with the package apache-airflow-providers-openlineage.
+
+The provider asks an operator when its task has succeeded (`get_openlineage_facets_on_complete`). Imported only then, by the operators of
+tussock_operators.py; without the provider nobody asks.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tussock_steps as steps
+from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
+from openlineage.client.generated.base import DatasetFacet, OutputDatasetFacet
+from openlineage.client.generated.base_subset_dataset import InputSubsetInputDatasetFacet, LocationSubsetCondition
+from openlineage.client.generated.column_lineage_dataset import ColumnLineageDatasetFacet, Fields, InputField, Transformation
+from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
+from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
+from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
+from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
+
+if TYPE_CHECKING:
+    from jobs.facts.lineage import DataSet, FieldOrigin, InputFacts, OutputFacts
+    from jobs.sinks.manifest import TableState
+    from statestore.meta.catalog import ColumnSpec
+
+
+def views_published(pipeline: str, published: steps.Publication) -> tuple[list[InputDataset], list[OutputDataset]]:
+    """Inputs and outputs of publish_views: sources with the files that were read and tables; views with what became of which column.
+
+    Cost: as jobs.facts.lineage.lineage_of.
+    """
+    found = steps.lineage(pipeline, published)
+    changed = {view.name: view.changed_rows for view in published.views}
+    outputs = [_view(output, published.epoch, changed.get(output.data_set.name)) for output in found.outputs]
+    return [_input(input) for input in found.inputs], outputs
+
+
+def tables_published(pipeline: str, epoch: int, tables: "Mapping[str, TableState]") -> tuple[list[InputDataset], list[OutputDataset]]:
+    """Inputs and outputs of publish_tables: the relations whose rows this epoch changed, and the tables that are their copies."""
+    inputs, outputs = [], []
+    for copy in steps.table_lineage(pipeline, epoch, tables):
+        schema: dict[str, DatasetFacet] = {"schema": _schema(copy.columns)}
+        version = DatasetVersionDatasetFacet(datasetVersion=str(epoch))
+        inputs.append(InputDataset(copy.relation.namespace, copy.relation.name, facets={**schema, "version": version}))
+        fields = {c.name: Fields([_field(copy.relation, c.name, "IDENTITY", direct=True)]) for c in copy.columns}
+        facets: dict[str, DatasetFacet] = {
+            **schema,
+            "version": DatasetVersionDatasetFacet(datasetVersion=copy.version),
+            "columnLineage": ColumnLineageDatasetFacet(fields=fields),
+        }
+        outputs.append(OutputDataset(copy.table.namespace, copy.table.name, facets=facets))
+    return inputs, outputs
+
+
+def lineage(inputs: Sequence[Dataset], outputs: Sequence[Dataset]) -> Any:
+    """What the provider takes. Requires: it is installed."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    return OperatorLineage(inputs=list(inputs), outputs=list(outputs))
+
+
+def _input(found: "InputFacts") -> InputDataset:
+    facets: dict[str, DatasetFacet] = {"schema": _schema(found.columns)}
+    if not found.file_count:
+        return InputDataset(found.data_set.namespace, found.data_set.name, facets=facets)
+    read = InputSubsetInputDatasetFacet(LocationSubsetCondition([_location(file) for file in found.files]))
+    amounts = InputStatisticsInputDatasetFacet(size=found.bytes, fileCount=found.file_count)
+    return InputDataset(
+        found.data_set.namespace, found.data_set.name, facets=facets, inputFacets={"subset": read, "inputStatistics": amounts}
+    )
+
+
+def _view(found: "OutputFacts", epoch: int, changed_rows: int | None) -> OutputDataset:
+    fields = {name: Fields([_of(origin) for origin in origins]) for name, origins in found.fields.items() if origins}
+    facets: dict[str, DatasetFacet] = {
+        "schema": _schema(found.columns),
+        "version": DatasetVersionDatasetFacet(datasetVersion=str(epoch)),
+        "columnLineage": ColumnLineageDatasetFacet(fields=fields, dataset=[_of(origin) for origin in found.rows_by]),
+    }
+    amounts: dict[str, OutputDatasetFacet] = {}
+    if changed_rows is not None:
+        amounts["outputStatistics"] = OutputStatisticsOutputDatasetFacet(rowCount=changed_rows)
+    return OutputDataset(found.data_set.namespace, found.data_set.name, facets=facets, outputFacets=amounts)
+
+
+def _of(origin: "FieldOrigin") -> InputField:
+    return _field(origin.data_set, origin.column, origin.how, direct=origin.direct)
+
+
+def _field(data_set: "DataSet", column: str, how: str, *, direct: bool) -> InputField:
+    made = Transformation("DIRECT" if direct else "INDIRECT", how, "", masking=False)
+    return InputField(data_set.namespace, data_set.name, column, [made])
+
+
+def _schema(columns: "Sequence[ColumnSpec]") -> SchemaDatasetFacet:
+    return SchemaDatasetFacet([SchemaDatasetFacetFields(column.name, column.type) for column in columns])
+
+
+def _location(file: "DataSet") -> str:
+    return f"file://{file.name}" if file.namespace == "file" else f"{file.namespace}/{file.name}"
