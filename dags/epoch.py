@@ -7,6 +7,7 @@ and nothing else.
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
+from tussock_links import LINKED, LINKS
 from tussock_operators import (
     PARAMS,
     commit_version,
@@ -56,6 +57,8 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         published = judged >> publish_views(pipeline)  # the only step that makes anything visible to readers
         if pipeline.publish is not None:
             published >> publish_tables(pipeline)  # what readers elsewhere see
+        for task_id in LINKED:
+            dag.get_task(task_id).operator_extra_links = LINKS
     return dag
 
 

@@ -22,9 +22,16 @@ PARAMS = {
         type="boolean",
         title="Prune",
         description="Drop the views that the files do not name. Tables and sources stay.",
-    )
+    ),
+    "resume": Param(
+        [],
+        type="array",
+        items={"type": "string"},
+        title="Resume views",
+        description="Paused views that go on: each is built anew, beside the one that readers see.",
+    ),
 }
-"""The field of the trigger form."""
+"""The fields of the trigger form."""
 
 
 def plan(pipeline: Pipeline) -> Any:
@@ -33,7 +40,7 @@ def plan(pipeline: Pipeline) -> Any:
     @task(task_id="plan")
     def compare(name: str, params: dict[str, Any] | None = None) -> str:
         with no_retry():
-            text = steps.plan(name, bool((params or {}).get("prune")), print)
+            text = steps.plan(name, *_asked(params), print)
         if text is None:
             raise AirflowSkipException(f"the store of {name!r} is as its files say")
         return text
@@ -56,6 +63,12 @@ def apply(pipeline: Pipeline) -> Any:
     @task(task_id="apply")
     def bring(name: str, params: dict[str, Any] | None = None, ti: Any = None) -> None:
         with no_retry():
-            steps.apply(name, bool((params or {}).get("prune")), ti.xcom_pull(task_ids="plan"), print)
+            steps.apply(name, *_asked(params), ti.xcom_pull(task_ids="plan"), print)
 
     return bring(pipeline.name)
+
+
+def _asked(params: dict[str, Any] | None) -> tuple[bool, tuple[str, ...]]:
+    """What the trigger form says: whether to prune, and which views to resume."""
+    asked = params or {}
+    return bool(asked.get("prune")), tuple(asked.get("resume") or ())

@@ -51,6 +51,21 @@ PARAMS: Mapping[str, Param] = {
     "end": Param(
         None, type=["null", "string"], format="date-time", title="Interval end", description="The first moment after the interval."
     ),
+    "pause": Param(
+        [],
+        type="array",
+        items={"type": "string"},
+        title="Pause views",
+        description="These, and the views over them, keep the rows that they have; what waits is taken in without them.",
+    ),
+    "restate": Param(
+        None,
+        type=["null", "string"],
+        title="Restate a source",
+        description="Its rows that were taken of the interval, or of the file below, go, and those that its files have now come; then "
+        "the run goes on as any other.",
+    ),
+    "file": Param(None, type=["null", "string"], title="File to restate", description="By its path, as it was taken. Empty: the interval."),
 }
 """The fields of the trigger form."""
 
@@ -96,7 +111,7 @@ def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None
 
 
 def _params_interval(params: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    start, end = (params.get(name) for name in PARAMS)
+    start, end = params.get("start"), params.get("end")
     if (start is None) != (end is None):
         raise AirflowFailException(f"params start={start!r} and end={end!r}: give both ends of the interval, or neither")
     if start is None or end is None:
@@ -204,9 +219,21 @@ class InjectBarrier(BaseOperator):
         self._wait_for_turn(context)
         interval = run_interval(context)
         self.log.info("takes in %s", _span(interval) if interval else "whatever waits: neither params nor a data interval are given")
+        self._begin(context, interval)
         barrier = _inject(self.pipeline_name, context)
         self._wait_for_turn(context)  # another run may have looked at the same moment; the store has decided whose barrier is in force
         return barrier
+
+    def _begin(self, context: Any, interval: tuple[datetime, datetime] | None) -> None:
+        """What a person wants of this run besides."""
+        params = context["params"]
+        with no_retry():
+            if views := tuple(params.get("pause") or ()):
+                steps.pause(self.pipeline_name, views, _run_of(context))
+                self.log.info("paused: %s", ", ".join(views))
+            if source := params.get("restate"):
+                for line in steps.restate(self.pipeline_name, source, params.get("file") or "", interval, _run_of(context)):
+                    self.log.info("%s", line)
 
     def resume(self, context: Any, event: object = None) -> dict[str, str] | None:
         """After a wait."""

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -174,23 +174,24 @@ def interval_of(pipeline: Pipeline, start: datetime | None, end: datetime | None
     return Interval(start.astimezone(zone), end.astimezone(zone))
 
 
-def plan(name: str, prune: bool, say: Callable[[str], None]) -> str | None:
+def plan(name: str, prune: bool, resume: Sequence[str], say: Callable[[str], None]) -> str | None:
     """What an apply of the pipeline's files would do, as text; None where that is nothing."""
     from jobs.deploy import plan as plan_files
     from jobs.shell.deployment_text import deployment_text
 
-    deployment = plan_files(find_pipeline(name, pipelines_folder()), prune, progress=say)
+    deployment = plan_files(find_pipeline(name, pipelines_folder()), prune, resume, progress=say)
     text = deployment_text(deployment, name)
     say(text)
     return text if deployment.pending else None
 
 
-def apply(name: str, prune: bool, approved: str, say: Callable[[str], None]) -> None:
+def apply(name: str, prune: bool, resume: Sequence[str], approved: str, say: Callable[[str], None]) -> None:
     """Make the pipeline's files hold, as the plan says that was approved. Raises PlanOutdatedError where it is another now."""
     from jobs.deploy import apply as apply_files
     from jobs.shell.deployment_text import deployment_text
 
-    say(deployment_text(apply_files(find_pipeline(name, pipelines_folder()), prune, approved=approved, progress=say), name))
+    pipeline = find_pipeline(name, pipelines_folder())
+    say(deployment_text(apply_files(pipeline, prune, resume, approved=approved, progress=say), name))
 
 
 def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping[str, str]) -> dict[str, str] | None:
@@ -204,6 +205,48 @@ def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping
     settings = pipeline.epoch
     barrier = inject_barrier(open_meta(pipeline), interval_of(pipeline, start, end), settings.max_bytes, dict(run), settings.units)
     return None if barrier is None else {"barrier": f"{barrier.prev_epoch}/{barrier.attempt}", "epoch": str(barrier.epoch)}
+
+
+def pause(name: str, views: Sequence[str], run: Mapping[str, str]) -> None:
+    """Put a barrier in force that pauses these views, and those over them; one that is open is superseded. Those that are paused stay so.
+
+    Raises: InputError where one is unknown or cannot be paused; LostRaceError.
+    """
+    from jobs.driver.detour import Detour
+    from jobs.driver.supersede import abandon
+
+    meta = open_meta(find_pipeline(name, pipelines_folder()))
+    barrier = meta.open_barrier()
+    catalog = meta.latest().catalog if barrier is None or barrier.catalog is None else barrier.catalog
+    paused = {r.name for r in catalog.live() if r.paused is not None}
+    if wanted := tuple(view for view in dict.fromkeys(views) if view not in paused):
+        abandon(meta, Detour(pause=wanted), run)
+
+
+def restate(name: str, source: str, file: str, interval: tuple[datetime, datetime] | None, run: Mapping[str, str]) -> tuple[str, ...]:
+    """Put a barrier in force that takes in again what was taken of a source: a file, or all files of an interval. Returns what it does.
+
+    Without effect where the open barrier is this run's already, and where all is as it was taken.
+
+    Raises: EpochUnderWayError where another run's barrier is open; CannotRestateError; UnknownRelationError.
+    """
+    from jobs.driver.restate import Restating
+    from jobs.sources.base import Restated
+    from jobs.sources.errors import CannotRestateError
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    meta = open_meta(pipeline)
+    if (barrier := meta.open_barrier()) is not None and barrier.run == run:
+        return (f"goes on with barrier {barrier.epoch}, which this run has put in force",)
+    if not file and interval is None:
+        raise CannotRestateError(source, "neither a file nor an interval is named")
+    asked = Restated(file) if file else Restated(interval=interval_of(pipeline, *(interval or (None, None))))
+    restating = Restating(meta, source, asked, run)
+    found = restating.found
+    if restating.begin() is None:
+        return (f"nothing to restate: source {found.source} has taken all of it as it is now",)
+    items = [f"rows {verb}: {item.name}" for verb, of in (("go", found.goes), ("come", found.comes)) for item in of]
+    return (*items, f"views that follow: {', '.join(found.readers) or 'none'}")
 
 
 def runs_small_epochs_here(name: str) -> bool:

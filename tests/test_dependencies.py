@@ -36,7 +36,7 @@ def imported(node: ast.AST) -> Iterator[str]:
 
 def modules_of(*folders: str) -> set[str]:
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    own = {*FOLDERS, *(file.stem for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))}
+    own = {*FOLDERS, *(name for folder in FOLDERS for file in (ROOT / folder).rglob("*.py") for name in (file.stem, file.parent.name))}
     names = {name for file in files for name in imported(ast.parse(file.read_text()))}
     return {name for name in names if name.split(".")[0] not in own | set(sys.stdlib_module_names)}
 

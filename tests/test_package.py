@@ -35,7 +35,10 @@ def test_the_wheel_holds_each_file_of_the_rooms_and_nothing_else(tmp_path: Path)
     assert {"jobs/log4j2.properties", "jobs/shell/template/pipeline.toml", "tussock_dags/epoch.py", "tussock_steps.py"} <= held
     parser = ConfigParser()
     parser.read_string(entries)
-    assert dict(parser["airflow.plugins"]) == {"tussock_timetables": "tussock_timetable:TussockTimetables"}
+    assert dict(parser["airflow.plugins"]) == {
+        "tussock_timetables": "tussock_timetable:TussockTimetables",
+        "tussock_pages": "tussock_pages:TussockPages",
+    }
 
 
 class Installation:

@@ -47,10 +47,13 @@ class NothingToAbandonError(InputError):
         return f"nothing to abandon after epoch {self.epoch}: {self.reason}"
 
 
-def abandon(meta: MetaStore, detour: Detour) -> Barrier:
+def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = None) -> Barrier:
     """Supersede the open barrier by one that goes around what can't be taken; what is not named is taken as before. Where none is open (a
     changed file stops the listing already), inject one that takes the log and counts the skipped files as taken; other files wait for
     their run. Nothing committed is touched.
+
+    Args:
+        run: what a barrier is for that is injected here, kept with it.
 
     Raises: NothingToAbandonError; InputError where a name is unknown; LostRaceError where the open barrier was committed meanwhile.
     """
@@ -62,7 +65,7 @@ def abandon(meta: MetaStore, detour: Detour) -> Barrier:
             "say what to go around: a file to skip or re-pin, a log entry to skip, a view to drop or to pause, or to take the log's end",
         )
     if held is None:
-        pinning = _PinningSkipped(meta, Base(version), detour, interval=None, max_epoch_bytes=None, run={})
+        pinning = _PinningSkipped(meta, Base(version), detour, interval=None, max_epoch_bytes=None, run=dict(run or {}))
         pinning.require_known()
         return meta.inject_barrier(version.epoch, pinning.plan)
     superseding = _Superseding(meta, version, held, detour)

@@ -76,7 +76,7 @@ def epochs(meta: MetaStore, last: int, before: int | None = None, version: Hummo
     if len(found) == len(named) < last:
         oldest = found[0] if found else None if before is None else meta.sealed(before)
         found = [*reversed([*_older(meta, oldest, last - len(found))]), *found]
-    return tuple(_epoch(sealed, version) for sealed in found)
+    return tuple(epoch_facts(sealed, version) for sealed in found)
 
 
 def _older(meta: MetaStore, sealed: SealedManifest | None, most: int) -> Iterator[SealedManifest]:
@@ -87,7 +87,8 @@ def _older(meta: MetaStore, sealed: SealedManifest | None, most: int) -> Iterato
         yield sealed
 
 
-def _epoch(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
+def epoch_facts(sealed: SealedManifest, version: HummockVersion) -> EpochFacts:
+    """A committed epoch, by its manifest. `version`: the newest."""
     kinds = {r.name: r.kind for r in version.catalog.relations}
     return EpochFacts(
         sealed.epoch,

@@ -28,6 +28,7 @@ from jobs.gate.index import Result, add_results
 from jobs.gate.record import SAMPLE_KEYS, Failure, QualityRecord, ViewQuality, passed_before, read_record, stays_published, write_record
 from jobs.gate.rows import PandasRows, Rows, SparkRows
 from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
+from jobs.gate.text import expectation_text
 from jobs.gate.without_spark import MOST_ROWS, objection
 from jobs.plan.definition import output_of
 from jobs.settings.pipeline import Pipeline
@@ -48,7 +49,6 @@ SMALL_VIEW_ROWS = 100_000
 """Up to so many rows a view is looked at whole: one scan is cheaper than finding what changed."""
 
 _REPORTS = "only_reports"
-_NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "severity"})
 
 
 class Found(NamedTuple):
@@ -342,8 +342,7 @@ def _failures(results: Iterable["ExpectationValidationResult"], file: Path, key:
         config = result.expectation_config
         if config is None:
             raise QualitySuiteError(str(file), "a result that names no expectation", "GX to say which expectation it evaluated")
-        arguments = ", ".join(f"{name}={value!r}" for name, value in config.kwargs.items() if name not in _NOT_SHOWN)
-        yield Failure(f"{config.type}({arguments})", _observed(result), tuple(_failing_keys(result.result, key)))
+        yield Failure(expectation_text(config.type, config.kwargs), _observed(result), tuple(_failing_keys(result.result, key)))
 
 
 def _observed(result: "ExpectationValidationResult") -> str:

@@ -47,6 +47,12 @@ def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> 
     return module
 
 
+def test_tasks_whose_logs_one_reads_have_buttons_to_the_runs_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dag = dags_of(tmp_path, monkeypatch, shop=SHOP).epoch_shop
+    buttons = {task.task_id: [link.name for link in task.operator_extra_links] for task in dag.tasks if task.operator_extra_links}
+    assert buttons == {task_id: ["Epoch", "Quality report"] for task_id in ("run_actors", "validate_views", "publish_views")}
+
+
 def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row_and_one_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
     for dag in (module.epoch_shop, module.epoch_ship):

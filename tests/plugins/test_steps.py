@@ -14,6 +14,7 @@ import tussock_steps as steps
 from jobs.catalog.read import PausedViewWarning
 from jobs.driver.epoch import advance, interval_of
 from jobs.driver.pauses import PausedViewsError
+from jobs.driver.restate import EpochUnderWayError
 from jobs.driver.runner import LocalRunner, SparkWantedError
 from jobs.driver.source_holds import HeldSourcesError, held_sources
 from jobs.facts.sources import sources
@@ -21,6 +22,7 @@ from jobs.gate.record import Failure, MissingRecordError, QualityGateError, Qual
 from jobs.gate.suite import read_suite
 from jobs.session import Session
 from jobs.settings.process import open_meta
+from jobs.sources.errors import CannotRestateError
 from jobs.sources.files import files_of
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Call, Column, Field, Literal, Project, Scan
@@ -343,3 +345,42 @@ def test_a_store_that_was_not_made_yet_is_named(tmp_path: Path, meta: MetaStore)
     toml.write_text(toml.read_text().replace("/store", "/elsewhere"))
     with pytest.raises(NotInitialisedError, match="elsewhere holds no store"):
         steps.inject("shop", None, None, {})
+
+
+def test_a_run_pauses_the_views_that_its_form_names_once(meta: MetaStore) -> None:
+    fields = (Field("id", "bigint"),)
+    meta.append_log("test/2", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("orders", (0,), fields))))
+    steps.inject("shop", *DAY, {"run": "first"})
+    advance(LocalRunner(), meta, interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin"))
+    run = {"dag": "epoch_shop", "run": "by hand"}
+    steps.pause("shop", ["ids"], run)
+    barrier = meta.open_barrier()
+    assert barrier is not None
+    assert (barrier.run, barrier.mutation.kind) == (run, "pause"), "the run that asked is the barrier's"
+    steps.pause("shop", ["ids"], run)
+    assert meta.open_barrier() == barrier, "a retry finds it done"
+    advance(LocalRunner(), meta)
+    assert [r.name for r in meta.latest().catalog.live() if r.paused is not None] == ["ids"]
+    steps.pause("shop", ["ids"], run)
+    assert meta.open_barrier() is None
+
+
+def test_a_run_restates_what_its_form_names_and_a_retry_goes_on_with_it(meta: MetaStore, tmp_path: Path) -> None:
+    path, fields = f"{tmp_path}/data/{{start:%Y-%m-%d}}.parquet", (Field("id", "bigint"),)
+    meta.append_log("test/2", msgspec.json.encode(CreateSource("kept", "parquet", fields, {"path": path, "retain": "files"})))
+    meta.append_log("test/3", msgspec.json.encode(CreateView("ids", "SELECT …", Scan("kept", (0,), fields))))
+    interval = interval_of(*(moment.isoformat() for moment in DAY), "Europe/Berlin")
+    advance(LocalRunner(), meta, interval)
+    run = {"dag": "epoch_shop", "run": "by hand"}
+    assert steps.restate("shop", "kept", "", DAY, run) == ("nothing to restate: source kept has taken all of it as it is now",)
+    file = tmp_path / "data/2013-01-02.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 9]}), file)
+    assert steps.restate("shop", "kept", str(file), None, run) == (f"rows go: {file}", f"rows come: {file}", "views that follow: ids")
+    assert "goes on with barrier" in steps.restate("shop", "kept", str(file), None, run)[0]
+    with pytest.raises(EpochUnderWayError):
+        steps.restate("shop", "kept", str(file), None, {"run": "another"})
+    advance(LocalRunner(), meta, interval)
+    with Session(f"{tmp_path}/store", create=False) as session:
+        assert sorted(session.read("ids", epoch=meta.latest().epoch)["id"].to_pylist()) == [1, 2, 9]
+    with pytest.raises(CannotRestateError, match="neither a file nor an interval"):
+        steps.restate("shop", "kept", "", None, run)

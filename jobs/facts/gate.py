@@ -1,0 +1,132 @@
+"""What the quality gate found, epoch by epoch: per view and expectation, with the rows that failed, and the page of the Data Docs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from jobs.facts.moment import moment
+from jobs.gate.index import RESULTS, Result
+from jobs.gate.record import Failure, Verdict, ViewQuality, read_record
+from jobs.gate.suite import read_suite
+from jobs.gate.text import expectation_text
+from jobs.settings.pipeline import QualitySettings
+from statestore.errors import InputError
+from statestore.objectstore.base import ObjectStore
+
+_MOST_BYTES = 8 << 20  # of the file that lists the Data Docs, newest first: who asks for older ones finds them in the Data Docs' own index
+
+
+class CheckFacts(msgspec.Struct, frozen=True):
+    """What one view's suite found at one epoch."""
+
+    epoch: int
+    at: datetime
+    view: str
+    verdict: Verdict
+    rows: int  # looked at
+    all_rows: bool  # else those changed since the epoch that readers saw
+    expectations: int
+    failures: tuple[Failure, ...]
+    warnings: tuple[Failure, ...]
+    pages: tuple[str, ...] = ()  # of the Data Docs, as paths below their folder
+
+
+class EpochQuality(msgspec.Struct, frozen=True):
+    """The gate's word on one epoch."""
+
+    epoch: int
+    at: datetime
+    verdict: Verdict  # NONE: nobody looked, as in all epochs of a train but the last
+    checks: tuple[CheckFacts, ...]  # by view
+    paused: tuple[str, ...]  # views with a suite that were not looked at
+
+
+class ExpectationHistory(msgspec.Struct, frozen=True):
+    """One expectation of a view's suite, as it stands in the file now, or stood when it last failed."""
+
+    expectation: str
+    only_reports: bool
+    in_suite: bool  # False: it is no longer in the file
+    outcomes: tuple[tuple[int, Verdict], ...]  # (epoch, what became of it), newest first; NONE: the suite had another digest then
+    last_failure: Failure | None
+    last_failed: int | None  # epoch
+
+
+def quality_of_epochs(objects: ObjectStore, epochs: Sequence[int], settings: QualitySettings | None) -> tuple[EpochQuality, ...]:
+    """The gate's word on each of these epochs, in their order. Cost: a GET each, and at most _MOST_BYTES of the Data Docs' list."""
+    pages = {} if settings is None else _pages(settings.docs, epochs)
+    found = []
+    for epoch in epochs:
+        record = read_record(objects, epoch)
+        if record is None:
+            found.append(EpochQuality(epoch, moment(epoch), Verdict.NONE, (), ()))
+            continue
+        checks = tuple(_check(epoch, view, pages.get((epoch, view.view), ())) for view in record.views)
+        found.append(EpochQuality(epoch, moment(epoch), record.verdict, checks, record.paused))
+    return tuple(found)
+
+
+def expectations(view: str, checks: Sequence[CheckFacts], settings: QualitySettings | None) -> tuple[ExpectationHistory, ...]:
+    """The history of each expectation of a view's suite: those in the file, in its order, then others that failed in these checks.
+
+    Args:
+        checks: of this view, newest first.
+
+    Cost: reads the suite's file. One that cannot be read counts as empty: `validate_views` says what is wrong with it.
+    """
+    now = dict(_in_file(view, settings))
+    failed = {failure.expectation: reports for check in checks for failure, reports in _failed(check)}
+    return tuple(_history(text, now.get(text, failed.get(text, False)), text in now, checks) for text in {**now, **failed})
+
+
+def _history(text: str, only_reports: bool, in_suite: bool, checks: Sequence[CheckFacts]) -> ExpectationHistory:
+    outcomes, last, last_epoch = [], None, None
+    for check in checks:
+        failure = next((f for f, _ in _failed(check) if f.expectation == text), None)
+        if failure is not None and last is None:
+            last, last_epoch = failure, check.epoch
+        passed = Verdict.PASSED if in_suite else Verdict.NONE
+        outcomes.append((check.epoch, passed if failure is None else Verdict.FAILED))
+    return ExpectationHistory(text, only_reports, in_suite, tuple(outcomes), last, last_epoch)
+
+
+def _failed(check: CheckFacts) -> Iterator[tuple[Failure, bool]]:
+    yield from ((failure, False) for failure in check.failures)
+    yield from ((failure, True) for failure in check.warnings)
+
+
+def _in_file(view: str, settings: QualitySettings | None) -> Iterator[tuple[str, bool]]:
+    if settings is None:
+        return
+    try:
+        suite = read_suite(settings.folder / f"{view}.json")
+    except InputError:
+        return
+    for item in suite.items:
+        yield expectation_text(item["type"], item.get("kwargs", {})), suite.reports(item)
+
+
+def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
+    return CheckFacts(
+        epoch, moment(epoch), view.view, view.verdict, view.rows, view.all_rows, view.expectations, view.failures, view.warnings, pages
+    )
+
+
+def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str, ...]]:
+    """The pages of these epochs, by epoch and view, as far as the list names them near its beginning, where the newest are."""
+    wanted = set(epochs)
+    found: dict[tuple[int, str], tuple[str, ...]] = {}
+    decoder = msgspec.json.Decoder(Result)
+    try:
+        with (docs / RESULTS).open("rb") as lines:
+            while wanted and lines.tell() < _MOST_BYTES and (line := lines.readline()):
+                result = decoder.decode(line)
+                if result.epoch < min(wanted):
+                    break
+                if result.epoch in wanted:
+                    found[result.epoch, result.view] = (*found.get((result.epoch, result.view), ()), result.page)
+    except (OSError, msgspec.DecodeError):  # no suite has run yet, or they are being written on another machine: there is no page to link
+        return found
+    return found

@@ -1,0 +1,142 @@
+"""The graph of a pipeline: sources, tables, views and sinks, and who reads whom; and the fragments that keep one relation up to date."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from jobs.plan.explain import explain_relation
+from jobs.plan.schedule import Scheduled, schedule
+from jobs.settings.pipeline import PublishSettings
+from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.sight import published_sight
+from statestore.meta.version import HummockVersion
+
+
+class NodeState(StrEnum):
+    """What keeps a node from following its inputs."""
+
+    RUNS = "runs"
+    HELD = "held"  # a source in trouble: its new files wait
+    PAUSED = "paused"  # a view that stays at the rows it has
+    HELD_BACK = "held back"  # a view whose rows a suite keeps from readers
+
+
+class GraphNode(msgspec.Struct, frozen=True):
+    """One relation, or the tables outside of the store that the pipeline publishes to."""
+
+    name: str
+    kind: str  # of the relation; `sink`
+    state: NodeState
+    reads: tuple[str, ...]  # names of the nodes that it reads
+
+
+class FragmentFacts(msgspec.Struct, frozen=True):
+    """One fragment: its place in an epoch, who runs it, and what each of its operators does."""
+
+    id: int
+    level: int  # of the epoch; it reads what lower levels put out
+    relation: str
+    actors: str
+    operators: tuple[str, ...]  # one line each, `c{i}` being column i of what the operator reads
+    reads: tuple[int, ...]  # ids of the fragments that it reads
+    tables: tuple[str, ...]  # its state tables, `name#number`
+
+
+def graph(version: HummockVersion, publish: PublishSettings | None = None) -> tuple[GraphNode, ...]:
+    """The pipeline's nodes, each after what it reads: live relations, and one sink where it publishes to tables. No reads of the store.
+
+    Functions are left out: no rows flow through them.
+    """
+    live = [r for r in version.catalog.live() if r.kind is not RelationKind.FUNCTION]
+    names = {r.id: r.name for r in live}
+    held_back = published_sight(version).held
+    nodes = [
+        GraphNode(r.name, r.kind, _state(r, held_back), tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names)) for r in live
+    ]
+    if publish is not None:
+        views = tuple(r.name for r in live if r.kind is RelationKind.VIEW)
+        read = views if publish.relations is None else tuple(name for name in publish.relations if name in names.values())
+        nodes.append(GraphNode(f"{publish.kind} tables", "sink", NodeState.RUNS, read))
+    return tuple(nodes)
+
+
+def around(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
+    """The part of a graph that has to do with one node: what it reads, what reads it, directly or not, in the graph's order."""
+    wanted = {name}
+    for node in reversed(nodes):  # readers come after what they read
+        if node.name in wanted:
+            wanted |= set(node.reads)
+    reached = {name}
+    for node in nodes:
+        if reached & set(node.reads):
+            reached.add(node.name)
+    return tuple(
+        msgspec.structs.replace(node, reads=tuple(r for r in node.reads if r in wanted | reached))
+        for node in nodes
+        if node.name in wanted | reached
+    )
+
+
+def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
+    """By relation, the materialized views that read it, directly or through others, in order of creation. No reads of the store."""
+    live = catalog.live()
+    direct: dict[int, list[Relation]] = {r.id: [] for r in live}
+    for relation in live:
+        for read in relation.depends_on:
+            direct.setdefault(read, []).append(relation)
+    below: dict[int, set[int]] = {}
+    for relation in reversed(live):  # readers come after what they read
+        below[relation.id] = {i for r in direct[relation.id] for i in (r.id, *below[r.id])}
+    return {
+        relation.name: tuple(r.name for r in live if r.kind is RelationKind.VIEW and r.id in below[relation.id])
+        if below[relation.id]
+        else ()
+        for relation in live
+    }
+
+
+def fragments(catalog: Catalog, relation: Relation) -> tuple[FragmentFacts, ...]:
+    """The fragments of a relation and of all that it reads, in the order in which an epoch runs them. No reads of the store.
+
+    None of a paused view, which no epoch runs.
+    """
+    by_id = {r.id: r for r in catalog.live()}
+    wanted = {relation.id}
+    for other in reversed(tuple(by_id.values())):
+        if other.id in wanted:
+            wanted |= set(other.depends_on)
+    planned = schedule(catalog, relation.created).fragments()
+    return tuple(_fragment(s) for s in planned if s.relation_id in wanted)
+
+
+def explained(catalog: Catalog, relation: Relation) -> str:
+    """EXPLAIN of a relation, as text. Empty for what no epoch maintains: a plain view, a function."""
+    return "" if relation.kind in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION) else explain_relation(catalog, relation)
+
+
+def _state(relation: Relation, held_back: Mapping[str, int]) -> NodeState:
+    if relation.holds:
+        return NodeState.HELD
+    if relation.paused is not None:
+        return NodeState.PAUSED
+    return NodeState.HELD_BACK if relation.name in held_back else NodeState.RUNS
+
+
+def _fragment(scheduled: Scheduled) -> FragmentFacts:
+    fragment = scheduled.fragment
+    tables = {t.table_id: t.name for t in scheduled.tables}
+    if fragment is None:
+        format_ = "" if scheduled.source is None else scheduled.source.statement.format
+        return FragmentFacts(
+            scheduled.id, scheduled.level, scheduled.relation, "an actor per unit", (f"SourceScan {format_}",), (), tuple(tables.values())
+        )
+    return FragmentFacts(
+        scheduled.id,
+        scheduled.level,
+        scheduled.relation,
+        "one actor" if fragment.singleton else "an actor per unit",
+        tuple(operator.node.text() for operator in fragment.operators),
+        tuple(dict.fromkeys(feed.producer for feed in scheduled.feeds)),
+        tuple(f"{tables[t]}#{t}" for operator in fragment.operators for t in operator.tables),
+    )

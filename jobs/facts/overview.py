@@ -1,0 +1,105 @@
+"""A pipeline at a glance: how far it is, what keeps what from going on, and what each of its relations holds. No reads but the version."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from jobs.facts.graph import NodeState, graph
+from jobs.facts.moment import moment
+from jobs.facts.tables import tables
+from statestore.meta.catalog import Relation, RelationKind
+from statestore.meta.sight import published_sight
+from statestore.meta.version import HummockVersion
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """A relation that does not follow its inputs, and why, for a person."""
+
+    name: str
+    state: NodeState
+    since: int  # epoch; 0: it never had rows that passed
+    reason: str
+
+
+class RelationState(msgspec.Struct, frozen=True):
+    """One relation as it stands."""
+
+    name: str
+    kind: str
+    state: NodeState
+    seen: int | None  # the epoch as of which readers see it; None: not at all, or (a source) it has no rows
+    seen_at: datetime | None
+    state_rows: int  # of all its state tables; old versions and deletes count until compaction drops them
+    state_bytes: int  # encoded, likewise
+
+
+class PipelineState(msgspec.Struct, frozen=True):
+    """A pipeline at one version of its store."""
+
+    version: int
+    epoch: int  # committed; 0: none yet
+    at: datetime | None
+    published: int
+    published_at: datetime | None
+    kinds: Mapping[str, int]  # how many sources, tables, views, …
+    troubles: tuple[Trouble, ...]
+    bytes: int  # of all SSTs
+    ssts: int
+    units: int
+
+    @property
+    def unpublished(self) -> bool:
+        """Whether readers see an older epoch than the committed one."""
+        return self.published < self.epoch
+
+
+def pipeline_state(version: HummockVersion) -> PipelineState:
+    """The pipeline at a version. Cost: O(relations + SSTs)."""
+    live, found = version.catalog.live(), [s for level in version.levels for s in level]
+    held = published_sight(version).held
+    return PipelineState(
+        version.id,
+        version.epoch,
+        _at(version.epoch),
+        version.published,
+        _at(version.published),
+        {kind: sum(r.kind is kind for r in live) for kind in RelationKind},
+        tuple(trouble for r in live if (trouble := _trouble(r, held)) is not None),
+        sum(s.size for s in found),
+        len(found),
+        version.mapping.unit_count,
+    )
+
+
+def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:
+    """All live relations, in order of creation. Cost: O(relations + sections of SSTs)."""
+    rows: dict[str, int] = {}
+    size: dict[str, int] = {}
+    for table in tables(version):
+        rows[table.relation] = rows.get(table.relation, 0) + table.rows
+        size[table.relation] = size.get(table.relation, 0) + table.bytes
+    sight, found = published_sight(version), []
+    visible = {r.name for r in version.catalog.at(version.published)}
+    for node in graph(version):
+        seen = sight.epoch_of(node.name) or None if node.name in visible and node.kind in (RelationKind.VIEW, RelationKind.TABLE) else None
+        at = None if seen is None else _at(seen)
+        found.append(RelationState(node.name, node.kind, node.state, seen, at, rows.get(node.name, 0), size.get(node.name, 0)))
+    return tuple(found)
+
+
+def _trouble(relation: Relation, held_back: Mapping[str, int]) -> Trouble | None:
+    if relation.holds:
+        reasons = "\n".join(dict.fromkeys(hold.reason for hold in relation.holds))
+        return Trouble(relation.name, NodeState.HELD, min(hold.since for hold in relation.holds), reasons)
+    if relation.paused is not None:
+        return Trouble(
+            relation.name, NodeState.PAUSED, relation.paused, relation.paused_for or "a person paused it, or a view that it reads is"
+        )
+    if relation.name in held_back:
+        return Trouble(relation.name, NodeState.HELD_BACK, held_back[relation.name], "its suite, or that of a view that it reads, failed")
+    return None
+
+
+def _at(epoch: int) -> datetime | None:
+    return moment(epoch) if epoch else None

@@ -1,0 +1,44 @@
+"""What upkeep would do now: what retention lets go of, compaction would merge, vacuum would remove. A dry run: nothing changes."""
+
+import msgspec
+
+from jobs.settings.retention import Retention
+from jobs.upkeep.compaction import due
+from jobs.upkeep.vacuum import sweep
+from statestore.hummock.amplification import LevelShape, measure
+from statestore.hummock.compaction_picker import CompactionOptions
+from statestore.meta.readable import retained_floor
+from statestore.meta.store import MetaStore
+
+
+class UpkeepFacts(msgspec.Struct, frozen=True):
+    """What a run of upkeep has to do."""
+
+    floor: int  # the oldest epoch that a reader may name
+    floor_after: int  # once retention is applied
+    let_go: int  # epochs between the two
+    due: tuple[str, ...]  # why SSTs are to be merged, most urgent first; empty: nothing is due
+    levels: tuple[LevelShape, ...]
+    removable_objects: int  # that nobody can read or commit any more, with the floor where it is: more, once it has risen
+    removable_bytes: int
+    kept_objects: int  # of data/
+    kept_bytes: int
+
+
+def upkeep(meta: MetaStore, retention: Retention) -> UpkeepFacts:
+    """Look at all that a run of upkeep looks at. Cost: lists the store; one GET for each of the newest versions."""
+    version = meta.latest()
+    after = max(version.min_readable_epoch, retained_floor(version, retention.keep_epochs, retention.keep_ms, meta.moment_now() // 1000))
+    found = sweep(meta, dry_run=True)
+    sizes = [*(g.size for g in (*found.vacuumed.garbage, *found.copies)), *(t.size for t in found.temporary)]
+    return UpkeepFacts(
+        version.min_readable_epoch,
+        after,
+        sum(epoch < after for epoch in version.epochs),
+        tuple(pick.reason for pick in due(meta)),
+        measure(meta, CompactionOptions()).levels,
+        len(sizes),
+        sum(sizes),
+        found.vacuumed.kept_objects,
+        found.vacuumed.kept_bytes,
+    )

@@ -1,0 +1,11 @@
+"""An expectation as one line of text: what records, reports and pages call it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_NOT_SHOWN = frozenset({"batch_id", "result_format", "catch_exceptions", "meta", "severity"})
+
+
+def expectation_text(type_: str, arguments: Mapping[str, Any]) -> str:
+    """Its type and its own arguments, as in `expect_column_values_to_not_be_null(column='name')`."""
+    return f"{type_}({', '.join(f'{name}={value!r}' for name, value in arguments.items() if name not in _NOT_SHOWN)})"

@@ -1,0 +1,183 @@
+"""The tab of a DAG: the pipeline's views with their last epochs, the graph, and one relation with its fragments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tussock_steps as steps
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse
+
+from jobs.catalog.show import show
+from jobs.facts.barrier import BarrierFacts, barrier
+from jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
+from jobs.facts.history import ViewPoint, epoch_page, points
+from jobs.facts.overview import PipelineState, RelationState, pipeline_state, relation_states
+from jobs.facts.tables import tables
+from jobs.settings.pipeline import find_pipeline
+from jobs.sql.statements import Show, Shown
+from statestore.meta.catalog import RelationKind
+from statestore.meta.version import HummockVersion
+from tussock_pages.graph import Drawing, draw
+from tussock_pages.guard import READS_RUNS, User, may_edit
+from tussock_pages.overview import Waiting, look_at_sources
+from tussock_pages.page import page
+from tussock_pages.spark import Sparkline, sparkline
+from tussock_pages.stores import Store, name_in, open_store
+
+RELATIONS_A_PAGE = 50
+EPOCHS_IN_SPARKLINES = 30
+MOST_BOXES = 120  # of a graph that is drawn whole
+router = APIRouter(dependencies=[READS_RUNS])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One relation of the table."""
+
+    state: RelationState
+    changed: Sparkline | None
+    behind: Sparkline | None
+    seconds: Sparkline | None
+    last: ViewPoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all pages of a DAG begin with."""
+
+    dag_id: str
+    name: str
+    description: str
+    state: PipelineState
+    may_edit: bool
+
+
+def store_of(dag_id: str) -> Store:
+    """The store of the pipeline that a DAG belongs to. Raises HTTPException 404 where it is no DAG of a pipeline; as `open_store`."""
+    if (found := name_in(dag_id)) is None:
+        raise HTTPException(404, f"{dag_id} is no DAG of a Tussock pipeline: those are named epoch_…, deploy_… or upkeep_…")
+    return open_store(find_pipeline(found[1], steps.pipelines_folder()))
+
+
+def head_of(store: Store, dag_id: str, user: User) -> Head:
+    """The head of a DAG's page."""
+    state = store.at_version("state", lambda _, version: pipeline_state(version))
+    return Head(dag_id, store.pipeline.name, store.pipeline.description, state, may_edit(user, dag_id))
+
+
+@router.get("/dags/{dag_id}")
+def views(
+    request: Request,
+    user: User,
+    dag_id: str,
+    page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
+    named: Annotated[str, Query(max_length=200)] = "",
+) -> HTMLResponse:
+    """Views and tables, RELATIONS_A_PAGE a page; those in trouble first."""
+    store = store_of(dag_id)
+    head = head_of(store, dag_id, user)
+    states: Sequence[RelationState] = store.at_version("relations", lambda _, version: relation_states(version))
+    kept = [s for s in states if s.kind in (RelationKind.VIEW, RelationKind.TABLE) and named.lower() in s.name]
+    kept.sort(key=lambda s: (s.state == "runs", s.kind != RelationKind.VIEW))
+    first = (page_number - 1) * RELATIONS_A_PAGE
+    past = store.at_version("points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs))
+    rows = [_row(s, past.get(s.name, ())) for s in kept[first : first + RELATIONS_A_PAGE]]
+    looked = look_at_sources(store)
+    with store.lock:
+        open_barrier: BarrierFacts | None = barrier(store.meta)
+    return page(
+        request,
+        "views.html",
+        head=head,
+        tab="views",
+        rows=rows,
+        total=len(kept),
+        named=named,
+        page_number=page_number,
+        pages=max(1, -(-len(kept) // RELATIONS_A_PAGE)),
+        barrier=open_barrier,
+        sources=looked,
+        waiting=None if looked.value is None else Waiting.of(looked.value),
+        epochs=EPOCHS_IN_SPARKLINES,
+    )
+
+
+@router.get("/dags/{dag_id}/graph")
+def graph_page(request: Request, user: User, dag_id: str, focus: Annotated[str, Query(max_length=200)] = "") -> HTMLResponse:
+    """The graph of sources, tables, views and sinks; around one of them where there are more than MOST_BOXES, or one is named."""
+    store = store_of(dag_id)
+    publish = store.pipeline.publish
+    nodes: Sequence[GraphNode] = store.at_version(("graph", publish), lambda _, version: graph(version, publish))
+    total = len(nodes)
+    known = {node.name for node in nodes}
+    if focus and focus not in known:
+        raise HTTPException(404, f"the graph has no {focus!r}")
+    if not focus and total > MOST_BOXES:
+        focus = next((node.name for node in nodes if node.state != "runs"), nodes[-1].name)
+    if focus:
+        nodes = around(nodes, focus)
+    left_out = max(0, len(nodes) - MOST_BOXES)
+    nodes = nodes[:MOST_BOXES]
+    there = {node.name for node in nodes}
+    reads = {node.name: tuple(name for name in node.reads if name in there) for node in nodes}
+    drawing: Drawing = store.at_version(("drawn", publish, focus), lambda *_: draw(reads))
+    sizes = {s.name: s for s in store.at_version("relations", lambda _, version: relation_states(version))}
+    return page(
+        request,
+        "graph.html",
+        head=head_of(store, dag_id, user),
+        tab="graph",
+        drawing=drawing,
+        nodes={node.name: node for node in nodes},
+        sizes=sizes,
+        focus=focus,
+        total=total,
+        left_out=left_out,
+        names=sorted(known),
+    )
+
+
+@router.get("/dags/{dag_id}/relations/{name}")
+def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLResponse:
+    """One relation: its statement, its last epochs, its state tables, its fragments drawn level by level, EXPLAIN."""
+    store = store_of(dag_id)
+    shown = store.at_version(("relation", name), lambda _, version: _relation(version, name))
+    if shown is None:
+        raise HTTPException(404, f"the pipeline has no relation {name!r}")
+    past = store.at_version("points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs))
+    head = head_of(store, dag_id, user)
+    trouble = next((t for t in head.state.troubles if t.name == name), None)
+    of = _row(shown["state"], past.get(name, ()))
+    return page(
+        request, "relation.html", head=head, tab="", name=name, row=of, past=tuple(reversed(past.get(name, ()))), trouble=trouble, **shown
+    )
+
+
+def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
+    relation = next((r for r in version.catalog.live() if r.name == name and r.kind is not RelationKind.FUNCTION), None)
+    if relation is None:
+        return None
+    found: tuple[FragmentFacts, ...] = () if relation.kind is RelationKind.PLAIN_VIEW else fragments(version.catalog, relation)
+    nodes = {node.name: node for node in graph(version)}
+    return {
+        "state": next(s for s in relation_states(version) if s.name == name),
+        "columns": [f"{column.name} {column.type}" for column in relation.columns],
+        "statement": show(version.catalog, Show(Shown.CREATE, name))["statement"][0],
+        "reads": nodes[name].reads,
+        "read_by": [node.name for node in nodes.values() if name in node.reads],
+        "tables": [table for table in tables(version) if table.relation == name],
+        "fragments": {str(f.id): f for f in found},
+        "drawing": draw({str(f.id): tuple(map(str, f.reads)) for f in found}),
+        "explained": explained(version.catalog, relation),
+    }
+
+
+def _row(state: RelationState, past: Sequence[ViewPoint]) -> Row:
+    return Row(
+        state,
+        sparkline([point.rows_out for point in past]),
+        sparkline([point.behind_s for point in past]),
+        sparkline([point.seconds for point in past]),
+        past[-1] if past else None,
+    )

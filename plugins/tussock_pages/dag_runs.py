@@ -1,0 +1,55 @@
+"""What Airflow's own database says of DAGs and runs."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.models.xcom import XComModel
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run, as far as pages show it."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    begun: datetime | None
+    ended: datetime | None
+    interval: tuple[datetime, datetime] | None
+
+
+def paused_dags(session: Session, dag_ids: Collection[str]) -> Mapping[str, bool]:
+    """Whether each of these DAGs is paused; without those that Airflow does not have (any more)."""
+    found = session.execute(select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale))
+    return {dag_id: bool(paused) for dag_id, paused in found}
+
+
+def last_runs(session: Session, dag_ids: Collection[str]) -> Mapping[str, Run]:
+    """The run of each of these DAGs that was made last."""
+    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
+    return {run.dag_id: _run(run) for run in session.scalars(select(DagRun).where(DagRun.id.in_(newest)))}
+
+
+def find_run(session: Session, dag_id: str, run_id: str) -> Run | None:
+    """One run; None where there is none."""
+    found = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+    return None if found is None else _run(found)
+
+
+def committed_epoch(session: Session, dag_id: str, run_id: str) -> int | None:
+    """The epoch that `commit_version` of a run named; None where it has not ended."""
+    asked = XComModel.get_many(run_id=run_id, key="return_value", task_ids="commit_version", dag_ids=dag_id, limit=1)
+    found = session.scalars(asked).first()
+    value = None if found is None else XComModel.deserialize_value(found)
+    return int(value["epoch"]) if isinstance(value, dict) and "epoch" in value else None
+
+
+def _run(run: DagRun) -> Run:
+    start, end = run.data_interval_start, run.data_interval_end
+    interval = (start, end) if start is not None and end is not None and start < end else None
+    return Run(run.dag_id, run.run_id, str(run.state), run.start_date, run.end_date, interval)

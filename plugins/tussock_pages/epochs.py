@@ -1,0 +1,76 @@
+"""Epochs: pages of them, one of them, and the tab of a run, which shows those that it made."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse
+
+from jobs.facts.epochs import EpochFacts
+from jobs.facts.gate import EpochQuality, quality_of_epochs
+from jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch
+from tussock_pages.dag import head_of, store_of
+from tussock_pages.dag_runs import committed_epoch, find_run
+from tussock_pages.guard import READS_RUNS, User
+from tussock_pages.page import page
+from tussock_pages.stores import Store
+
+EPOCHS_A_PAGE = 25
+MOST_OF_A_RUN = 50  # epochs of a train that its tab shows; older ones are on the pages of epochs
+router = APIRouter(dependencies=[READS_RUNS])
+
+
+@router.get("/dags/{dag_id}/epochs")
+def epochs_page(request: Request, user: User, dag_id: str, before: Annotated[int | None, Query(gt=0, lt=2**64)] = None) -> HTMLResponse:
+    """Epochs from one backwards, EPOCHS_A_PAGE a page."""
+    store = store_of(dag_id)
+    found: EpochPage = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
+    quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs))}
+    return page(request, "epochs.html", head=head_of(store, dag_id, user), tab="epochs", found=found, quality=quality, before=before)
+
+
+@router.get("/dags/{dag_id}/epochs/{epoch}")
+def epoch(request: Request, user: User, dag_id: str, epoch: int) -> HTMLResponse:
+    """One epoch: what each relation took in and put out, its steps' seconds, what the gate found."""
+    store = store_of(dag_id)
+    with store.lock:
+        found = one_epoch(store.meta, epoch)
+        if found is None:
+            raise HTTPException(404, f"no committed epoch {epoch} is known: retention may have let go of it")
+        run = injected_by(store.meta, found)
+    (quality,) = qualities(store, (epoch,))
+    head = head_of(store, dag_id, user)
+    return page(request, "epoch.html", head=head, tab="epochs", epoch=found, run=run, quality=quality)
+
+
+@router.get("/dags/{dag_id}/runs/{run_id:path}/report")
+def report(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> HTMLResponse:
+    """What the gate found at the epoch that a run committed."""
+    store = store_of(dag_id)
+    epoch = committed_epoch(session, dag_id, run_id)
+    found = qualities(store, () if epoch is None else (epoch,))
+    head = head_of(store, dag_id, user)
+    return page(request, "report.html", head=head, tab="quality", quality=found[0] if found else None, run_id=run_id)
+
+
+@router.get("/dags/{dag_id}/runs/{run_id:path}")
+def run_page(request: Request, user: User, session: SessionDep, dag_id: str, run_id: str) -> HTMLResponse:
+    """The epochs whose barriers a run injected."""
+    store = store_of(dag_id)
+    if (run := find_run(session, dag_id, run_id)) is None:
+        raise HTTPException(404, f"{dag_id} has no run {run_id!r}")
+    committed = committed_epoch(session, dag_id, run_id)
+    asked: Mapping[str, str] = {"dag": dag_id, "run": run_id}
+    found: tuple[EpochFacts, ...] = store.at_version(
+        ("run", run_id, committed), lambda meta, _: epochs_of_run(meta, asked, committed, MOST_OF_A_RUN)
+    )
+    quality = {q.epoch: q for q in qualities(store, tuple(epoch.epoch for epoch in found))}
+    head = head_of(store, dag_id, user)
+    return page(request, "run.html", head=head, tab="", run=run, epochs=found, quality=quality, committed=committed, most=MOST_OF_A_RUN)
+
+
+def qualities(store: Store, epochs: tuple[int, ...]) -> tuple[EpochQuality, ...]:
+    """The gate's word on these epochs, in their order. A suite may be corrected and run again, so this is looked up anew."""
+    with store.lock:
+        return quality_of_epochs(store.meta.objects, epochs, store.pipeline.quality)

@@ -1,0 +1,80 @@
+"""The page of all pipelines: how fresh each is, what waits, what does not go on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from jobs.facts.overview import PipelineState, pipeline_state
+from jobs.facts.sources import SourceFacts, sources
+from jobs.settings.pipeline import Pipeline
+from statestore.errors import TussockError
+from tussock_pages.dag_runs import Run, last_runs, paused_dags
+from tussock_pages.guard import User, readable_dags
+from tussock_pages.page import page
+from tussock_pages.stores import Looked, Store, open_store, pipelines
+
+PIPELINES_A_PAGE = 25
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits at a pipeline's sources, as far as it could be looked up."""
+
+    files: int
+    bytes: int
+    unknown: tuple[str, ...]  # why it is not known of some source
+
+    @classmethod
+    def of(cls, found: tuple[SourceFacts, ...]) -> "Waiting":
+        trouble = tuple(dict.fromkeys(s.trouble for s in found if s.trouble))
+        return cls(sum(s.waiting_files for s in found), sum(s.waiting_bytes for s in found), trouble)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One pipeline; `state` is None where its store cannot be read, which `error` says."""
+
+    pipeline: Pipeline
+    dag_id: str
+    state: PipelineState | None
+    error: TussockError | None
+    waiting: Waiting | None  # None: it is being looked up
+    run: Run | None
+    paused: bool | None  # the DAG; None: Airflow does not have it
+
+
+def look_at_sources(store: Store) -> Looked:
+    """What waits at the sources: a listing each."""
+    return store.look("sources", sources)
+
+
+@router.get("/pipelines")
+def overview(request: Request, user: User, session: SessionDep, page_number: Annotated[int, Query(alias="page", ge=1)] = 1) -> HTMLResponse:
+    """Pipelines whose epoch DAG the user may read, PIPELINES_A_PAGE a page."""
+    readable = readable_dags(user)
+    mine = [p for p in pipelines() if f"epoch_{p.name}" in readable]
+    first = (page_number - 1) * PIPELINES_A_PAGE
+    shown = mine[first : first + PIPELINES_A_PAGE]
+    dag_ids = [f"epoch_{p.name}" for p in shown]
+    runs, paused = last_runs(session, dag_ids), paused_dags(session, dag_ids)
+    rows = [_row(p, runs, paused) for p in shown]
+    pages = max(1, -(-len(mine) // PIPELINES_A_PAGE))
+    return page(request, "overview.html", rows=rows, total=len(mine), page_number=page_number, pages=pages)
+
+
+def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> Row:
+    dag_id = f"epoch_{pipeline.name}"
+    run, is_paused = runs.get(dag_id), paused.get(dag_id)
+    try:
+        store = open_store(pipeline)
+        state = store.at_version("state", lambda _, version: pipeline_state(version))
+        looked = look_at_sources(store)
+    except TussockError as err:
+        return Row(pipeline, dag_id, None, err, None, run, is_paused)
+    waiting = None if looked.value is None else Waiting.of(looked.value)
+    return Row(pipeline, dag_id, state, None, waiting, run, is_paused)

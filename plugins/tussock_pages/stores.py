@@ -1,0 +1,155 @@
+"""The pipelines' stores, as pages ask them: opened once a process, read only, and asked again only where something may have changed."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock, RLock
+from typing import Any, TypeVar, cast
+
+import tussock_steps as steps
+
+from jobs.settings.arrow import leave_pandas
+from jobs.settings.pipeline import Pipeline
+from jobs.settings.process import clock_ms, new_writer, store_address
+from statestore.meta.barrier import Barrier
+from statestore.meta.manifest import SealedManifest
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.open import open_object_store
+
+T = TypeVar("T")
+REMEMBERED = 512  # manifests, barriers and answers a store: some hundred bytes a view each
+PATIENCE_S = 0.15  # a page waits so long for what takes long; else it shows what was last found, or that it is being looked up
+LOOK_AGAIN_S = 20.0
+KINDS = ("epoch", "deploy", "upkeep", "rebalance")
+"""The DAGs of a pipeline are named after these and it."""
+
+
+class _Remembered:
+    """The last REMEMBERED values by key. Two threads that ask for the same at once may both find it."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Any, find: Callable[[], T]) -> T:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return cast("T", self._values[key])
+        value = find()
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > REMEMBERED:
+                self._values.popitem(last=False)
+        return value
+
+
+class PagesMeta(MetaStore):
+    """A MetaStore that asks once for what cannot change: manifests of committed epochs, and the barriers they were."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__(open_object_store(store_address(store)), new_writer(), clock_ms)
+        self._remembered = _Remembered()
+
+    def sealed(self, epoch: int) -> SealedManifest | None:
+        if epoch > self._known.epoch:
+            return super().sealed(epoch)
+        return self._remembered.get(("sealed", epoch), lambda: MetaStore.sealed(self, epoch))
+
+    def barrier_after(self, prev_epoch: int) -> Barrier | None:
+        if prev_epoch >= self._known.epoch:
+            return super().barrier_after(prev_epoch)
+        return self._remembered.get(("barrier", prev_epoch), lambda: MetaStore.barrier_after(self, prev_epoch))
+
+    def latest(self) -> HummockVersion:
+        self._known = super().latest()
+        return self._known
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What takes long to find: the last answer, how old it is, and what went wrong. `value` is None where there is no answer yet."""
+
+    value: Any
+    age_s: float
+    error: Exception | None
+
+
+@dataclass
+class Store:
+    """One pipeline's store. Pages of all threads share it."""
+
+    pipeline: Pipeline
+    meta: PagesMeta
+    lock: RLock = field(default_factory=RLock)  # a MetaStore is no thing for two threads
+    _answers: _Remembered = field(default_factory=_Remembered)
+    _looks: dict[str, tuple[float, Any, Exception | None]] = field(default_factory=dict)
+    _looking: dict[str, Future[None]] = field(default_factory=dict)
+
+    def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
+        """What `find` answers, asked once a version. One GET where it is known."""
+        with self.lock:
+            version = self.meta.latest()
+            return self._answers.get((key, version.id), lambda: find(self.meta, version))
+
+    def look(self, key: str, find: Callable[[MetaStore], Any], patience_s: float = PATIENCE_S) -> Looked:
+        """What `find` answers: a listing of a bucket, a scan. It goes on in the background where a page has waited long enough.
+
+        `find` gets a MetaStore of its own, since it may take minutes. An answer counts for LOOK_AGAIN_S.
+        """
+        with self.lock:
+            known = self._looks.get(key)
+            fresh = known is not None and time.monotonic() - known[0] < LOOK_AGAIN_S
+            if not fresh and (key not in self._looking or self._looking[key].done()):
+                self._looking[key] = _POOL.submit(self._find, key, find, self.meta.for_another_thread())
+            future = None if fresh else self._looking[key]
+        if future is not None and not future.cancelled():
+            _wait(future, patience_s)
+        at, value, error = self._looks.get(key, (time.monotonic(), None, None))
+        return Looked(value, time.monotonic() - at, error)
+
+    def _find(self, key: str, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
+        try:
+            self._looks[key] = (time.monotonic(), find(meta), None)
+        except Exception as err:  # shown on the page that asked
+            self._looks[key] = (time.monotonic(), None, err)
+
+
+def _wait(future: "Future[None]", patience_s: float) -> None:
+    try:
+        future.result(patience_s)
+    except TimeoutError:
+        return
+
+
+_POOL = ThreadPoolExecutor(2, "tussock-pages")
+_stores: dict[str, Store] = {}
+_opening = Lock()
+
+
+def pipelines() -> tuple[Pipeline, ...]:
+    """All pipelines that can be read. Cost: reads their small files."""
+    return steps.definitions().pipelines
+
+
+def name_in(dag_id: str) -> tuple[str, str] | None:
+    """The kind of a DAG and its pipeline's name; None: the DAG is none of ours."""
+    kind, _, name = dag_id.partition("_")
+    return (kind, name) if kind in KINDS and name else None
+
+
+def open_store(pipeline: Pipeline) -> Store:
+    """The store of a pipeline. Raises NotInitialisedError where there is none yet; errors of object stores."""
+    with _opening:
+        known = _stores.get(pipeline.name)
+        if known is None or known.pipeline.store != pipeline.store:
+            leave_pandas()
+            meta = PagesMeta(pipeline.store)
+            _ = meta.settings  # a missing store is an error here, by its own name
+            meta.latest()
+            known = _stores[pipeline.name] = Store(pipeline, meta)
+        known.pipeline = pipeline  # its file may have changed
+        return known

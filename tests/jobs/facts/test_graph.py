@@ -1,0 +1,122 @@
+"""The graph of a pipeline, what is around a node of it, who follows a relation, and its fragments."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jobs.driver.detour import Detour
+from jobs.driver.supersede import abandon
+from jobs.facts.gate import CheckFacts, expectations
+from jobs.facts.graph import NodeState, around, explained, fragments, graph, readers
+from jobs.facts.moment import moment
+from jobs.facts.overview import pipeline_state, relation_states
+from jobs.facts.upkeep import upkeep
+from jobs.gate.record import Failure, Verdict
+from jobs.settings.pipeline import PublishSettings, QualitySettings
+from jobs.settings.retention import Retention
+from jobs.upkeep.vacuum import clean
+from statestore.meta.catalog import Relation
+from statestore.meta.store import MetaStore
+from tests.jobs.driver.embedded import append, epoch, insert, new_store
+from tests.jobs.plan.catalogs import counted, joined, scan, table, view
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> MetaStore:
+    """Two tables, a view over one, a view over that, a view over both tables; one epoch."""
+    meta = new_store(tmp_path / "store")
+    append(meta, table("t"), table("u"), view("n", counted(scan("t"), 1)), view("nn", counted(scan("n", 1), 0)))
+    append(meta, view("both", joined(scan("t"), scan("u"), 0, 0)))
+    insert(meta, "t", (1, 7, 1))
+    epoch(meta)
+    return meta
+
+
+def live(meta: MetaStore, name: str) -> Relation:
+    return next(r for r in meta.latest().catalog.live() if r.name == name)
+
+
+def test_each_node_comes_after_what_it_reads_and_tables_outside_come_last(meta: MetaStore) -> None:
+    nodes = graph(meta.latest(), PublishSettings("/tables", ("nn", "both")))
+    assert [(n.name, n.kind, n.reads) for n in nodes] == [
+        ("t", "table", ()),
+        ("u", "table", ()),
+        ("n", "view", ("t",)),
+        ("nn", "view", ("n",)),
+        ("both", "view", ("t", "u")),
+        ("delta tables", "sink", ("nn", "both")),
+    ]
+    assert graph(meta.latest(), PublishSettings("/tables"))[-1].reads == ("n", "nn", "both"), "all views, where none are named"
+    assert len(graph(meta.latest())) == 5
+
+
+def test_around_a_node_is_what_it_reads_and_what_reads_it(meta: MetaStore) -> None:
+    assert [n.name for n in around(graph(meta.latest()), "n")] == ["t", "n", "nn"]
+    assert [(n.name, n.reads) for n in around(graph(meta.latest()), "u")] == [("u", ()), ("both", ("u",))]
+
+
+def test_readers_are_the_views_that_follow_directly_or_not(meta: MetaStore) -> None:
+    found = readers(meta.latest().catalog)
+    assert found == {"t": ("n", "nn", "both"), "u": ("both",), "n": ("nn",), "nn": (), "both": ()}
+
+
+def test_fragments_are_those_that_explain_shows(meta: MetaStore) -> None:
+    catalog = meta.latest().catalog
+    found = fragments(catalog, live(meta, "nn"))
+    text = explained(catalog, live(meta, "nn"))
+    assert {f.relation for f in found} == {"t", "n", "nn"}
+    for fragment in found:
+        assert f"fragment {fragment.id} of" in text
+        assert all(operator in text for operator in fragment.operators)
+        assert all(other in {f.id for f in found if f.level <= fragment.level} for other in fragment.reads)
+
+
+def test_what_is_paused_says_since_when_and_a_state_counts_all_of_its_tables(meta: MetaStore) -> None:
+    abandon(meta, Detour(pause=("n",)))
+    paused = epoch(meta).epoch
+    version = meta.latest()
+    found = pipeline_state(version)
+    assert [(t.name, t.state, t.since) for t in found.troubles] == [("n", NodeState.PAUSED, paused), ("nn", NodeState.PAUSED, paused)]
+    assert (found.epoch, found.unpublished, found.kinds["view"], found.kinds["table"]) == (paused, True, 3, 2)
+    assert found.bytes == sum(s.size for level in version.levels for s in level)
+    states = relation_states(version)
+    sections = [x for level in version.levels for s in level for x in s.sections]
+    assert sum(s.state_rows for s in states) == sum(x.rows for x in sections)
+    assert sum(s.state_bytes for s in states) == sum(x.bytes for x in sections)
+    assert {s.name: s.seen for s in states} == dict.fromkeys(("t", "u", "n", "nn", "both")), "nothing is published"
+
+
+def test_upkeep_says_what_a_run_of_it_then_does(meta: MetaStore) -> None:
+    for k in range(2, 6):
+        insert(meta, "t", (k, 7, 1))
+        meta.publish(epoch(meta).epoch)
+    retention = Retention(1, 0)
+    before = meta.latest()
+    said = upkeep(meta, retention)
+    assert meta.latest() == before
+    done = clean(meta, retention)
+    assert (said.floor_after, said.let_go) == (done.floor, sum(e < done.floor for e in before.epochs))
+    assert said.floor_after > said.floor
+    again = upkeep(meta, retention)
+    assert (again.let_go, again.removable_objects) == (0, 0)
+
+
+def test_an_expectation_has_a_history_also_where_the_suite_has_changed_since(tmp_path: Path) -> None:
+    items = [{"type": "a", "kwargs": {"column": "x"}}, {"type": "b", "severity": "warning"}]
+    (tmp_path / "v.json").write_bytes(msgspec.json.encode({"expectations": items}))
+    old, now = Failure("gone(column='x')", "3 rows", ({"x": "1"},)), Failure("b()", "2 rows")
+
+    def check(number: int, failures: tuple[Failure, ...], warnings: tuple[Failure, ...]) -> CheckFacts:
+        verdict = Verdict.FAILED if failures else Verdict.PASSED
+        return CheckFacts(number, moment(number), "v", verdict, 5, True, 2, failures, warnings)
+
+    checks = [check(3, (), (now,)), check(2, (old,), ()), check(1, (), (now,))]
+    found = {e.expectation: e for e in expectations("v", checks, QualitySettings(tmp_path, tmp_path))}
+    assert list(found) == ["a(column='x')", "b()", "gone(column='x')"]
+    assert found["a(column='x')"].outcomes == ((3, Verdict.PASSED), (2, Verdict.PASSED), (1, Verdict.PASSED))
+    assert (found["b()"].only_reports, found["b()"].last_failed) == (True, 3)
+    assert [v for _, v in found["b()"].outcomes] == [Verdict.FAILED, Verdict.PASSED, Verdict.FAILED]
+    gone = found["gone(column='x')"]
+    assert (gone.in_suite, gone.last_failure, gone.last_failed) == (False, old, 2)
+    assert [v for _, v in gone.outcomes] == [Verdict.NONE, Verdict.FAILED, Verdict.NONE], "it may not have been in it then, either"

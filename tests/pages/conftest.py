@@ -1,0 +1,5 @@
+"""What tests of pages share: see serving.py."""
+
+from tests.pages.serving import admin, app, shop, visitors
+
+__all__ = ["admin", "app", "shop", "visitors"]

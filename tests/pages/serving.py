@@ -1,0 +1,131 @@
+"""Tussock's pages in this process: Airflow's own app and login around them, a database of its own, and pipelines whose epochs ran here."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+if "tussock-airflow-" not in os.environ.get("AIRFLOW_HOME", ""):
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="tussock-airflow-")  # before Airflow is imported, for it reads its settings then
+HOME = Path(os.environ["AIRFLOW_HOME"])
+ROLES = ("viewer", "user", "op", "admin")
+os.environ |= {
+    "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{role}:{role}" for role in ROLES),
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(HOME / "passwords.json"),
+    "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of tests, of sixty-four bytes or more, for HS512 wants so many",
+    "AIRFLOW__API__SECRET_KEY": "another secret of tests",
+}
+
+import pytest  # noqa: E402
+from fastapi import FastAPI  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402
+
+from jobs.driver.publish import publish  # noqa: E402
+from jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record  # noqa: E402
+from statestore.meta.store import MetaStore  # noqa: E402
+from tests.jobs.driver.embedded import append, epoch, insert, new_store  # noqa: E402
+from tests.jobs.plan.catalogs import counted, scan, table, view  # noqa: E402
+
+SUITE = """{"expectations": [
+    {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 1}},
+    {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "g"}, "severity": "warning"}
+]}"""
+FAILED = Failure("expect_column_values_to_be_between(column='n', min_value=1)", "1 of 2 rows, e.g. 0", ({"g": "8", "n": "0"},))
+
+
+class Shop:
+    """The pipeline `shop`: a table `t`, a view `per_g` over it with a suite, and three epochs, the last of which failed its suite."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        pipeline = folder / "pipelines/shop"
+        (pipeline / "quality").mkdir(parents=True)
+        (pipeline / "quality/per_g.json").write_text(SUITE)
+        (pipeline / "pipeline.toml").write_text(
+            f'name = "shop"\ndescription = "Orders of a <b>shop</b>"\nstore = "{folder}/store"\nsql = ["views.sql"]\n'
+            f'[quality]\ndocs = "{folder}/docs"\n[publish]\nto = "{folder}/tables"\n'
+        )
+        self.meta: MetaStore = new_store(folder / "store")
+        append(self.meta, table("t"), view("per_g", counted(scan("t"), 1)))
+        insert(self.meta, "t", (1, 7, 1), (2, 7, 2), (3, 8, 3))
+        self.epochs = [epoch(self.meta).epoch]
+        for k in (4, 5):
+            insert(self.meta, "t", (k, 7, 1))
+            self.epochs.append(epoch(self.meta).epoch)
+        for place, number in enumerate(self.epochs):
+            failures = (FAILED,) if place == 2 else ()
+            write_record(self.meta.objects, QualityRecord(number, (ViewQuality("per_g", 2, 2, failures),)))
+        publish(self.meta, self.epochs[1])
+        (folder / "docs/validations").mkdir(parents=True)
+        (folder / "docs/index.html").write_text("<h1>Data quality</h1><script>alert(1)</script>")
+        (folder / "docs/validations/one.html").write_text("one")
+        (folder / "docs/.hidden.html").write_text("hidden")
+        (folder / "secret.html").write_text("what is outside")
+        (folder / "docs/out.html").symlink_to(folder / "secret.html")
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    return Shop(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture(scope="session")
+def app(shop: Shop) -> Iterator[FastAPI]:
+    """Airflow's app, with the plugin as the entry point brings it, the pipeline's DAGs in its database, and two broken pipelines."""
+    pipelines = shop.folder / "pipelines"
+    for name, store in (("absent", shop.folder / "absent"), ("damaged", shop.folder / "damaged")):
+        (pipelines / name).mkdir()
+        (pipelines / name / "pipeline.toml").write_text(f'name = "{name}"\nstore = "{store}"\nsql = ["views.sql"]\n')
+    (shop.folder / "damaged/meta").mkdir(parents=True)
+    (shop.folder / "damaged/meta/store.json").write_text("{")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUSSOCK_PIPELINES", str(pipelines))
+        yield _app()
+
+
+def _app() -> FastAPI:
+    import airflow.models
+    from airflow import settings
+    from airflow.api_fastapi.app import cached_app
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.base import Base
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.db import synchronize_log_template
+    from airflow.utils.session import create_session
+
+    airflow.models.import_all_models()
+    Base.metadata.create_all(settings.engine)
+    synchronize_log_template()
+    with create_session() as session:
+        session.add(DagBundleModel(name="tests"))
+    bag = DagBag(dag_folder=str(ROOT / "dags"), bundle_name="tests", bundle_path=ROOT / "dags")
+    assert bag.import_errors == {}
+    sync_bag_to_db(bag, "tests", None)
+    return cached_app(apps="core")
+
+
+class Visitor(TestClient):
+    """Somebody with a role, logged in; `get` and `post` are of Tussock's pages. A page of theirs that raises shows its error page."""
+
+    def __init__(self, app: FastAPI, role: str | None) -> None:
+        super().__init__(app, "http://localhost:8080", raise_server_exceptions=False, follow_redirects=False)
+        if role is not None:
+            password = json.loads((HOME / "passwords.json").read_text())[role]
+            answer = self.post("/auth/token", json={"username": role, "password": password})
+            self.cookies.set("_token", answer.json()["access_token"])
+
+
+@pytest.fixture(scope="session")
+def visitors(app: FastAPI) -> dict[str, Visitor]:
+    """By role; `nobody` is not logged in."""
+    return {"nobody": Visitor(app, None), **{role: Visitor(app, role) for role in ROLES}}
+
+
+@pytest.fixture
+def admin(visitors: dict[str, Visitor]) -> Visitor:
+    return visitors["admin"]

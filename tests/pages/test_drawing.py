@@ -1,0 +1,52 @@
+"""Places of drawings: boxes that do not overlap, lines that go to the right and through no box."""
+
+import random
+import re
+
+import pytest
+from tussock_pages.graph import BOX_HEIGHT, BOX_WIDTH, draw
+from tussock_pages.page import size, span
+from tussock_pages.spark import HEIGHT, WIDTH, sparkline
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_boxes_do_not_overlap_and_lines_pass_through_none(seed: int) -> None:
+    chance = random.Random(seed)
+    names = [f"n{i}" for i in range(60)]
+    reads = {name: tuple(sorted(chance.sample(names[:i], min(i, chance.randrange(4))))) for i, name in enumerate(names)}
+    drawing = draw(reads)
+    at = {box.name: box for box in drawing.boxes}
+    assert at.keys() == reads.keys()
+    for one in drawing.boxes:
+        assert 0 <= one.x <= drawing.width - BOX_WIDTH
+        assert 0 <= one.y <= drawing.height - BOX_HEIGHT
+        for other in drawing.boxes:
+            assert one is other or one.x != other.x or abs(one.y - other.y) >= BOX_HEIGHT
+    assert {(a, b) for a, b, _ in drawing.lines} == {(a, b) for b, inputs in reads.items() for a in inputs}
+    for start, end, path in drawing.lines:
+        assert at[start].x + BOX_WIDTH < at[end].x, "a reader is right of what it reads"
+        level = [(float(y), float(x)) for y, x in re.findall(r"(\S+)H(\S+?)(?=C|$)", path)]
+        for y, x in level:  # where a line passes through a layer
+            assert not any(box.x + BOX_WIDTH == x and box.y < y < box.y + BOX_HEIGHT for box in drawing.boxes)
+
+
+def test_a_graph_of_nothing_and_of_nodes_without_lines_can_be_drawn() -> None:
+    assert draw({}).boxes == ()
+    assert len({box.y for box in draw({"a": (), "b": ()}).boxes}) == 2
+
+
+def test_a_sparkline_stands_on_zero_and_passes_over_what_is_not_known() -> None:
+    assert sparkline([]) is None
+    assert sparkline([None]) is None
+    drawn = sparkline([1, None, 4, 2])
+    assert drawn is not None
+    assert (drawn.least, drawn.most, drawn.last, drawn.line.count("L")) == (1, 4, 2, 2)
+    assert drawn.y == pytest.approx(HEIGHT / 2)
+    flat = sparkline([0, 0])
+    assert flat is not None
+    assert flat.x <= WIDTH
+
+
+def test_numbers_read_as_people_write_them() -> None:
+    assert [size(n) for n in (None, 0, 999, 1000, 1_234_567, 5e12)] == ["–", "0 B", "999 B", "1 kB", "1.23 MB", "5 TB"]
+    assert [span(s) for s in (None, 0.1234, 59.6, 61, 3600, 90_061)] == ["–", "0.123 s", "60 s", "1 min 1 s", "1 h", "1 d 1 h"]

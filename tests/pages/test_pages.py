@@ -1,0 +1,154 @@
+"""What pages show, against what the store holds by another way of asking."""
+
+import re
+from html import unescape
+
+import pytest
+
+from jobs.facts.history import epoch_page, epochs_of_run
+from tests.jobs.driver.embedded import rows
+from tests.pages.serving import Shop, Visitor
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
+DAG = "/tussock/dags/epoch_shop"
+HERE = {"Sec-Fetch-Site": "same-origin"}
+
+
+def read(visitor: Visitor, address: str, status: int = 200) -> str:
+    """A page as its reader sees it: words, one space apart."""
+    answer = visitor.get(address)
+    assert answer.status_code == status, answer.text
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", answer.text)).split())
+
+
+def test_the_overview_lists_pipelines_with_what_keeps_them_and_says_of_a_broken_one_what_is_wrong(admin: Visitor, shop: Shop) -> None:
+    text = read(admin, "/tussock/pipelines")
+    assert "Orders of a <b>shop</b>" in text, "what a user wrote is text"
+    assert "newest epoch not published" in text
+    assert "no store yet" in text
+    assert "cannot be read DamagedDocumentError" in text
+    stored = sum(s.size for level in shop.meta.latest().levels for s in level)
+    assert f"{stored / 1000:.3g} kB" in text
+
+
+def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop: Shop) -> None:
+    answer = admin.get(DAG).text
+    assert answer.count('class="spark"') == 2 * 3, "rows changed, age and seconds, of a view and a table"
+    text = read(admin, DAG)
+    sealed = shop.meta.sealed(shop.epochs[-1])
+    assert sealed is not None
+    assert sealed.rows is not None
+    shown = re.search(r"per_g view runs .*? rows changed in .*? at most 2 (\S+) age .* s seconds .*? at most \S+ s (\S+) s", text)
+    assert shown is not None
+    assert int(shown[1]) == sealed.rows["per_g"].rows_out
+    assert sealed.seconds is not None
+    assert float(shown[2]) == pytest.approx(sealed.seconds.run, rel=0.01)
+    assert "t table" not in read(admin, f"{DAG}?named=per"), "found by a part of its name"
+
+
+def test_an_epoch_shows_rows_seconds_and_failing_rows(admin: Visitor, shop: Shop) -> None:
+    first, _, last = shop.epochs
+    text = read(admin, f"{DAG}/epochs/{first}")
+    assert "t table 0 3" in text
+    sealed = shop.meta.sealed(first)
+    assert sealed is not None
+    assert sealed.rows is not None
+    assert f"per_g view {sealed.rows['per_g'].rows_in} 2" in text
+    assert len(rows(shop.meta, "per_g")) == 2
+    text = read(admin, f"{DAG}/epochs/{last}")
+    assert "committed, not published" in text
+    assert "found 1 of 2 rows, e.g. 0" in text
+    assert "g n 8 0" in text, "the failing row, by column"
+    assert "is known" in read(admin, f"{DAG}/epochs/12345", 404)
+
+
+def test_epochs_are_paged_from_the_newest_back(shop: Shop) -> None:
+    first = epoch_page(shop.meta, None, 2)
+    assert [e.epoch for e in first.epochs] == shop.epochs[:0:-1]
+    assert first.older == shop.epochs[1]
+    assert [e.epoch for e in epoch_page(shop.meta, first.older, 2).epochs] == shop.epochs[:1]
+    assert epoch_page(shop.meta, first.older, 2).older is None
+    assert epoch_page(shop.meta, 5, 2).epochs == ()
+
+
+def test_the_graph_has_a_box_for_each_node_and_a_line_for_each_that_reads_another(admin: Visitor) -> None:
+    svg = admin.get(f"{DAG}/graph").text
+    assert svg.count("<rect") == 3, "t, per_g, and the tables that the pipeline publishes to"
+    assert svg.count("<path") == 2
+    text = read(admin, f"{DAG}/relations/per_g")
+    assert "HashAgg" in text
+    assert "level 1" in text
+    assert "has no relation" in read(admin, f"{DAG}/relations/nope", 404)
+    assert "has no 'nope'" in read(admin, f"{DAG}/graph?focus=nope", 404)
+
+
+def test_quality_shows_each_expectation_over_time_with_the_rows_that_failed_last(admin: Visitor) -> None:
+    answer = admin.get(f"{DAG}/quality").text
+    assert (answer.count('cell good"'), answer.count('cell bad"')) == (2, 1)
+    answer = admin.get(f"{DAG}/quality/per_g").text
+    assert (answer.count('cell good"'), answer.count('cell bad"')) == (2 + 3, 1)
+    text = read(admin, f"{DAG}/quality/per_g")
+    assert "expect_column_values_to_not_be_null(column='g') only reports" in text
+    assert "g n 8 0" in text
+    assert "there is none" in read(admin, f"{DAG}/quality/nope", 404)
+
+
+def test_an_action_says_what_it_will_do_and_is_a_run_with_params_by_the_one_who_asked(admin: Visitor, visitors: dict[str, Visitor]) -> None:
+    text = read(admin, f"{DAG}/actions/pause")
+    assert "The DAG is paused" in text
+    begun = visitors["user"].post(f"{DAG}/actions/pause", data={"view": "per_g"}, headers=HERE)
+    run = begun.headers["location"].partition("run=")[2]
+    found = admin.get(f"/api/v2/dags/epoch_shop/dagRuns/{run}").json()
+    assert (found["conf"], found["triggering_user_name"]) == ({"pause": ["per_g"]}, "user")
+    assert "has made no epoch yet" in read(admin, f"{DAG}/runs/{run}")
+    assert "choose a view" in unescape(admin.post(f"{DAG}/actions/pause", headers=HERE).text)
+    half = admin.post(f"{DAG}/actions/epoch", data={"start": "2013-01-01T00:00"}, headers=HERE)
+    assert (half.status_code, "both ends" in half.text) == (422, True)
+    day = {"start": "2013-01-01T00:00", "end": "2013-01-02T00:00"}
+    begun = admin.post(f"{DAG}/actions/restate", data={"source": "s", **day}, headers=HERE)
+    found = admin.get(f"/api/v2/dags/epoch_shop/dagRuns/{begun.headers['location'].partition('run=')[2]}").json()
+    assert found["conf"] == {"restate": "s", "start": "2013-01-01T00:00:00+00:00", "end": "2013-01-02T00:00:00+00:00"}
+
+
+def test_upkeep_shows_what_it_would_do_and_does_nothing(admin: Visitor, shop: Shop) -> None:
+    before = shop.meta.latest()
+    text = read(admin, "/tussock/dags/upkeep_shop/actions/upkeep")
+    assert "Vacuum could remove 0 objects" in text
+    assert "lets go of" in text
+    assert shop.meta.latest() == before
+
+
+def test_a_store_that_cannot_be_read_is_a_page_that_says_so_and_no_trace(admin: Visitor) -> None:
+    text = read(admin, "/tussock/dags/epoch_damaged", 503)
+    assert "The store cannot be read" in text
+    assert "Traceback" not in text
+    assert "has no store yet" in read(admin, "/tussock/dags/epoch_absent", 404)
+    assert "is no DAG of a Tussock pipeline" in read(admin, "/tussock/dags/other", 404)
+    assert "holds absent, damaged, shop" in read(admin, "/tussock/dags/epoch_nope", 503)
+
+
+def test_what_nobody_foresaw_is_a_page_without_a_trace(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tussock_pages.epochs.one_epoch", lambda *_: 1 / 0)
+    text = read(admin, f"{DAG}/epochs/1", 500)
+    assert "This page failed" in text
+    assert "ZeroDivision" not in text
+
+
+def test_epochs_of_a_run_are_those_whose_barriers_it_injected(shop: Shop) -> None:
+    assert epochs_of_run(shop.meta, {"run": "none"}, None, 10) == ()
+    assert [e.epoch for e in epochs_of_run(shop.meta, {}, None, 10)] == shop.epochs[::-1]
+
+
+def test_links_of_tasks_lead_to_pages_that_are_there(admin: Visitor) -> None:
+    from types import SimpleNamespace
+
+    from tussock_links import LINKS
+
+    key = SimpleNamespace(dag_id="epoch_shop", run_id="manual__2026-01-01T00:00:00+00:00")
+    addresses = [link.get_link(object(), ti_key=key) for link in LINKS]
+    assert [a.partition("/plugin/tussock")[2] for a in addresses] == [
+        f"{DAG}/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00",
+        f"{DAG}/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00/report",
+    ]
+    assert "has no run" in read(admin, addresses[0].partition("/plugin/tussock")[2], 404)
+    assert "committed nothing yet" in read(admin, addresses[1].partition("/plugin/tussock")[2])
