@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tussock_metrics as metrics
 import tussock_steps as steps
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias, BaseOperator, Param, task
@@ -288,7 +289,8 @@ class RunActors(SubmitJob):
         from jobs.driver.pauses import PausedViewsError
         from jobs.driver.source_holds import HeldSourcesError
 
-        self._take_in(context)
+        with metrics.sends_epochs(self.pipeline_name):
+            self._take_in(context)
         fine = []
         with no_retry():
             for task_id, require in ((HELD_SOURCES, _require_not_held), (PAUSED_VIEWS, _require_none_paused)):
@@ -462,6 +464,7 @@ class PublishViews(BaseOperator):
             else:
                 context["outlet_events"][alias_of(name)].add(asset, extra=extra)
         context["ti"].task.outlets = [alias_of(name), *changed]
+        metrics.send_views(name)
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
         return {"epoch": str(published.epoch), "version": str(published.version), **held}
 

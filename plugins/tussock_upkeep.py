@@ -8,6 +8,7 @@ log decides who merges what, vacuum removes what nobody can commit any more, and
 
 from typing import Any
 
+import tussock_metrics as metrics
 import tussock_steps as steps
 from airflow.sdk import Param, task
 from tussock_operators import SubmitJob, no_retry, spark_writes_tables
@@ -47,7 +48,9 @@ def vacuum(pipeline: Pipeline) -> Any:
     @task(task_id="vacuum")
     def remove(name: str) -> dict[str, str | int]:
         with no_retry():
-            return steps.vacuum(name)
+            done = steps.vacuum(name)
+        metrics.send_upkeep(name, (int(done["removed objects"]), int(done["removed bytes"])))
+        return done
 
     return remove(pipeline.name)
 
@@ -85,3 +88,4 @@ class CompactStore(SubmitJob):
         for reason in reasons:
             self.log.info("due: %s", reason)
         self.submit(context, ["--spark", *(["--full"] if full else [])])
+        metrics.send_upkeep(self.pipeline_name)

@@ -1,0 +1,96 @@
+"""Numbers for a metrics system, by name: what jobs.facts knows, as counts, gauges and spans. Who sends them is not known here.
+
+Names begin with `tussock.<pipeline>.`; a view's go on with `view.<view>.`, a source's with `source.<source>.`, a unit's with
+`unit.<number>.`. docs/operations.md lists them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from jobs.facts.epochs import EpochFacts
+from jobs.facts.sources import SourceFacts
+from jobs.facts.store import StoreFacts, VacuumFacts
+from jobs.facts.views import Quality, ViewFacts, ViewState
+
+
+class MetricKind(StrEnum):
+    """How values of a name are put together."""
+
+    COUNT = "count"  # added up
+    GAUGE = "gauge"  # the last one counts
+    MS = "ms"  # a span of time, in milliseconds: their distribution
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One number."""
+
+    name: str  # after `tussock.<pipeline>.`
+    value: float
+    kind: MetricKind
+
+
+def epoch_metrics(done: Iterable[EpochFacts]) -> Iterator[Metric]:
+    """Of epochs that a task has committed."""
+    for epoch in done:
+        yield _count("epochs", 1)
+        yield from (_count("rows_in", epoch.rows_in), _count("rows_out", epoch.rows_out))
+        yield from (_count("ssts", epoch.ssts), _count("bytes_flushed", epoch.bytes))
+        if epoch.seconds is not None:
+            yield from (_ms(f"epoch.{step}", seconds) for step, seconds in msgspec.structs.asdict(epoch.seconds).items())
+        if epoch.requests is not None:
+            yield from (_count(f"requests.{kind}", number) for kind, number in msgspec.structs.asdict(epoch.requests).items())
+        for unit in epoch.units:
+            yield _ms(f"unit.{unit.unit}.busy", unit.seconds)
+            yield _count(f"unit.{unit.unit}.rows_in", unit.rows)
+
+
+def view_metrics(found: Sequence[ViewFacts]) -> Iterator[Metric]:
+    """Of views and tables, as they stand."""
+    for view in found:
+        name = f"view.{view.view}"
+        yield from () if view.freshness_s is None else (_gauge(f"{name}.freshness_seconds", view.freshness_s),)
+        yield from () if view.rows is None else (_gauge(f"{name}.rows", view.rows),)
+        yield from () if view.changed_rows is None else (_gauge(f"{name}.changed_rows", view.changed_rows),)
+        yield _gauge(f"{name}.state_bytes", view.state_bytes)
+        if view.quality.verdict is not Quality.NOT_CHECKED:
+            yield _gauge(f"{name}.expectations_failed", len(view.quality.failures))
+            yield _gauge(f"{name}.expectations_warned", len(view.quality.warnings))
+    yield _gauge("views_paused", sum(view.state is ViewState.PAUSED for view in found))
+    yield _gauge("views_held_back", sum(view.state is ViewState.HELD_BACK for view in found))
+
+
+def source_metrics(found: Sequence[SourceFacts]) -> Iterator[Metric]:
+    """Of sources, as they stand; what waits is left out where nobody could look."""
+    for source in found:
+        name = f"source.{source.source}"
+        if not source.trouble:
+            yield from (_gauge(f"{name}.waiting_files", source.waiting_files), _gauge(f"{name}.waiting_bytes", source.waiting_bytes))
+        yield from () if source.rejects is None else (_gauge(f"{name}.rejects", source.rejects),)
+    yield _gauge("sources_held", sum(bool(source.held) for source in found))
+
+
+def store_metrics(shape: StoreFacts) -> Iterator[Metric]:
+    """Of the store, as it stands."""
+    yield _gauge("store.bytes", shape.bytes)
+    yield _gauge("store.ssts", sum(level.ssts for level in shape.levels))
+    yield _gauge("store.read_amplification", shape.read_amplification)
+    yield from () if shape.space_amplification is None else (_gauge("store.space_amplification", shape.space_amplification),)
+
+
+def vacuum_metrics(removed: VacuumFacts) -> Iterator[Metric]:
+    """Of a vacuum that has run."""
+    yield from (_count("vacuum.objects", removed.objects), _count("vacuum.bytes", removed.bytes))
+
+
+def _count(name: str, value: float) -> Metric:
+    return Metric(name, value, MetricKind.COUNT)
+
+
+def _gauge(name: str, value: float) -> Metric:
+    return Metric(name, value, MetricKind.GAUGE)
+
+
+def _ms(name: str, seconds: float) -> Metric:
+    return Metric(name, seconds * 1000, MetricKind.MS)

@@ -1,0 +1,157 @@
+"""A pipeline's numbers on their way through Airflow's own metrics, to a StatsD server that listens for them."""
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tussock_metrics as metrics
+import tussock_steps as steps
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+from tussock_operators import run_actors
+
+from jobs.facts.epochs import epochs
+from jobs.facts.status import status
+from jobs.settings.pipeline import find_pipeline
+from jobs.sql.logical import Field, Scan
+from jobs.sql.statements import CreateSource
+from statestore.meta.store import MetaStore
+from statestore.objectstore.open import open_object_store
+from tests.jobs.driver.embedded import append, epoch
+from tests.jobs.facts.test_status import NOW
+from tests.jobs.plan.catalogs import counted, view
+
+NAME = "shop"
+FIELDS = (Field("k", "bigint"), Field("g", "int"))
+
+
+class Server:
+    """A StatsD server."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.settimeout(0.2)
+        self.port = self._socket.getsockname()[1]
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def received(self) -> dict[str, tuple[float, str]]:
+        """What has come since: value and kind by name; counts are added up."""
+        found: dict[str, tuple[float, str]] = {}
+        while True:
+            try:
+                line = self._socket.recv(1 << 16).decode()
+            except TimeoutError:
+                return found
+            match = re.fullmatch(r"airflow\.tussock\.shop\.([\w.]+):([-+.\de]+)\|(c|g|ms)", line)
+            assert match is not None, line
+            before = found.get(match[1], (0.0, ""))[0] if match[3] == "c" else 0.0
+            found[match[1]] = (before + float(match[2]), match[3])
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Airflow sends to it, as its task runner sets that up in each task."""
+    server = Server()
+    settings = {"STATSD_ON": "True", "STATSD_HOST": "127.0.0.1", "STATSD_PORT": str(server.port)}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AIRFLOW__METRICS__{name}", value)
+    stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
+    yield server
+    server.close()
+    monkeypatch.undo()
+    stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
+
+
+@pytest.fixture
+def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
+    """A pipeline with a source and a view over it; a file waits."""
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    folder = tmp_path / "pipelines" / NAME
+    folder.mkdir(parents=True)
+    (folder / "views.sql").write_text("")
+    text = f'name = "{NAME}"\nstore = "{tmp_path}/store"\nsql = ["views.sql"]\n[epoch]\nrunner = "auto"\n'
+    (folder / "pipeline.toml").write_text(text)
+    (tmp_path / "files").mkdir()
+    pipeline = find_pipeline(NAME, tmp_path / "pipelines")
+    MetaStore.init(open_object_store(pipeline.store))
+    meta = steps.open_meta(pipeline)
+    scan = Scan("s", (0, 1), FIELDS)
+    append(meta, CreateSource("s", "parquet", FIELDS, {"path": str(tmp_path / "files")}), view("per_g", counted(scan, 1)))
+    epoch(meta)
+    write(tmp_path / "files/1.parquet", 10)
+    return meta
+
+
+def test_numbers_arrive_as_the_facts_have_them(meta: MetaStore, server: Server, tmp_path: Path) -> None:
+    with metrics.sends_epochs(NAME):
+        steps.advance(NAME, None, None, {}, print)
+    (done,) = epochs(meta, 1)
+    found = server.received()
+    assert done.requests is not None
+    assert done.seconds is not None
+    assert found["epochs"] == (1.0, "c")
+    assert (found["rows_in"], found["rows_out"]) == ((10.0, "c"), (float(done.rows_out), "c"))
+    assert found["requests.get"] == (float(done.requests.get), "c")
+    assert found["requests.bytes_out"] == (float(done.requests.bytes_out), "c")
+    assert found["epoch.run"] == (pytest.approx(done.seconds.run * 1000, abs=0.01), "ms")
+    assert {name for name in found if name.endswith(".busy")} == {f"unit.{work.unit}.busy" for work in done.units}
+    assert found["store.bytes"] == (float(sum(sst.size for level in meta.latest().levels for sst in level)), "g")
+
+    write(tmp_path / "files/2.parquet", 3)
+    steps.publish(NAME, meta.latest().epoch)
+    metrics.send_views(NAME)
+    found = server.received()
+    (one,) = status(meta, NOW).views
+    assert found["view.per_g.rows"] == (float(one.rows or 0), "g")
+    assert found["view.per_g.state_bytes"] == (float(one.state_bytes), "g")
+    assert found["view.per_g.freshness_seconds"][0] >= 0
+    assert found["source.s.waiting_files"] == (1.0, "g")
+    assert found["source.s.waiting_bytes"] == (float((tmp_path / "files/2.parquet").stat().st_size), "g")
+    assert (found["views_paused"], found["sources_held"]) == ((0.0, "g"), (0.0, "g"))
+
+    metrics.send_upkeep(NAME, (3, 1_000))
+    found = server.received()
+    assert (found["vacuum.objects"], found["vacuum.bytes"]) == ((3.0, "c"), (1_000.0, "c"))
+
+
+def test_the_task_that_runs_epochs_sends_them_also_where_it_fails(meta: MetaStore, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = run_actors(find_pipeline(NAME, steps.pipelines_folder()))
+
+    def take_in(_: object) -> None:
+        steps.advance(NAME, None, None, {}, print)
+        raise RuntimeError("afterwards")
+
+    monkeypatch.setattr(task, "_take_in", take_in)
+    with pytest.raises(RuntimeError, match="afterwards"):
+        task.execute({})
+    assert server.received()["epochs"] == (1.0, "c")
+
+
+def test_numbers_that_cannot_be_had_fail_no_task(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with metrics.sends_epochs("nowhere"):
+        pass
+    metrics.send_views("nowhere")
+    assert "metrics of pipeline nowhere were not sent: UnknownPipelineError" in caplog.text
+    assert server.received() == {}
+
+
+def test_nothing_is_looked_up_where_airflow_sends_no_metrics(meta: MetaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_up(_: str) -> MetaStore:
+        raise AssertionError
+
+    monkeypatch.setattr(metrics, "_open", looked_up)
+    with metrics.sends_epochs(NAME):
+        pass
+    metrics.send_views(NAME)
+    metrics.send_upkeep(NAME)
+
+
+def write(path: Path, rows: int) -> None:
+    pq.write_table(pa.table({"k": pa.array(range(rows), pa.int64()), "g": pa.array([k % 4 for k in range(rows)], pa.int32())}), path)
