@@ -132,7 +132,7 @@ def test_a_commit_whose_answer_is_lost_is_recognised_as_its_own(spark: SparkSess
                 proxy.lose = lose
                 summary = session.flush()
                 proxy.lose = lambda method, path: False
-                assert summary.rows["t"] == (0, 1)
+                assert summary.rows["t"] == (0, 1, 1)
                 assert workload.read(session.meta, "n")["n"].to_pylist() == [k + 1]
             assert session.meta.latest().epochs[-1] == summary.epoch
             assert len(session.meta.latest().epochs) == 4  # 0 and the three
