@@ -20,6 +20,7 @@ from jobs.catalog.statement_log import WaitingStatementsError, derived_from, req
 from jobs.catalog.statement_maker import StatementMaker
 from jobs.catalog.transaction import Draft
 from jobs.catalog.unchanged import unchanged_relation
+from jobs.plan.builds import planned
 from jobs.plan.definition import created_by, find, output_of, source_of
 from jobs.plan.difference import differences
 from jobs.sources.registry import reader_of
@@ -166,7 +167,7 @@ class Deploying:
         there = unchanged_relation(draft.catalog, text, base)
         if there is not None and not draft.is_unsettled(there):
             self._named.add(there.name)
-            self._add(Step(Action.NONE, _what(there), place, note=_pause_note(there)))
+            self._add(Step(Action.NONE, _what(there), place, note=self._note(there)))
             return True
         once = self._once.of(draft.catalog, text)
         if once is not None and (once.ran or self.meta.logged_position(once.client_id) is not None):
@@ -221,6 +222,11 @@ class Deploying:
             case _:
                 return made
 
+    def _note(self, relation: Relation) -> str:
+        """What a user should know of a relation of which nothing is to be done."""
+        building = next((b.progress for b in self._draft.catalog.builds if any(r.id == relation.id for r in b.relations)), "")
+        return f"being built {building}" if building else _pause_note(relation)
+
     def _is_there(self, name: str) -> bool:
         return any(r.name == name for r in self._draft.catalog.live())
 
@@ -235,12 +241,12 @@ class Deploying:
             self._add(Step(action if changed else Action.NONE, text, place))
             return
         self._named.add(name)
-        after = next(r for r in draft.catalog.live() if r.name == name)
+        after = planned(draft.catalog, name) or find(draft.catalog, name)
         self._add(self._created(before, after, changed, follows, place, "; ".join(notes)))
 
     def _created(self, before: Relation | None, after: Relation, changed: bool, follows: bool, place: str, note: str) -> Step:
         if not changed:
-            return Step(Action.NONE, _what(after), place, note=_pause_note(after))
+            return Step(Action.NONE, _what(after), place, note=self._note(after))
         new = before is None or before.id != after.id
         rebuilt = new and after.kind is RelationKind.VIEW
         rows, size = self._read_by(after) if rebuilt else (0, 0)

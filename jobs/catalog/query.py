@@ -65,7 +65,7 @@ def query_frame(
         if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(sight.epoch)}:
             raise NoStoredRowsError(missing) from err
         routine = (err.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
-        if err.getCondition() == "UNRESOLVED_ROUTINE" and any(f.name == routine for f in functions_of(version.catalog)):
+        if err.getCondition() == "UNRESOLVED_ROUTINE" and any(f.name == routine for f in functions_of(version.catalog.live())):
             raise FunctionInQueryError(routine) from err
         raise
 

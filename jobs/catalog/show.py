@@ -45,9 +45,12 @@ def show(
     if statement.what is Shown.FUNCTIONS:
         return _functions(catalog)
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
-    found = [r for r in catalog.live() if r.kind in kinds]
+    live, built = catalog.live(), [(build, r) for build in catalog.builds for r in build.relations]
+    names = {r.name for r in live}
+    found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds]
+    building = {r.name: f"{'built anew' if r.name in names else 'being built'} {build.progress}" for build, r in built}
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
-    states = ["; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {})]) for r in found]
+    states = ["; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {}), *_built(r, building)]) for r in found]
     return {"name": [r.name for r in found], "kind": [r.kind for r in found], "columns": columns, "state": states}
 
 
@@ -60,6 +63,11 @@ def _state(relation: Relation) -> Iterator[str]:
 def _seen(relation: Relation, held: Mapping[str, int]) -> Iterator[str]:
     if (epoch := held.get(relation.name)) is not None:
         yield f"held back by a suite, seen as of epoch {epoch}" if epoch else "held back by a suite, not seen yet"
+
+
+def _built(relation: Relation, building: Mapping[str, str]) -> Iterator[str]:
+    if (state := building.get(relation.name)) is not None:
+        yield state
 
 
 def _rejects(relation: Relation, rejected: Mapping[str, int]) -> Iterator[str]:
@@ -78,7 +86,7 @@ def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
 
 
 def _functions(catalog: Catalog) -> Mapping[str, Sequence[str]]:
-    found = functions_of(catalog)
+    found = functions_of(catalog.live())
     return {
         "name": [f.name for f in found],
         "parameters": [_declared(f.fields) for f in found],

@@ -5,6 +5,7 @@ from pathlib import Path
 from jobs.catalog.show import declared_text
 from jobs.catalog.transaction import query_of
 from jobs.plan.alter_source import created_source
+from jobs.plan.builds import planned
 from jobs.plan.definition import SourceDefinition, TableDefinition, definition_of
 from jobs.plan.difference import differences, words_of
 from jobs.sources.describe import placed
@@ -39,6 +40,8 @@ def unchanged_relation(catalog: Catalog, text: str, base: Path) -> Relation | No
 
 
 def _found(catalog: Catalog, name: str, kind: RelationKind) -> Relation | None:
+    if (building := planned(catalog, name)) is not None:
+        return building if building.kind is kind else None
     return next((r for r in catalog.live() if (r.name, r.kind) == (name, kind)), None)
 
 

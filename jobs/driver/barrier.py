@@ -9,6 +9,7 @@ import msgspec
 
 from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import replay
+from jobs.driver.builds import Building
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, wanted_holds, with_holds
@@ -198,7 +199,7 @@ class Pinning:
                 holds[relation.id] = pinned.holds
                 if left is not None:
                     left = max(0, left - sum(item.nbytes for item in reader_of(statement_of(relation)).items(pins.read)))
-        catalog = with_holds(catalog, holds, epoch)
+        catalog = self.building(with_holds(catalog, holds, epoch), epoch)
         return BarrierPlan(
             mapping=version.mapping,
             log_end=log_end,
@@ -211,6 +212,10 @@ class Pinning:
             skipped_entries=detour.skip_entries,
             moment=self.moment,
         )
+
+    def building(self, catalog: Catalog, epoch: int) -> Catalog:
+        """The catalog with what is built over several epochs as this one leaves it."""
+        return Building(self.meta, self.base, self.max_epoch_bytes).on(catalog, epoch)
 
     def pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
         """What the barrier takes of a source; a source in trouble is held."""
@@ -273,6 +278,8 @@ def mutation_of(before: Catalog, after: Catalog, *, rescaled: bool) -> Mutation:
         return Mutation(MutationKind.ADD, tuple(sorted(added)))
     if gone := live_before - live_after:
         return Mutation(MutationKind.STOP, tuple(sorted(gone)))
+    if after.builds != before.builds and after.builds:
+        return Mutation(MutationKind.BUILD, tuple(r.id for build in after.builds for r in build.relations))
     if paused := {r.id for r in after.live() if r.paused is not None} - {r.id for r in before.live() if r.paused is not None}:
         return Mutation(MutationKind.PAUSE, tuple(sorted(paused)))
     return Mutation(MutationKind.UPDATE if rescaled else MutationKind.NOTHING)

@@ -8,14 +8,17 @@ from jobs.driver.barrier import moment_of
 from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import LevelRunner
 from jobs.driver.summary import EpochSummary, barrier_text
-from jobs.driver.supersede import hold, pause
+from jobs.driver.supersede import finish_build, give_up_build, hold, pause
 from jobs.driver.train import DEPTH, Train
 from jobs.flow.failure import SourceFileError, ViewFailedError
+from jobs.plan.builds import is_being_built
+from jobs.plan.schedule import name_of_build
 from jobs.settings.pipeline import OnError
 from jobs.sources.kafka_cluster import listed_once
 from jobs.sources.listing import Interval
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
+from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
 from statestore.progress import Progress, no_progress
 
@@ -117,16 +120,47 @@ def _ran(train: Train, barrier: Barrier, tried: set[tuple[str, str]], on_error: 
         hold(train.meta, barrier, err)
         return False
     except ViewRowError as err:
+        if _is_of_build(train.meta, barrier, err.view, err.what):
+            return False
         if on_error is OnError.STOP or not err.pausable:
             raise
         pause(train.meta, barrier, err.view, err.what, err)
         return False
     except ViewFailedError as err:
+        if _is_of_build(train.meta, barrier, err.relation, err.cause):
+            return False
         if on_error is OnError.STOP:
             raise
         pause(train.meta, barrier, err.relation, err.cause, err)
         return False
     return True
+
+
+def _is_of_build(meta: MetaStore, barrier: Barrier, view: str, reason: str) -> bool:
+    """Whether a view that cannot take an epoch's rows is one that is built over several epochs; then the barrier is superseded by one that
+    reads all that is left. Raises BuildFailedError where it was that one: the barrier is then superseded by one without the build."""
+    if (name := name_of_build(view)) is not None:
+        finish_build(meta, barrier, name)
+        return True
+    if not is_being_built(meta.latest().catalog, view) or is_being_built(barrier.catalog or Catalog(), view):
+        return False
+    give_up_build(meta, barrier, view)
+    raise BuildFailedError(view, reason)
+
+
+class BuildFailedError(InputError):
+    """A view that was built over several epochs cannot take a row of what it reads. The build was given up; all else is as it was."""
+
+    def __init__(self, view: str, reason: str) -> None:
+        super().__init__(view, reason)
+        self.view, self.reason = view, reason
+
+    def __str__(self) -> str:
+        return (
+            f"view {self.view!r} could not be built: {self.reason}. The build was given up: what had the name before goes on as it was, "
+            "with the views over it, and the next epoch goes on without the build. Correct the row (UPDATE or DELETE it in its table, "
+            "`tussock restate` its file) or the SELECT, then `tussock apply` the view again."
+        )
 
 
 def interval_of(start: str, end: str, time_zone: str) -> Interval:

@@ -65,7 +65,7 @@ class EpochPlan:
         """How much the epoch is likely to seal."""
         files = sum(item.nbytes for item in pinned_items(self.barrier, self.catalog))
         rows = sum(e.statement.rows for entries in self.changes.values() for e in entries if isinstance(e.statement, Insert | Change))
-        return policy.expected(file_bytes=files, rows=rows, creates=self.barrier.mutation.kind is MutationKind.ADD)
+        return policy.expected(file_bytes=files, rows=rows, creates=self.barrier.mutation.kind in (MutationKind.ADD, MutationKind.BUILD))
 
 
 def pinned_items(barrier: Barrier, catalog: Catalog) -> tuple[Item, ...]:

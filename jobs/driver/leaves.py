@@ -19,7 +19,7 @@ from jobs.sql.statements import CreateSource
 from jobs.wire.cell import Address, LeafInput, cells
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.barrier import Barrier
-from statestore.meta.catalog import Catalog, RelationKind
+from statestore.meta.catalog import ALL_READ, Catalog, RelationKind
 from statestore.meta.store import MetaStore
 
 
@@ -89,10 +89,12 @@ class LeafCells:
         return found
 
     def _documents(self, scheduled: Scheduled) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
-        """Of a source: what is new, where anybody reads it, and what was taken before, where a new view wants it."""
+        """Of a source: what is new, where anybody reads it, and what was taken before, where a new view wants it, or some of it."""
         readers, barrier, source = self._readers.get(scheduled.id, ()), self.plan.barrier, scheduled.relation_id
-        new = barrier.splits.get(source) if readers else None
-        old = taken_document(self.meta, self.plan.base, source, barrier.unread.get(source)) if any(f.full for f in readers) else None
+        new, old = barrier.splits.get(source) if readers else None, None
+        if wanted := [p for p in scheduled.parts if p.first < p.end]:
+            first, end = min(p.first for p in wanted), max(p.end for p in wanted)
+            old = taken_document(self.meta, self.plan.base, source, barrier.unread.get(source), first, end)
         return self._located(scheduled, new), self._located(scheduled, old)
 
     def _located(self, scheduled: Scheduled, document: msgspec.Raw | None) -> msgspec.Raw | None:
@@ -127,13 +129,15 @@ def taken_batches(barrier: Barrier, catalog: Catalog) -> Iterator[SealedBatch]:
                 yield rows
 
 
-def taken_document(meta: MetaStore, base: Base, source: int, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
-    """What a source had taken by the base's epoch, as its reader's document."""
+def taken_document(
+    meta: MetaStore, base: Base, source: int, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
+) -> msgspec.Raw | None:
+    """What a source had taken by the base's epoch, as its reader's document: all of it, or what has these numbers."""
     known = next((r for r in base.version.catalog.live() if r.id == source), None)
     if known is None or (statement := source_of(known)) is None:
         return None
     taken = open_table(meta.objects, base.version, known.state_tables[0], buffer=base.buffer)
-    return reader_of(statement).taken_document(taken, without)
+    return reader_of(statement).taken_document(taken, without, first, end)
 
 
 def place_of(meta: MetaStore, plan: EpochPlan, source: int, row_id: int) -> str:

@@ -69,7 +69,7 @@ def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequ
         plan.expected(runner.policy),
         runner.policy,
         tuple(one.epoch for one in held),
-        functions_of(plan.catalog),
+        functions_of(plan.catalog.stored()),
         plan.barrier.moment,
     )
     read = tables_of_all_levels(task)

@@ -7,9 +7,9 @@ An actor knows its columns by number, so it sends facts (`FailedRow`); the drive
 from collections.abc import Callable, Sequence
 
 from jobs.executors.table_replay import StatementRowError
-from jobs.plan.definition import find, with_readers
+from jobs.plan.definition import with_readers
 from jobs.plan.lineage import Lineage, NamedColumn, in_names
-from jobs.plan.schedule import Schedule
+from jobs.plan.schedule import Schedule, Scheduled
 from jobs.wire.failed_row import FailedRow, RaisedInSpark
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog
@@ -61,19 +61,20 @@ def _view_row_error(failed: FailedRow, plan: Schedule, catalog: Catalog, place_o
     fragments = {s.id: s for s in plan.fragments()}
     scheduled = fragments[failed.fragment]
     assert scheduled.fragment is not None
-    columns = Lineage(fragments.values(), catalog.relations).read_by(scheduled, failed.operator)
-    return _named(failed.relation, failed.text, failed.reason, columns, failed.values, plan, catalog, place_of)
+    columns = Lineage(fragments.values(), catalog.stored()).read_by(scheduled, failed.operator)
+    return _named(scheduled, failed.text, failed.reason, columns, failed.values, plan, catalog, place_of)
 
 
 def _raised_in_spark(failed: RaisedInSpark, plan: Schedule, catalog: Catalog, place_of: PlaceOf) -> ViewRowError:
     fragments = {s.id: s for s in plan.fragments()}
-    feed = fragments[failed.fragment].feeds[failed.feed]
-    handed = Lineage(fragments.values(), catalog.relations).handed(feed)
-    return _named(failed.relation, str(failed.calls[failed.raised][2]), failed.reason, handed, failed.values, plan, catalog, place_of)
+    scheduled = fragments[failed.fragment]
+    feed = scheduled.feeds[failed.feed]
+    handed = Lineage(fragments.values(), catalog.stored()).handed(feed)
+    return _named(scheduled, str(failed.calls[failed.raised][2]), failed.reason, handed, failed.values, plan, catalog, place_of)
 
 
 def _named(
-    view: str,
+    view: Scheduled,
     text: str,
     reason: str,
     columns: Sequence[NamedColumn],
@@ -85,9 +86,9 @@ def _named(
     shown = (_shown(c, value, place_of) for c, value in zip(columns, values, strict=False))
     row = ", ".join(dict.fromkeys(text for text in shown if text)) or "not known"
     new = {s.relation_id for s in plan.fragments() if s.new}
-    relation = find(catalog, view)
+    relation = next(r for r in catalog.stored() if r.id == view.relation_id)
     replaces = any((r.name, r.dropped) == (relation.name, relation.created) for r in catalog.relations)
-    return ViewRowError(view, in_names(text, columns), reason, row, not new & with_readers(catalog, relation), replaces)
+    return ViewRowError(view.relation, in_names(text, columns), reason, row, not new & with_readers(catalog, relation), replaces)
 
 
 def _shown(column: NamedColumn, value: str, place_of: PlaceOf) -> str:

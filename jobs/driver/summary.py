@@ -106,7 +106,7 @@ def seconds_text(seconds: Mapping[str, float]) -> str:
 
 def barrier_text(barrier: Barrier, before: Catalog) -> str:
     """A barrier in one line: what it changes, and what was left out. `before`: the catalog of the epoch before."""
-    names = {r.id: r.name for r in (*before.relations, *(barrier.catalog or before).relations)}
+    names = {r.id: r.name for r in (*before.stored(), *(barrier.catalog or before).stored())}
     about = ", ".join(names.get(r, f"relation {r}") for r in barrier.mutation.relations)
     changes: tuple[str, ...]
     match barrier.mutation.kind:
@@ -116,6 +116,9 @@ def barrier_text(barrier: Barrier, before: Catalog) -> str:
             changes = tuple(f"{verb} {', '.join(found)}" for verb, found in both.items() if found)
         case MutationKind.STOP:
             changes = (f"drops {about}",)
+        case MutationKind.BUILD:
+            builds = () if barrier.catalog is None else barrier.catalog.builds
+            changes = tuple(f"builds {', '.join(r.name for r in build.relations)} ({build.progress})" for build in builds)
         case MutationKind.PAUSE:
             changes = (f"pauses {about}",)
         case MutationKind.RESUME:

@@ -19,6 +19,7 @@ from jobs.driver.barrier import (
     taken_table,
     with_first_files,
 )
+from jobs.driver.builds import AsInBarrier
 from jobs.driver.detour import Detour, dropped, paused
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, with_holds
@@ -117,6 +118,31 @@ def pause(meta: MetaStore, failed: Barrier, view: str, reason: str, error: Input
     log.warning("view %s is paused: %s", view, reason)
 
 
+def finish_build(meta: MetaStore, failed: Barrier, view: str) -> None:
+    """Supersede a barrier in whose epoch a view that is built over several epochs met a row that it cannot take, by one that reads all that
+    is left: over a part of the rows an expression may raise that does not over all of them.
+
+    Without effect where `failed` is no longer the open barrier. Raises LostRaceError where it was committed or superseded meanwhile.
+    """
+    version = meta.latest()
+    barrier = meta.barrier_after(version.epoch)
+    if barrier is not None and barrier.epoch == failed.epoch:
+        meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(), finished=view).plan)
+        log.warning("view %s is finished in one epoch: over the part of the rows that is read so far an expression raises", view)
+
+
+def give_up_build(meta: MetaStore, failed: Barrier, view: str) -> None:
+    """Supersede a barrier in whose epoch a build was to be finished, and cannot be, by one without that build.
+
+    Without effect where `failed` is no longer the open barrier. Raises LostRaceError where it was committed or superseded meanwhile.
+    """
+    version = meta.latest()
+    barrier = meta.barrier_after(version.epoch)
+    if barrier is not None and barrier.epoch == failed.epoch:
+        meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(), given_up=view).plan)
+        log.warning("the build of view %s is given up", view)
+
+
 @dataclass(frozen=True, slots=True)
 class _Superseding:
     """Decides what takes the place of an open barrier."""
@@ -127,6 +153,8 @@ class _Superseding:
     detour: Detour
     holds: Mapping[int, Hold] = field(default_factory=dict)  # that begin, by the source of the held barrier
     reasons: Mapping[str, str] = field(default_factory=dict)  # why views of the detour are paused, where a run does it
+    finished: str = ""  # a view of a build that is to be finished in this epoch
+    given_up: str = ""  # a view of a build that is to be given up
 
     def plan(self, epoch: int) -> BarrierPlan:
         version, held, detour = self.version, self.held, self.detour
@@ -140,6 +168,8 @@ class _Superseding:
         kept = self._sources(catalog)
         sources = {after.id: self._revised(before) for before, after in kept}
         catalog = with_holds(catalog, {after.id: self._holds(before) for before, after in kept}, epoch)
+        finished, given_up = ({name} - {""} for name in (self.finished, self.given_up))
+        catalog = AsInBarrier(version.catalog, self._held_catalog, held.epoch, finished, given_up).on(catalog, epoch)
         return BarrierPlan(
             mapping=held.mapping,
             log_end=log_end,
@@ -221,6 +251,10 @@ class _PinningSkipped(Pinning):
     def asked(self, max_bytes: int | None) -> Asked:
         """See Pinning."""
         return Asked(self.interval, max_bytes, self.detour.skip_files, True)
+
+    def building(self, catalog: Catalog, epoch: int) -> Catalog:
+        """See Pinning. Builds that are under way read nothing."""
+        return AsInBarrier(self.version.catalog, self.version.catalog, epoch).on(catalog, epoch)
 
     def _pin(self, source: Relation, max_bytes: int | None) -> Pinned:
         """See Pinning. What a person skips or wants tried again is held no more; what can't be listed, is an error here."""

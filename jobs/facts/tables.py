@@ -47,7 +47,7 @@ class TableFacts(msgspec.Struct, frozen=True):
 
 def ssts(version: HummockVersion) -> tuple[SstFacts, ...]:
     """The SSTs of a version, level by level, newest first on level 0."""
-    names = {t.table_id: f"{r.name}.{_role(r, t.name)}#{t.table_id}" for r in version.catalog.relations for t in r.state_tables}
+    names = {t.table_id: f"{r.name}.{_role(r, t.name)}#{t.table_id}" for r in version.catalog.stored() for t in r.state_tables}
     return tuple(
         SstFacts(
             level, s.name, s.size, s.rows, s.min_epoch, s.max_epoch, tuple(names.get(x.table_id, f"?#{x.table_id}") for x in s.sections)
@@ -67,14 +67,14 @@ def tables(version: HummockVersion) -> tuple[TableFacts, ...]:
     found = (
         TableFacts(
             t.table_id,
-            r.name,
+            name,
             r.kind,
             _role(r, t.name),
             tuple(f"{c.name} {c.type}" for c in t.columns),
             rows.get(t.table_id, 0),
             size.get(t.table_id, 0),
         )
-        for r in version.catalog.live()
+        for name, r in version.catalog.called().items()
         for t in r.state_tables
     )
     return tuple(sorted(found, key=lambda table: table.table_id))

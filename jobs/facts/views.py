@@ -25,7 +25,7 @@ class ViewState(StrEnum):
     READY = "ready"  # each epoch brings it up to date
     PAUSED = "paused"  # it keeps its rows, until it is resumed
     HELD_BACK = "held back"  # its rows, or those of one that it reads, failed their suite: readers go on seeing earlier ones
-    BUILDING = "being built"  # the open barrier creates it, or builds it anew
+    BUILDING = "being built"  # the open barrier creates it, or builds it anew, or several epochs do
     NOT_PUBLISHED = "not published"  # it has rows, and readers see none yet
 
 
@@ -105,8 +105,10 @@ def views(
     version = meta.latest() if version is None else version
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
     look = _Look(meta, version, now, sources, newest, sources_by_relation(catalog))
+    look.progress = {r.id: build.progress for build in version.catalog.builds for r in build.relations}
     shown = [r for r in version.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and source_id_of(r) is None]
-    building = {} if barrier is None or barrier.catalog is None else _built_by(barrier, version.catalog)
+    building = {r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW}
+    building |= {} if barrier is None or barrier.catalog is None else _built_by(barrier, version.catalog)
     known = [look.facts(relation, building.pop(relation.name, None)) for relation in shown]
     return (*known, *(look.facts(relation, relation) for relation in building.values()))
 
@@ -141,6 +143,7 @@ class _Look:
     ) -> None:
         self.version, self.now, self.reads = version, now, reads
         self.sight = published_sight(version)
+        self.progress: Mapping[int, str] = {}  # of views that are built over several epochs
         self.sources = None if sources is None else {s.source: s for s in sources}
         self.changed = None if newest is None or newest.epoch != version.epoch else {r.relation: r.rows_out for r in newest.rows}
         self.tables: dict[str, list[TableFacts]] = {}
@@ -191,7 +194,7 @@ class _Look:
 
     def _state(self, relation: Relation, building: Relation | None, seen: int) -> tuple[ViewState, str, datetime | None]:
         if building is not None:
-            return ViewState.BUILDING, "", moment(building.created)
+            return ViewState.BUILDING, self.progress.get(building.id, ""), moment(building.created)
         if relation.paused is not None:
             return ViewState.PAUSED, relation.paused_for, moment(relation.paused)
         if (epoch := self.sight.held.get(relation.name)) is not None:

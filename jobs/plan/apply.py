@@ -12,6 +12,7 @@ import msgspec
 from jobs.executors.operator import Entry
 from jobs.plan.alter_source import add_source_columns, created_source
 from jobs.plan.alter_table import add_columns, alter
+from jobs.plan.builds import BeingBuiltError, given_up, is_being_built, planned, undisturbed, unpaused
 from jobs.plan.create import created
 from jobs.plan.definition import (
     KEYWORDS,
@@ -180,7 +181,9 @@ class Applying:
         """Apply one statement. `once`: what names it to its table, which takes it once. Raises InputError branches."""
         if once is not None and not self._first_time(statement, once):
             return
-        before, self.catalog = self.catalog, self._after(statement)
+        before = self.catalog
+        after = self._after(statement)
+        self.catalog = undisturbed(before, after, cascade=isinstance(statement, Drop) and statement.cascade)
         match statement:
             case Insert() | Change() | Update() | Delete():
                 self._change(statement)
@@ -229,6 +232,13 @@ class Applying:
                 return self._create(statement)
 
     def _create(self, statement: Create) -> Catalog:
+        if (building := planned(self.catalog, statement.name)) is not None:
+            in_place = isinstance(statement, CreateView | CreatePlainView | CreateFunction) and statement.or_replace
+            if not _differences(building, statement) and (in_place or statement.if_not_exists):
+                return self.catalog
+            if not in_place:
+                raise BeingBuiltError((building.name,), f"{building.kind} {building.name!r} can't be created")
+            self.catalog = given_up(self.catalog, building.name)
         there = next((r for r in self.catalog.live() if r.name == statement.name.lower()), None)
         if there is None:
             new = created(self.catalog, statement, self.epoch)
@@ -277,6 +287,8 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
     try:
         relation = find(catalog, statement.name, statement.kind)
     except UnknownRelationError:
+        if is_being_built(catalog, statement.name):
+            return given_up(catalog, statement.name)
         if statement.if_exists:
             return catalog
         raise
@@ -305,4 +317,4 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
             new = "it" if relation.id == view.id else f"{relation.name!r}, which reads it,"
             raise CannotPauseError(view.name, f"{new} is new in this epoch and has no rows yet; drop it instead (--drop {relation.name})")
     relations = tuple(msgspec.structs.replace(r, paused=epoch) if r.id in stopped and r.paused is None else r for r in catalog.relations)
-    return msgspec.structs.replace(catalog, relations=relations)
+    return unpaused(msgspec.structs.replace(catalog, relations=relations))

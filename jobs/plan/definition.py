@@ -1,6 +1,6 @@
 """What the catalog stores of each relation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -77,11 +77,14 @@ _decoder: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
 class UnknownRelationError(InputError):
     """No relation of this name (and kind)."""
 
-    def __init__(self, name: str, expected: str, existing: tuple[str, ...]) -> None:
-        super().__init__(name, expected, existing)
-        self.name, self.expected, self.existing = name, expected, existing
+    def __init__(self, name: str, expected: str, existing: tuple[str, ...], building: str = "") -> None:
+        """`building`: since when, and how far, where a view of this name is being built over several epochs."""
+        super().__init__(name, expected, existing, building)
+        self.name, self.expected, self.existing, self.building = name, expected, existing, building
 
     def __str__(self) -> str:
+        if self.building:
+            return f"view {self.name!r} is being built {self.building}; the epoch that reads the last of it shows it."
         there = ", ".join(self.existing) or "none yet"
         near = did_you_mean(self.name, self.existing)
         return f"there is no {self.expected} {self.name!r}; those that exist: {there}{near and '.'}{near}"
@@ -109,9 +112,9 @@ def output_of(relation: Relation) -> Output | None:
     return None if isinstance(definition, _WithoutRows) else definition.output
 
 
-def functions_of(catalog: Catalog) -> tuple[CreateFunction, ...]:
-    """The live Python functions, with their code."""
-    definitions = (definition_of(r) for r in catalog.live() if r.kind is RelationKind.FUNCTION)
+def functions_of(relations: Iterable[Relation]) -> tuple[CreateFunction, ...]:
+    """The Python functions among some relations, with their code."""
+    definitions = (definition_of(r) for r in relations if r.kind is RelationKind.FUNCTION)
     return tuple(d.statement for d in definitions if isinstance(d, FunctionDefinition))
 
 
@@ -121,7 +124,8 @@ def find(catalog: Catalog, name: str, *kinds: str) -> Relation:
     for relation in fitting:
         if relation.name == name.lower():
             return relation
-    raise UnknownRelationError(name, " or ".join(kinds) or "relation", tuple(sorted(r.name for r in fitting)))
+    building = next((b.progress for b in catalog.builds if any(r.name == name.lower() for r in b.relations)), "")
+    raise UnknownRelationError(name, " or ".join(kinds) or "relation", tuple(sorted(r.name for r in fitting)), building)
 
 
 def encoded(definition: Definition) -> msgspec.Raw:
@@ -161,3 +165,19 @@ def with_readers(catalog: Catalog, relation: Relation) -> set[int]:
         if found & set(later.depends_on):
             found.add(later.id)
     return found
+
+
+def in_order(catalog: Catalog) -> Catalog:
+    """The catalog with each relation behind what it reads; else in the order that it has. Requires: nothing reads itself."""
+    by_id = {r.id: r for r in catalog.relations}
+    found: dict[int, Relation] = {}
+    for relation in catalog.relations:
+        path = [relation.id]
+        while path:
+            missing = [i for i in by_id[path[-1]].depends_on if i in by_id and i not in found]
+            if missing:
+                path.append(missing[0])
+            else:
+                at = path.pop()
+                found.setdefault(at, by_id[at])
+    return msgspec.structs.replace(catalog, relations=tuple(found.values()))

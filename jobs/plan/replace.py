@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from jobs.plan.create import columns_of, created, read_by, upstream
-from jobs.plan.definition import ViewDefinition, created_by, definition_of, encoded, with_readers
+from jobs.plan.definition import ViewDefinition, created_by, definition_of, encoded, in_order, with_readers
 from jobs.plan.difference import differences, without_places
 from jobs.plan.fragments import Input
 from jobs.plan.stream import ViewPlan, plan_view
@@ -81,7 +81,7 @@ class Replacing:
         for read in after.live():
             if read.id in readers and read.id in _read_by(after, new):
                 raise CannotReplaceError(new.name, read.name)
-        return _in_order(after)
+        return in_order(after)
 
     def require_settled(self, catalog: Catalog) -> None:
         """Raises UnsettledError where a view stands on what is no more: another session has made it meanwhile."""
@@ -176,19 +176,3 @@ def _read_by(catalog: Catalog, relation: Relation) -> set[int]:
             found.add(at)
             pending += by_id[at].depends_on if at in by_id else ()
     return found
-
-
-def _in_order(catalog: Catalog) -> Catalog:
-    """The catalog with each relation behind what it reads; else in the order that it has. Requires: nothing reads itself."""
-    by_id = {r.id: r for r in catalog.relations}
-    found: dict[int, Relation] = {}
-    for relation in catalog.relations:
-        path = [relation.id]
-        while path:
-            missing = [i for i in by_id[path[-1]].depends_on if i in by_id and i not in found]
-            if missing:
-                path.append(missing[0])
-            else:
-                at = path.pop()
-                found.setdefault(at, by_id[at])
-    return msgspec.structs.replace(catalog, relations=tuple(found.values()))

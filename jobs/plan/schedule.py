@@ -5,7 +5,8 @@ tables) and what is chained to them run one level before their first reader, so 
 One exchange per (producer, columns, dispatch, keys) serves all its readers.
 
 A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes.
-Such an input has an exchange of its own.
+One that is built over several epochs (jobs.plan.builds) reads a `Part` in each: the snapshot of the next vnodes, and this epoch's
+changes to all that it has read by then. Such inputs have exchanges of their own.
 
 A relation that goes on, and reads one that takes another's place in this epoch, gets the *difference*: the rows that it read before, at
 weight -1, netted with the new one's.
@@ -20,7 +21,24 @@ from jobs.plan.definition import SourceDefinition, definition_of, fragments_of, 
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
 from jobs.sql.logical import Expr
 from jobs.sql.statements import CreateSource
-from statestore.meta.catalog import Catalog, Relation, RelationKind, TableSchema
+from statestore.meta.catalog import ALL_READ, BEING_BUILT, Build, Catalog, Relation, RelationKind, TableSchema
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """What a reader that is new takes of a producer: the snapshot at the previous epoch from `first` up to, not including, `end`, and this
+    epoch's changes below `end`. Counted in vnodes, of a source in the numbers of what it has taken."""
+
+    first: int
+    end: int
+
+
+def name_of_build(relation: str) -> str | None:
+    """The name of a view that is being built, by what a schedule calls it; None where it is none."""
+    return relation.removesuffix(BEING_BUILT) if relation.endswith(BEING_BUILT) else None
+
+
+IN_FULL = Part(0, ALL_READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +56,7 @@ class Exchange:
     index: int  # unique per producer; the `input` of its cells
     columns: tuple[int, ...]
     keys: tuple[int, ...]  # into columns
-    full: bool  # with the snapshot at the previous epoch
+    part: Part | None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
     last_level: int  # of its deepest reader; until there it passes through
     dispatch: Dispatch
     project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (jobs.plan.fragments.Input)
@@ -54,7 +72,7 @@ class Feed:
     exchange: int | None
     columns: tuple[int, ...]
     types: tuple[str, ...]
-    full: bool
+    part: Part | None
     project: tuple[Expr, ...] = ()
     replaced: Replaced | None = None
     rejects: bool = False
@@ -78,13 +96,14 @@ class Scheduled:
     relation_id: int
     relation: str
     kind: RelationKind
-    new: bool  # created in this epoch
+    new: bool  # this is its first epoch
     source: Source | None
     fragment: Fragment | None  # None: a source leaf
     tables: tuple[TableSchema, ...]
     feeds: tuple[Feed, ...]
     exchanges: tuple[Exchange, ...]
-    snapshot_table: TableSchema | None  # the stored rows, where a reader wants them in full
+    parts: tuple[Part, ...]  # what readers want beside the changes
+    snapshot_table: TableSchema | None  # the stored rows, where a reader wants some
     must_run: bool  # also without input: a new global aggregate, a snapshot to send, rows that go, rows that the moment moves
 
 
@@ -103,6 +122,7 @@ class Schedule:
 @dataclass(slots=True)
 class _Entry:
     relation: Relation
+    name: str
     source: Source | None
     fragment: Fragment | None
     inputs: tuple[tuple[int, Input, Replaced | None], ...]  # (producer id, input, what was read there before)
@@ -118,15 +138,18 @@ def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Sch
     relations = tuple(
         r for r in catalog.live() if not r.paused_at(epoch) and r.kind not in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
     )
+    built = tuple(r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW)
+    relations, building = (*relations, *built), {r.id for r in built}
     entries: list[_Entry] = []
     output: dict[int, int] = {}  # relation id -> the fragment that puts out its changes
     source_columns = _source_columns(relations)
     for relation in relations:
         definition = definition_of(relation)
+        name = relation.name + BEING_BUILT if relation.id in building else relation.name
         if isinstance(definition, SourceDefinition):
             source = Source(relation.id, definition.statement, source_columns.get(relation.id, ()))
             output[relation.id] = len(entries)
-            entries.append(_Entry(relation, source, None, ()))
+            entries.append(_Entry(relation, name, source, None, ()))
             continue
         first, earlier = len(entries), _inputs_before(relation, before)
         for number, fragment in enumerate(fragments_of(relation)):
@@ -134,10 +157,42 @@ def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Sch
                 (first + i.fragment if i.fragment is not None else output[i.relation_id], i, earlier.get((number, place)))  # type: ignore[index]
                 for place, i in enumerate(fragment.inputs)
             )
-            entries.append(_Entry(relation, None, fragment, producers))
+            entries.append(_Entry(relation, name, None, fragment, producers))
         output[relation.id] = len(entries) - 1
     _set_levels(entries)
-    return _assemble(entries, epoch)
+    return _assemble(entries, _Reading(catalog, epoch, before))
+
+
+class _Reading:
+    """What relations that are new take of those that are there."""
+
+    def __init__(self, catalog: Catalog, epoch: int, before: Catalog | None) -> None:
+        self.epoch = epoch
+        self._now = _by_relation(catalog.builds)
+        self._before = _by_relation(() if before is None else before.builds)
+
+    def is_new(self, relation: Relation) -> bool:
+        """Whether this is the relation's first epoch."""
+        return relation.created == self.epoch and relation.id not in self._before
+
+    def part(self, reader: Relation, read: Relation, replaced: Replaced | None) -> Part | None:
+        """What the reader takes of a relation; None: its changes alone, all of them."""
+        now, before = self._now.get(reader.id), self._before.get(reader.id)
+        if now is not None or before is not None:
+            if read.id in self._now or read.id in self._before:
+                return None  # of the same build: it has had all of it from the start
+            first = 0 if before is None else before.read.get(read.id, 0)
+            end = ALL_READ if now is None else now.read.get(read.id, 0)
+            return None if first == ALL_READ else Part(first, end)
+        if reader.created == self.epoch and read.created < self.epoch and read.id != reader.id:
+            return IN_FULL
+        if replaced is not None and read.id in self._before:
+            return IN_FULL  # what it read until now gives way to all that was built
+        return None
+
+
+def _by_relation(builds: Iterable[Build]) -> dict[int, Build]:
+    return {r.id: build for build in builds for r in build.relations}
 
 
 def _inputs_before(relation: Relation, before: Catalog | None) -> dict[tuple[int, int], Replaced]:
@@ -187,40 +242,39 @@ def _chained(leaf: int, readers: dict[int, list[tuple[int, Input]]]) -> list[int
     return found
 
 
-def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
+def _assemble(entries: list[_Entry], reading: _Reading) -> Schedule:
     exchanges: dict[int, dict[tuple[object, ...], Exchange]] = {}
     feeds: dict[int, list[Feed]] = {}
-    snapshots: set[int] = set()
+    parts: dict[int, set[Part]] = {}  # by producer
     take_back: set[int] = set()  # producers that send what goes, also where nothing comes
     for index, entry in enumerate(entries):
         for producer, i, replaced in entry.inputs:
             above = entries[producer]
-            full = entry.relation.created == epoch and above.relation.created < epoch and above.relation.id != entry.relation.id
-            full = full and not i.of_rejects  # nothing was rejected of what has been taken
+            part = None if i.of_rejects else reading.part(entry.relation, above.relation, replaced)  # nothing of what was taken is rejected
             columns = i.columns if i.of_rejects else _stored(i.columns, above.source)
-            if full and above.source is None:
-                snapshots.add(producer)
+            if part is not None:
+                parts.setdefault(producer, set()).add(part)
             if replaced is not None:
                 take_back.add(producer)
             number = None
             if i.dispatch != Dispatch.FORWARD:
                 known = exchanges.setdefault(producer, {})
-                key = (columns, i.dispatch, i.keys, full, i.on_the_way, replaced, i.of_rejects)
+                key = (columns, i.dispatch, i.keys, part, i.on_the_way, replaced, i.of_rejects)
                 number = known[key].index if key in known else len(known)
                 last = max(entry.level, known[key].last_level if key in known else 0)
-                known[key] = Exchange(number, columns, i.keys, full, last, i.dispatch, i.on_the_way, replaced, i.of_rejects)
-            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, full, i.on_the_way, replaced, i.of_rejects))
+                known[key] = Exchange(number, columns, i.keys, part, last, i.dispatch, i.on_the_way, replaced, i.of_rejects)
+            feeds.setdefault(index, []).append(Feed(producer, number, columns, i.types, part, i.on_the_way, replaced, i.of_rejects))
     levels: list[list[Scheduled]] = [[] for _ in range(max((e.level for e in entries), default=-1) + 1)]
     for index, entry in enumerate(entries):
         relation = entry.relation
-        new = relation.created == epoch
-        stored = None if entry.source is not None or index not in snapshots else _stored_table(relation)
+        new = reading.is_new(relation)
+        stored = None if entry.source is not None or index not in parts else _stored_table(relation)
         levels[entry.level].append(
             Scheduled(
                 index,
                 entry.level,
                 relation.id,
-                relation.name,
+                entry.name,
                 relation.kind,
                 new,
                 entry.source,
@@ -228,8 +282,11 @@ def _assemble(entries: list[_Entry], epoch: int) -> Schedule:
                 relation.state_tables,
                 tuple(feeds.get(index, ())),
                 tuple(exchanges.get(index, {}).values()),
+                tuple(sorted(parts.get(index, ()))),
                 stored,
-                stored is not None or index in take_back or _runs_without_input(entry.fragment, new),
+                any(p.first < p.end for p in parts.get(index, ()) if stored is not None)
+                or index in take_back
+                or _runs_without_input(entry.fragment, new),
             )
         )
     return Schedule(tuple(tuple(level) for level in levels))

@@ -56,7 +56,7 @@ def show_scrub(report: "ScrubReport") -> str:
         lines += [f"  {lost}" for lost in sst.lost[:_SHOWN]]
         lines += [f"  and {len(sst.lost) - _SHOWN} more ranges"] if len(sst.lost) > _SHOWN else []
     if report.version is not None:
-        names = {t.table_id: f"{r.name} ({t.name})" for r in report.version.catalog.relations for t in r.state_tables}
+        names = {t.table_id: f"{r.name} ({t.name})" for r in report.version.catalog.stored() for t in r.state_tables}
         hurt = report.hurt_tables()
         for table_id, ranges in hurt.items():
             lines.append(f"table {table_id}, {names.get(table_id, 'of no relation')}: {_lost(ranges)}; all other keys of it can be read")

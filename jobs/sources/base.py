@@ -8,7 +8,7 @@
 A reader has no state: everything it knows comes with the call. Readers are found by format (jobs.sources.registry).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -21,7 +21,7 @@ from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import TableSchema
+from statestore.meta.catalog import ALL_READ, TableSchema
 from statestore.table.storage_table import StorageTable
 
 if TYPE_CHECKING:  # a process that reads no files by Spark does not import it
@@ -167,5 +167,12 @@ class SourceReader(Protocol):
     def kept(self, taken: StorageTable) -> Collection[str]:
         """The objects of the store, by name, that keep bytes of what has been taken."""
 
-    def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
-        """Everything taken so far but what `without` names, as a document to read again: what a new view starts from."""
+    def taken_document(
+        self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
+    ) -> msgspec.Raw | None:
+        """Everything taken so far but what `without` names, as a document to read again: what a new view starts from. Where `taken_sizes`
+        has numbers: what is numbered from `first` up to, not including, `end`."""
+
+    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
+        """Bytes of what has been taken, by the numbers that its rows' `_row_id`s begin with, ascending, so that it can be read again piece
+        by piece; None where it can be read as a whole alone."""

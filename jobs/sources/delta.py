@@ -57,7 +57,7 @@ from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import TableSchema
+from statestore.meta.catalog import ALL_READ, TableSchema
 from statestore.nested import is_nested
 from statestore.objectstore.base import ObjectNotFoundError
 from statestore.table.storage_table import StorageTable
@@ -261,11 +261,16 @@ class DeltaTables:
     def kept(self, taken: StorageTable) -> Collection[str]:
         return ()
 
-    def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
+    def taken_document(
+        self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
+    ) -> msgspec.Raw | None:
         """All rows of the version that was taken last: time travel."""
         if (last := newest_taken(taken)) is None:
             return None
         return msgspec.Raw(msgspec.json.encode(PinnedVersions(last.place, last.table, last.version, 0)))
+
+    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
+        return None
 
     # --- the table ---------------------------------------------------------------------------------------------------------------
 

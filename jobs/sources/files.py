@@ -4,7 +4,7 @@ The document that a barrier holds is a JSON list of PinnedFile. It is what barri
 documents of their own are read by the same decoder.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -32,7 +32,7 @@ from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import TableSchema
+from statestore.meta.catalog import ALL_READ, TableSchema
 from statestore.objectstore.base import ObjectNotFoundError
 from statestore.table.storage_table import StorageTable
 
@@ -255,10 +255,15 @@ class FileSource:
     def kept(self, taken: StorageTable) -> Collection[str]:
         return {f.kept for f in taken_files(taken)}
 
-    def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
+    def taken_document(
+        self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
+    ) -> msgspec.Raw | None:
         skipped = {f.path for f in files_of(without) if not (f.accepted and f.kept)}  # of one that is accepted as it is now, the rows stay
-        files = [f for f in taken_files(taken) if f.rows and f.path not in skipped]
+        files = [f for f in taken_files(taken) if f.rows and f.path not in skipped and first <= f.number < end]
         return document_of(files) if files else None
+
+    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
+        return {f.number: f.size for f in taken_files(taken) if f.rows}
 
 
 _ON_CHANGE = ("error", "restate", "ignore")

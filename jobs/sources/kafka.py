@@ -8,7 +8,7 @@ Nothing is committed to Kafka: how far a source has come is in the store alone (
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -30,7 +30,7 @@ from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import TableSchema
+from statestore.meta.catalog import ALL_READ, TableSchema
 from statestore.table.storage_table import StorageTable
 from statestore.types import arrow_type
 
@@ -207,9 +207,14 @@ class KafkaTopics:
     def kept(self, taken: StorageTable) -> Collection[str]:
         return ()
 
-    def taken_document(self, taken: StorageTable, without: msgspec.Raw | None = None) -> msgspec.Raw | None:
+    def taken_document(
+        self, taken: StorageTable, without: msgspec.Raw | None = None, first: int = 0, end: int = ALL_READ
+    ) -> msgspec.Raw | None:
         found = [PinnedOffsets(o, o.first, 0) for o in taken_offsets(taken) if o.next > o.first]
         return _document(found) if found else None
+
+    def taken_sizes(self, taken: StorageTable) -> Mapping[int, int] | None:
+        return None
 
 
 def _columns(source: CreateSource) -> tuple[Field, ...]:

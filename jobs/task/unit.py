@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import net
 from jobs.executors.operator import Actor, Entry
-from jobs.flow.chunk import WEIGHT, decode, empty_chunk, encode, make_chunk
+from jobs.flow.chunk import WEIGHT, decode, empty_chunk, encode, make_chunk, some_rows
 from jobs.flow.failure import carried_by_spark, encode_failure
 from jobs.kernels.kernel import process_kernel
 from jobs.kernels.python_function import install
 from jobs.plan.fragments import Dispatch, Fragment
-from jobs.plan.schedule import Exchange, Feed, Scheduled
+from jobs.plan.schedule import Exchange, Feed, Part, Scheduled
 from jobs.sources.base import undeclared_of
+from jobs.sources.pins import POSITION_BITS
 from jobs.sources.registry import reader_of
 from jobs.sources.rejects import TYPES as REJECT_TYPES
 from jobs.sources.rejects import parted
@@ -40,11 +41,12 @@ from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.shared_buffer import Load, SharedBuffer
 from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import TableSchema
+from statestore.meta.catalog import ALL_READ, TableSchema
 from statestore.meta.statement_log import read_payload
 from statestore.table.row_cache import RowsOf, process_row_cache
 from statestore.table.state_table import StateTable
 from statestore.table.storage_table import StorageTable
+from statestore.vnode import vnodes_of
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ class _Output:
     """What a fragment put out on this unit."""
 
     delta: pa.Table
-    full: pa.Table | None = None  # with the snapshot before it, where a reader wants that
+    parts: Mapping[Part, pa.Table] = field(default_factory=dict)  # with the snapshot before it, or some of both, as readers want it
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
     rejects: pa.Table | None = None  # of a source: the records of new files that could not be read
 
@@ -160,10 +162,9 @@ class Unit:
         moments = decoded_version(self.task.version).moment, self.task.moment
         actor = Actor(process_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new, *moments)
         delta = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id)
-        full = None
-        if scheduled.snapshot_table is not None:
-            full = net(pa.concat_tables([*self._snapshot(scheduled.snapshot_table), delta]))
-        return _Output(delta, full), _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
+        return _Output(delta, self._parts(scheduled, delta)), _Taken(
+            sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs)
+        )
 
     def _hottest(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
         """Of the inputs whose rows came by a key, the one with most rows of one key."""
@@ -185,7 +186,7 @@ class Unit:
         if to.rejects:
             assert output.rejects is not None, "a source's leaf puts them out"
             return select(output.rejects, to.columns)
-        chunk = select(output.full if to.full and output.full is not None else output.delta, to.columns)
+        chunk = select(output.delta if to.part is None else output.parts[to.part], to.columns)
         if to.replaced is None:
             return chunk
         return net(pa.concat_tables([chunk, *self._snapshot(to.replaced.table, to.replaced.columns, -1)]))
@@ -222,14 +223,28 @@ class Unit:
         delta, rejects = read(LeafInput.SPLITS, LeafInput.ROWS)
         news = tuple(sorted(undeclared))  # of what was taken before, it has been said
         old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # nor is it rejected again
-        full = pa.concat_tables([old, delta])
-        return _Output(delta, full, news, rejects), _Taken(full.num_rows, full.nbytes)
+        parts = {p: pa.concat_tables([_numbered(old, p.first, p.end), _numbered(delta, 0, p.end)]) for p in scheduled.parts}
+        taken = _Taken(delta.num_rows + old.num_rows, delta.nbytes + old.nbytes)
+        return _Output(delta, parts, news, rejects), taken
 
-    def _snapshot(self, schema: TableSchema, columns: Sequence[int] | None = None, weight: int = 1) -> Iterator[pa.Table]:
-        """The rows that this unit has stored of a table by the epoch before."""
+    def _parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[Part, pa.Table]:
+        """What readers want beside the changes that a fragment put out."""
+        if (schema := scheduled.snapshot_table) is None:
+            return {}
+        found = {}
+        for part in scheduled.parts:
+            mine = [v for v in self.vnodes if part.first <= v < part.end]
+            snapshot = self._snapshot(schema, vnodes=mine) if mine else ()
+            found[part] = net(pa.concat_tables([*snapshot, _below(delta, schema, part.end, len(self.task.units))]))
+        return found
+
+    def _snapshot(
+        self, schema: TableSchema, columns: Sequence[int] | None = None, weight: int = 1, vnodes: Sequence[int] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows that this unit has stored of a table by the epoch before, of all its vnodes or of some."""
         version = decoded_version(self.task.version)
         stored = StorageTable(schema, self.store, version.epoch, len(self.task.units))
-        for rows in stored.scan(columns, self.vnodes):
+        for rows in stored.scan(columns, self.vnodes if vnodes is None else vnodes):
             yield make_chunk(rows.columns, pa.array(np.full(rows.num_rows, weight, np.int64)))
 
     def _payload(self, name: str) -> pa.Table:
@@ -295,6 +310,23 @@ class Unit:
         task = self.task
         infos = batch_ingest(opened_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.policy.target_bytes)
         return cells(self.slot, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
+
+
+def _below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int) -> pa.Table:
+    """The changes of a table's rows whose vnodes are below `end`."""
+    if end >= vnode_count or not delta.num_rows:
+        return delta
+    if not schema.distribution:  # all rows are of vnode 0
+        return delta if end > 0 else delta.slice(0, 0)
+    return some_rows(delta, np.asarray(vnodes_of([delta.column(c) for c in schema.distribution], vnode_count)) < end)
+
+
+def _numbered(rows: pa.Table, first: int, end: int) -> pa.Table:
+    """A source's rows of items that have these numbers, by their `_row_id`."""
+    if (first == 0 and end == ALL_READ) or not rows.num_rows:
+        return rows
+    numbers = np.asarray(rows.column(-2)) >> POSITION_BITS
+    return some_rows(rows, (numbers >= first) & (numbers < end))
 
 
 def _sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:

@@ -259,7 +259,7 @@ def hottest_key(meta: MetaStore, measured: Measured, vnode: int) -> HotKey | Non
     Cost: reads the distribution columns of the vnode's rows in that table, a few million rows at most.
     """
     version = measured.version
-    tables = {t.table_id: (r, t) for r in version.catalog.live() for t in r.state_tables}
+    tables = {t.table_id: (r, t) for r in version.catalog.stored() for t in r.state_tables}
     load = {table_id: float(sizes.rows[vnode]) for table_id, sizes in measured.load_of_tables.items()}
     if not load:
         return None

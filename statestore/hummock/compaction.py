@@ -123,7 +123,7 @@ def plan_merge(
 
 def _grown_tables(version: HummockVersion) -> dict[int, tuple[ColumnSpec, ...]]:
     """The columns of the tables that some were added to, by table id."""
-    tables = (table for relation in version.catalog.relations for table in relation.state_tables)
+    tables = (table for relation in version.catalog.stored() for table in relation.state_tables)
     return {table.table_id: table.columns for table in tables if any(column.missing for column in table.columns)}
 
 

@@ -60,7 +60,7 @@ def dropped_tables(version: HummockVersion, readable: Sequence[int]) -> frozense
     oldest = min(readable)
     live = {
         table.table_id
-        for relation in version.catalog.relations
+        for relation in version.catalog.stored()
         if relation.dropped is None or relation.dropped > oldest
         for table in relation.state_tables
     }

@@ -17,6 +17,7 @@ class MutationKind(StrEnum):
 
     ADD = "add"  # relations begin: an epoch that may read others in full
     STOP = "stop"  # relations end
+    BUILD = "build"  # relations that begin in a later epoch are built on
     PAUSE = "pause"  # views stay at the rows they have
     UPDATE = "update"  # the vnode mapping: from here on another number of units
     RESUME = "resume"  # paused views go on; no driver does this yet

@@ -89,16 +89,52 @@ class Relation(msgspec.Struct, frozen=True):
         return self.paused is not None and self.paused <= epoch
 
 
+class Build(msgspec.Struct, frozen=True):
+    """Views that are built over several epochs, since they read more than one is to take in. Nobody sees them until all of it is read; the
+    epoch that reads the last of it puts them in their places.
+
+    `read`: by the id of a relation that they read and that is none of them, how far: rows of vnodes below this are read, of a source
+    what it has taken under a number below this. ALL_READ: all of it.
+    """
+
+    began: int  # the first epoch that read
+    relations: tuple[Relation, ...]  # they, each behind what it reads; `created` is `began`
+    replaces: tuple[int, ...]  # ids of those that end where they begin
+    changed: tuple[Relation, ...]  # views that are there and go on over them, as they will be
+    read: dict[int, int]
+    bytes_read: int = 0  # of all that they read, about; by the end of the last epoch
+    bytes_total: int = 0
+
+    @property
+    def progress(self) -> str:
+        """How far it is, for a person."""
+        return f"since epoch {self.began}, {100 * self.bytes_read // max(1, self.bytes_total)} % read"
+
+
+BEING_BUILT = " (being built)"  # behind a view's name, since another of that name may be there
+ALL_READ = 1 << 62  # beyond every vnode and every number of a file
+
+
 class Catalog(msgspec.Struct, frozen=True):
     """All relations, those dropped but still readable included. Ids are allotted once and never reused."""
 
     relations: tuple[Relation, ...] = ()
     next_relation_id: int = 1
     next_table_id: int = 1
+    builds: tuple[Build, ...] = ()
 
     def live(self) -> tuple[Relation, ...]:
         """Relations that are not dropped, in order of creation."""
         return tuple(r for r in self.relations if r.dropped is None)
+
+    def called(self) -> dict[str, Relation]:
+        """Live relations by name, and those that are being built, under a name of their own: another may have theirs."""
+        built = {r.name + BEING_BUILT: r for build in self.builds for r in build.relations}
+        return {**{r.name: r for r in self.live()}, **built}
+
+    def stored(self) -> tuple[Relation, ...]:
+        """All relations that have state tables: those of the catalog, and those that are being built."""
+        return (*self.relations, *(r for build in self.builds for r in build.relations))
 
     def at(self, epoch: int) -> tuple[Relation, ...]:
         """Relations a reader at `epoch` sees."""

@@ -190,8 +190,9 @@ def _rows_after(version: HummockVersion, catalog: Catalog, change: EpochCommitte
     """How many rows each relation has: those that were counted from their first epoch on, without a gap."""
     if change.net is None:
         return {}
-    before = {**dict.fromkeys((r.id for r in catalog.relations if r.created == change.epoch), 0), **version.rows}
-    return {r.id: before[r.id] + change.net.get(r.id, 0) for r in catalog.relations if r.id in before}
+    known = {r.id for r in version.catalog.stored()}
+    before = {**dict.fromkeys((r.id for r in catalog.stored() if r.id not in known), 0), **version.rows}
+    return {r.id: before[r.id] + change.net.get(r.id, 0) for r in catalog.stored() if r.id in before}
 
 
 def _newest(epochs: tuple[int, ...], seen: Collection[int]) -> tuple[int, ...]:

@@ -106,5 +106,5 @@ def net_by_relation(manifest: SealedManifest, catalog: Catalog) -> dict[int, int
     """
     if manifest.rows is None or any(counts.net is None for counts in manifest.rows.values()):
         return None
-    ids = {r.name: r.id for r in catalog.live()}
-    return {ids[name]: counts.net for name, counts in manifest.rows.items() if counts.net and name in ids}
+    relations = catalog.called()
+    return {relations[name].id: counts.net for name, counts in manifest.rows.items() if counts.net and name in relations}

@@ -105,7 +105,7 @@ def test_a_train_with_a_held_source_killed_where_it_creates_something_ends_in_th
     for last in (-1, number):  # the undisturbed one, and the last that was killed
         meta = run(copied(last), writer="later")
         assert held_sources(meta.latest().catalog) == {}
-        assert len(taken(meta, data, "sales")) == 6
+        assert len(taken(meta, data, "sales")) == 4
         require_truth(meta, data, spark, "repaired")
 
 

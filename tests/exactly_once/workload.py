@@ -2,10 +2,12 @@
 
 Epoch one is the template that every test copies. What waits after it: new Parquet and CSV files, files that were taken and are others now,
 inserts, updates and deletes, views that are created over what is there already, and one that takes the place of another. All of it but
-some files is taken in epoch two; the files are more than an epoch takes, so more epochs follow, and the epoch job runs them as a train.
+some files is taken in epoch two; the files, and what the late views read, are more than an epoch takes, so more epochs follow, and the
+epoch job runs them as a train.
 Those who run them one by one, each to its commit, come to the same bytes.
 """
 
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,8 @@ from statestore.types import arrow_type
 BEFORE = datetime(2023, 11, 13, 20, tzinfo=UTC)  # the moment of the template's epoch: rows come and go until the clock's
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs
 NOW = datetime.fromtimestamp(CLOCK_MS // 1000, UTC)
-MAX_EPOCH_BYTES = 2000  # of files: one of each source an epoch
-EPOCHS = 3  # after the template's
+MAX_EPOCH_BYTES = 45_000  # one file of sales an epoch; what the late views read is more, so they are built over several
+PADDING = "".join(random.Random(1).choices("0123456789abcdef", k=12_500))  # of a file of sales
 POLICY = FlushPolicy(target_bytes=4096)  # small: several SSTs an epoch, some uploaded by the actors themselves
 
 VIEWS = {
@@ -71,7 +73,7 @@ REPLACED = {"by_group": "SELECT g, count(*) AS n, sum(amount) AS s, max(amount) 
 LEVELS = 4
 SCORING = "import pyarrow.compute as pc\n\ndef scored(a, g):\n    return pc.add(pc.multiply(a, 10), g)\n"
 
-_SALES = pa.schema([("id", pa.int32()), ("g", pa.int32()), ("amount", pa.int32())])
+_SALES = pa.schema([("id", pa.int32()), ("g", pa.int32()), ("amount", pa.int32())], {"padding": PADDING})
 _T = pa.schema([("k", pa.int32()), ("g", pa.int32()), ("a", pa.int32())])
 
 
@@ -81,12 +83,14 @@ def write_files(data: Path, epoch: int) -> None:
     (data / "notes").mkdir(exist_ok=True)
     (data / "functions").mkdir(exist_ok=True)
     (data / "functions" / "scoring.py").write_text(SCORING)
+    sales = []
     for part in range(3):
         ids = [epoch * 1000 + part * 100 + i for i in range(60)]
-        rows = {"id": ids, "g": [i % 7 for i in ids], "amount": [(i * 37) % 101 for i in ids]}
-        pq.write_table(pa.table(rows, _SALES), data / "sales" / f"{epoch}-{part}.parquet")
+        sales.append(pa.table({"id": ids, "g": [i % 7 for i in ids], "amount": [(i * 37) % 101 for i in ids]}, _SALES))
         notes = "".join(f"{i % 7},{'abc'[i % 3] * (i % 4)}w\n" for i in ids[::5])
         (data / "notes" / f"{epoch}-{part}.csv").write_text(notes + "none,x\n" * part)
+    for part, rows in enumerate(sales if epoch > 1 else [pa.concat_tables(sales)]):  # the template's are one file
+        pq.write_table(rows, data / "sales" / f"{epoch}-{part}.parquet")
 
 
 def correct_files(data: Path) -> None:

@@ -214,6 +214,29 @@ def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(
     assert "column 'id': int there, bigint here" in capsys.readouterr().err
 
 
+def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_build_up(
+    apply: Apply, folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply()
+    rows(folder, spark)
+    store = str(folder.parents[1] / "store")
+    (folder / "tables.sql").write_text(TABLES.replace("count(*) AS n", "max(id) AS n"))
+    apply()
+    with Session(store, spark, create=False) as session:
+        session.flush(max_epoch_bytes=1)
+        (state,) = session.meta.latest().catalog.builds
+        before = session.read("names")
+    assert cli.main(["plan", "town"]) == 0, "all is as the files say, or on its way"
+    assert f"being built since epoch {state.began}" in capsys.readouterr().out
+    assert apply()[-1] == NOTHING
+    (folder / "tables.sql").write_text(TABLES)
+    assert apply()[0] == "~ view names"
+    with Session(store, spark, create=False) as session:
+        session.flush()
+        assert not session.meta.latest().catalog.builds
+        assert session.read("names").equals(before)
+
+
 def test_a_plan_has_an_exit_code_of_its_own_and_writes_nothing(apply: Apply, folder: Path) -> None:
     assert apply(command="plan", expected=2)[-1] == "nothing was changed; `tussock apply town` does this"
     store = folder.parents[1] / "store"

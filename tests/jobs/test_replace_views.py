@@ -57,13 +57,17 @@ class Kept:
     def flush(self) -> EpochSummary:
         """An epoch, after which each view is what Spark makes of its SELECT, and of those below it, over the tables."""
         summary = self.session.flush()
+        self.compare()
+        return summary
+
+    def compare(self) -> None:
+        """Each view with what Spark makes of its SELECT, and of those below it, over the tables."""
         above: dict[str, str] = {}
         for name, select in self.in_order():
             above[name] = select
             texts = ", ".join(f"`{n}` AS ({s})" for n, s in above.items())
             expected = self.session.query(f"WITH {texts} SELECT * FROM `{name}`")
             assert_same_answer(self.session.read(name), expected, f"{name}: {select}")
-        return summary
 
     def in_order(self) -> list[tuple[str, str]]:
         """The views, each behind what it reads."""
@@ -112,6 +116,35 @@ def test_more_columns_other_places_and_another_expression(kept: Kept) -> None:
     kept.session.execute("INSERT INTO shops VALUES (0, 'Bonn')")
     kept.flush()
     kept.session.execute("DELETE FROM orders WHERE price > 40")
+    kept.flush()
+
+
+OTHERWISE = {
+    "dear": "SELECT id, shop, max(price) AS price FROM orders GROUP BY id, shop",  # another key: what reads it is replaced in its turn
+    "other": "SELECT upper(note) AS note, price, shop, id FROM orders WHERE price > 10",
+    "narrower": "SELECT id, shop, price FROM orders WHERE price > 30",  # what reads it is fed the difference
+}
+
+
+@pytest.mark.parametrize("select", [pytest.param(s, id=n, marks=[pytest.mark.deep][: n != "dear"]) for n, s in OTHERWISE.items()])
+def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept, select: str) -> None:
+    old = dict(kept.views)
+    kept.replace("dear", select)
+    new, steps = kept.views, 0
+    while not steps or kept.session.meta.latest().catalog.builds:
+        k = 40 * steps
+        kept.session.execute(
+            f"INSERT INTO orders VALUES ({k}, 2, 49, 'n'), (500 + {k}, 3, 41, 'x'); "
+            f"DELETE FROM orders WHERE id BETWEEN {k} + 20 AND {k} + 25; "
+            f"UPDATE orders SET price = price + 3, shop = shop + 1 WHERE id % 7 = {steps}; "
+            f"UPDATE shops SET city = 'Hof' WHERE shop = {steps}"
+        )
+        kept.session.flush(max_epoch_bytes=3000)
+        kept.views = old if kept.session.meta.latest().catalog.builds else new
+        kept.compare()
+        steps += 1
+    assert steps > 2
+    kept.session.execute("DELETE FROM orders WHERE price > 40; DELETE FROM shops WHERE shop = 2")
     kept.flush()
 
 

@@ -67,7 +67,7 @@ from jobs.sql.statements import (
     Update,
 )
 from statestore.meta.barrier import Barrier, Mutation
-from statestore.meta.catalog import Catalog, ColumnSpec, Hold, KeyColumn, Relation, RelationKind, TableSchema
+from statestore.meta.catalog import ALL_READ, Build, Catalog, ColumnSpec, Hold, KeyColumn, Relation, RelationKind, TableSchema
 from statestore.meta.delta import (
     Change,
     CompactionClosed,
@@ -280,6 +280,7 @@ CATALOG = Catalog((_RELATION,), 6, 13)
 _PAUSED = Relation(8, "v", RelationKind.VIEW, (), msgspec.Raw(b"{}"), (_SCHEMA,), created=10, paused=20, paused_for="a raised")
 _HOLDS = (Hold("a", 10, "B"), Hold("c", 11, "D", "/e", "1-2"))
 _HELD = Relation(7, "s", RelationKind.SOURCE, (), msgspec.Raw(b"{}"), (_SCHEMA,), holds=_HOLDS)
+_BUILD = Build(10, (_PAUSED,), (7,), (_HELD,), {3: 128, 4: ALL_READ}, 700, 1400)
 _WIDER = Relation(
     6, "events", RelationKind.TABLE, (ColumnSpec("k", "int"), ColumnSpec("g", "string")), msgspec.Raw(b"{}"), (_GROWN,), created=10
 )
@@ -306,6 +307,7 @@ CHANGES: dict[str, Change] = {
     "epoch_that_paused_a_view": EpochCommitted(1, LAST, 0, (), 4, Catalog((_PAUSED,), 9, 14)),
     "publish_with_views_held_back": Published(8, (HeldBack(5, 7), HeldBack(6, 0))),
     "epoch_with_its_rows": EpochCommitted(1, LAST, 0, (), 4, net={5: 3, 6: -1}),
+    "epoch_with_a_build": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 9, 14, (_BUILD,))),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),

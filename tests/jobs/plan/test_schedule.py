@@ -4,7 +4,7 @@ from jobs.executors.hash_agg import HashAgg
 from jobs.executors.hash_join import HashJoin
 from jobs.executors.partial_agg import PartialAgg
 from jobs.plan.apply import pause_view
-from jobs.plan.schedule import Schedule, Scheduled, schedule
+from jobs.plan.schedule import IN_FULL, Schedule, Scheduled, schedule
 from jobs.sql.logical import Field, Scan
 from statestore.meta.catalog import Catalog
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
@@ -82,9 +82,9 @@ def backfilled() -> Catalog:
 def test_a_new_view_reads_tables_and_sources_that_were_there_before_in_full() -> None:
     plan = schedule(backfilled(), 2)
     (t,) = of(plan, "t")
-    assert all(f.full for f in with_node(plan, "of_table", PartialAgg).feeds)
-    assert all(f.full for f in with_node(plan, "of_source", PartialAgg).feeds)
-    assert not any(f.full for f in with_node(plan, "old", PartialAgg).feeds)
+    assert all(f.part == IN_FULL for f in with_node(plan, "of_table", PartialAgg).feeds)
+    assert all(f.part == IN_FULL for f in with_node(plan, "of_source", PartialAgg).feeds)
+    assert not any(f.part == IN_FULL for f in with_node(plan, "old", PartialAgg).feeds)
     assert t.snapshot_table is not None
     assert t.must_run, "it has a snapshot to send, whether or not anything changed"
     assert of(plan, "s")[0].snapshot_table is None, "a source stores no rows: its files are read again"
@@ -92,7 +92,7 @@ def test_a_new_view_reads_tables_and_sources_that_were_there_before_in_full() ->
 
 def test_in_the_next_epoch_the_view_is_like_any_other() -> None:
     plan = schedule(backfilled(), 3)
-    assert not any(f.full for s in plan.fragments() for f in s.feeds)
+    assert not any(f.part for s in plan.fragments() for f in s.feeds)
     assert not any(s.must_run or s.new for s in plan.fragments())
 
 

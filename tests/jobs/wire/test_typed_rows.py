@@ -15,15 +15,15 @@ from jobs.wire.typed_rows import RAISED, ROW, UNIT, Step, as_cells, frame_schema
 
 UPPER = Call(BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "initcap(`a0`)"),))
 TYPES = ("bigint", "string")
-EXCHANGE = Exchange(0, (0, 1), (), False, 1, Dispatch.STAY, (Column(0, "bigint"), UPPER))
+EXCHANGE = Exchange(0, (0, 1), (), None, 1, Dispatch.STAY, (Column(0, "bigint"), UPPER))
 
 
 def fragment(id: int, level: int, feeds: tuple[Feed, ...] = (), exchanges: tuple[Exchange, ...] = ()) -> Scheduled:
-    return Scheduled(id, level, 1, "v", "view", False, None, None, (), feeds, exchanges, None, False)
+    return Scheduled(id, level, 1, "v", "view", False, None, None, (), feeds, exchanges, (), None, False)
 
 
 SCHEDULE = Schedule(
-    ((fragment(0, 0, exchanges=(EXCHANGE,)),), (fragment(1, 1, feeds=(Feed(0, 0, (0, 1), TYPES, False, EXCHANGE.project),)),)),
+    ((fragment(0, 0, exchanges=(EXCHANGE,)),), (fragment(1, 1, feeds=(Feed(0, 0, (0, 1), TYPES, None, EXCHANGE.project),)),)),
 )
 
 

@@ -1,0 +1,200 @@
+"""Views that are built over several epochs: new ones that read more of what is there than one epoch is to take in.
+
+They are set aside in the catalog (`statestore.meta.catalog.Build`), with what would begin or go on over them, and what they replace
+stays as it is: readers, and the views over it, see nothing of the build. Each epoch reads some more for them (`jobs.plan.schedule.Part`):
+stored rows of the next vnodes, taken files of the next numbers, and the changes to what is read already. So after each epoch they hold
+their SELECTs over the part that is read. The epoch that reads the last of it puts all of the build in its place at once.
+
+What would pull the ground from under a build is refused while it lasts, and a statement that says something else of a view that is
+being built gives the build up. A build whose rows raise is finished in one epoch (jobs.driver.builds), since over a part of the rows an
+expression may raise that does not over all of them.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+
+from jobs.plan.definition import fragments_of, in_order
+from statestore.errors import InputError
+from statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind
+
+_NEVER_BUILT = (RelationKind.SOURCE, RelationKind.TABLE)
+
+
+class BeingBuiltError(InputError):
+    """A statement is in the way of views that are being built over several epochs."""
+
+    def __init__(self, views: tuple[str, ...], reason: str) -> None:
+        super().__init__(views, reason)
+        self.views, self.reason = views, reason
+
+    def __str__(self) -> str:
+        names = ", ".join(self.views)
+        return (
+            f"{self.reason}, while {names} is being built over several epochs (SHOW VIEWS says how far). Nothing was changed. "
+            "Run epochs until it is built (`tussock epoch`), or give the build up: CREATE OR REPLACE MATERIALIZED VIEW "
+            f"{self.views[0]} with the SELECT that it had, or DROP it where it is new."
+        )
+
+
+# --- setting aside ---------------------------------------------------------------------------------------------------------------
+
+
+def read_anew(before: Catalog, after: Catalog, relation: Relation) -> tuple[int, ...]:
+    """The ids of the relations of before that a relation which `after` alone has reads in full."""
+    there = {r.id for r in before.live()}
+    return tuple(sorted(i for i in inputs_of(relation) if i in there)) if relation.id not in there else ()
+
+
+def inputs_of(relation: Relation) -> set[int]:
+    """The ids of the relations whose rows a view reads."""
+    return {i.relation_id for f in fragments_of(relation) for i in f.inputs if i.relation_id not in (None, relation.id)}
+
+
+def set_aside(before: Catalog, after: Catalog, epoch: int, large: Collection[int]) -> Catalog:
+    """The catalog in which some new views are a build, of which nothing is read yet, with all that goes with them; `after` as it is where
+    what they replace can't stay beside it (it reads what is dropped).
+
+    Args:
+        large: ids of views that `after` alone has. New views that read them, or are read by them, and views of before that go on over
+            them, are put into the build too.
+    """
+    was = {r.id: r for r in before.live()}
+    new = {r.id: r for r in after.live() if r.id not in was and r.kind not in _NEVER_BUILT}
+    changed = {r.id: r for r in after.live() if r.id in was and r.kind is RelationKind.VIEW and r.definition != was[r.id].definition}
+    aside, follow = set(large), set[int]()
+    grown = -1
+    while grown < len(aside) + len(follow):
+        grown = len(aside) + len(follow)
+        follow |= {i for i, r in changed.items() if aside & {*r.depends_on}}
+        below = {d for i in aside | follow for d in (new | changed)[i].depends_on}
+        aside |= {i for i, r in new.items() if i in below or (aside | follow) & {*r.depends_on}}
+    live = {r.name: r for r in after.live()}
+    replaces = {r.id for r in was.values() if r.name in live and live[r.name].id in aside}
+    kept = [was[r.id] if r.id in replaces | follow else r for r in after.relations if r.id not in aside]
+    standing = {r.id for r in kept if r.dropped is None}
+    if any(r.dropped is None and not {*r.depends_on} <= standing for r in kept):
+        return after
+    relations = tuple(r for r in after.live() if r.id in aside)
+    upstream = {i for r in relations for i in inputs_of(r)} - aside
+    read = {i: 0 if i in was else ALL_READ for i in sorted(upstream)}
+    changes = tuple(changed[i] for i in sorted(follow))
+    build = Build(epoch, relations, tuple(sorted(replaces)), changes, read)
+    return in_order(msgspec.structs.replace(after, relations=tuple(kept), builds=(*after.builds, build)))
+
+
+# --- going on --------------------------------------------------------------------------------------------------------------------
+
+
+def advanced(catalog: Catalog, epoch: int, further: Callable[[Build], Build]) -> Catalog:
+    """The catalog in which each build has read on; those that have read all are put in their places with this epoch.
+
+    Args:
+        further: a build as far as it has read by the end of the epoch.
+    """
+    builds, catalog = catalog.builds, msgspec.structs.replace(catalog, builds=())
+    for build in map(further, builds):
+        if all(end == ALL_READ for end in build.read.values()):
+            catalog = _put_in_place(catalog, build, epoch)
+        else:
+            catalog = msgspec.structs.replace(catalog, builds=(*catalog.builds, build))
+    return catalog
+
+
+def _put_in_place(catalog: Catalog, build: Build, epoch: int) -> Catalog:
+    follow = {r.id: r for r in build.changed}
+
+    def after(relation: Relation) -> Relation:
+        if relation.id in build.replaces:
+            return msgspec.structs.replace(relation, dropped=epoch)
+        if (changed := follow.get(relation.id)) is not None:
+            return msgspec.structs.replace(changed, paused=relation.paused, paused_for=relation.paused_for)
+        return relation
+
+    begun = (msgspec.structs.replace(r, created=epoch) for r in build.relations)
+    return in_order(msgspec.structs.replace(catalog, relations=(*map(after, catalog.relations), *begun)))
+
+
+# --- while it lasts --------------------------------------------------------------------------------------------------------------
+
+
+def planned(catalog: Catalog, name: str) -> Relation | None:
+    """What is being built under a name, or goes on over what is; None: nothing."""
+    return next((r for build in catalog.builds for r in (*build.relations, *build.changed) if r.name == name.lower()), None)
+
+
+def is_being_built(catalog: Catalog, name: str) -> bool:
+    """Whether a name is one of a build's new views."""
+    return any(r.name == name.lower() for build in catalog.builds for r in build.relations)
+
+
+def given_up(catalog: Catalog, name: str) -> Catalog:
+    """The catalog without the builds that have to do with a name."""
+    left = tuple(b for b in catalog.builds if all(r.name != name.lower() for r in (*b.relations, *b.changed)))
+    return msgspec.structs.replace(catalog, builds=left)
+
+
+def undisturbed(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
+    """The catalog after a statement, without the builds whose ground it drops: what they replace, with `cascade` what they read.
+
+    Raises: BeingBuiltError for a statement that is in the way of a build.
+    """
+    if not after.builds:
+        return after
+    was, live = {r.id: r for r in before.live()}, {r.id: r for r in after.live()}
+    builds = []
+    for build in after.builds:
+        if not all(i in live for i in build.replaces):
+            continue
+        if (reason := _disturbance(build, was, live)) is not None:
+            raise BeingBuiltError(tuple(r.name for r in build.relations), reason)
+        lost = [was[i].name if i in was else str(i) for i in _stands_on(build) if i not in live]
+        if lost and not cascade:
+            raise BeingBuiltError(tuple(r.name for r in build.relations), f"{', '.join(lost)} can't be dropped")
+        if not lost:
+            builds.append(msgspec.structs.replace(build, changed=tuple(r for r in build.changed if r.id in live)))
+    return msgspec.structs.replace(after, builds=tuple(builds))
+
+
+def unpaused(catalog: Catalog) -> Catalog:
+    """The catalog without the builds that read a paused view: what it misses is kept nowhere."""
+    paused = {r.id for r in catalog.live() if r.paused is not None}
+    if not paused or not catalog.builds:
+        return catalog
+    left = tuple(b for b in catalog.builds if not paused & {*b.read})
+    return msgspec.structs.replace(catalog, builds=left)
+
+
+def _stands_on(build: Build) -> set[int]:
+    own = {r.id for r in (*build.relations, *build.changed)}
+    return {i for r in (*build.relations, *build.changed) for i in r.depends_on} - own
+
+
+def _disturbance(build: Build, was: Mapping[int, Relation], live: Mapping[int, Relation]) -> str | None:
+    """What a statement does that a build can't bear; None: nothing."""
+    follow = {r.id for r in build.changed}
+    over = _readers(live.values(), build.replaces)
+    names = {r.name for r in build.relations}
+    for relation in live.values():
+        new = relation.id not in was
+        if new and relation.name in names:
+            return f"{relation.kind} {relation.name!r} can't be created"
+        if new and over & {*relation.depends_on}:
+            return f"{relation.kind} {relation.name!r} can't be created over what is being replaced"
+        if not new and relation.id in follow and relation.definition != was[relation.id].definition:
+            return f"{relation.kind} {relation.name!r} can't be changed"
+        if not new and relation.id in _stands_on(build) and _shape(relation)[: len(_shape(was[relation.id]))] != _shape(was[relation.id]):
+            return f"names of {relation.kind} {was[relation.id].name!r} can't be changed"
+    return None
+
+
+def _shape(relation: Relation) -> tuple[str, ...]:
+    return (relation.name, *(c.name for c in relation.columns))
+
+
+def _readers(relations: Iterable[Relation], ids: Collection[int]) -> set[int]:
+    found = set(ids)
+    for relation in relations:  # readers always come after what they read
+        if found & {*relation.depends_on}:
+            found.add(relation.id)
+    return found
