@@ -22,6 +22,7 @@ LIBRARIES = (
     "airflow.providers.standard.decorators.python",
     "airflow.sdk.definitions.decorators.task_group",
     "airflow.sdk.execution_time.task_runner",
+    "airflow.sdk.observability.stats",
     "asgiref.sync",
     "boto3",
     "crc32c",
