@@ -70,9 +70,8 @@ def main(arguments: list[str]) -> int:
     print(table_of([found]))
     print(f"rows that the views over it were given: {given[-1]}")
     if options.max_bytes:
-        print(
-            f"over {len(steps)} epochs: {sum(steps):.2f} s, the longest {max(steps):.2f} s, the last {steps[-1]:.2f} s; others changed a row each"
-        )
+        of_each = f"the longest {max(steps):.2f} s, the last {steps[-1]:.2f} s"
+        print(f"over {len(steps)} epochs, each with a changed row: {sum(steps):.2f} s, {of_each}")
     return int(found.ratio < BUDGET)
 
 
