@@ -139,7 +139,9 @@ def _view(view: ViewFacts) -> tuple[str, ...]:
         Quality.WARNING: f"warns {len(q.warnings)} of {q.expectations}",
         Quality.NOT_CHECKED: "",
     }[q.verdict]
-    notes = [*(["table"] if view.kind == RelationKind.TABLE else []), *([] if view.state is ViewState.READY else [view.state.upper()])]
+    done = f", {view.reason.rpartition(', ')[2]}" if view.state is ViewState.BUILDING and view.reason else ""  # how far it is
+    stands = [] if view.state is ViewState.READY else [view.state.upper() + done]
+    notes = [*(["table"] if view.kind == RelationKind.TABLE else []), *stands]
     return (view.view, published, behind, rows, changed, bytes_text(view.state_bytes), quality, ", ".join(notes))
 
 
@@ -149,11 +151,11 @@ def _units(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
     for unit in sorted(units, key=lambda unit: -unit.busy_s)[:most]:
         hot = unit.hot
         held = (f"{unit.rows_stored or 0:,}", bytes_text(unit.bytes_stored or 0)) if stored else ()
-        hottest = "" if hot is None else f"{hot.share:.0%} of {hot.rows:,} rows of {hot.relation}: {', '.join(hot.columns)} = {hot.key}"
+        hottest = "" if hot is None else f"{hot.share:.1%} of {hot.rows:,} rows of {hot.relation}: {', '.join(hot.columns)} = {hot.key}"
         did = f"{unit.busy_s:.2f}", f"{unit.busy_share:.0%}", f"{unit.rows_in:,}", bytes_text(unit.bytes_in)
         rows.append((str(unit.unit), str(unit.vnodes), *did, *held, hottest))
     names = ("unit", "vnodes", "busy s", "", "rows in", "bytes in", *(("rows stored", "bytes stored") if stored else ()), "hottest key")
-    title = f"units, over the last {_count(epochs, 'epoch')}\n"
+    title = f"units, over {_last(epochs)}\n"
     return title + _table(names, rows, right=range(8 if stored else 6)) + _more(len(units), most, "units") if epochs else ""
 
 
@@ -161,15 +163,13 @@ def _store(found: Status) -> str:
     shape, cost = found.shape, found.cost
     levels = ", ".join(f"L{level.level} {_count(level.ssts, 'SST')} {bytes_text(level.bytes)}" for level in shape.levels) or "no SSTs"
     space = "" if shape.space_amplification is None else f", stored {shape.space_amplification:.2f}x the largest level"
-    lines = [f"store: {levels}; a read looks at {shape.read_amplification} sorted runs at most{space}"]
+    lines = [f"store: {levels}; a read looks at {_count(shape.read_amplification, 'sorted run')} at most{space}"]
     if cost.epochs:
         per = "" if cost.dollars_per_million_rows is None else f", {_dollars(cost.dollars_per_million_rows)} for a million rows in"
         asked = cost.requests
         size = f"{bytes_text(asked.bytes_in)} read, {bytes_text(asked.bytes_out)} written"
         requests = f"{asked.get:,} GET, {asked.put:,} PUT, {asked.list:,} LIST; {size}"
-        lines.append(
-            f"cost of the last {_count(cost.epochs, 'epoch')}: {_dollars(cost.requests_dollars + cost.units_dollars)}{per} ({requests})"
-        )
+        lines.append(f"cost of {_last(cost.epochs)}: {_dollars(cost.requests_dollars + cost.units_dollars)}{per} ({requests})")
     lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars(cost.storage_dollars_per_month)} a month")
     if found.vacuum is not None:
         lines.append(f"vacuum would remove {_count(found.vacuum.objects, 'object')}, {bytes_text(found.vacuum.bytes)}")
@@ -186,6 +186,10 @@ def _more(count: int, most: int, what: str) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _last(epochs: int) -> str:
+    return "the last epoch" if epochs == 1 else f"the last {epochs:,} epochs"
 
 
 def _dollars(amount: float) -> str:
