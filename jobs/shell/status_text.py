@@ -59,10 +59,15 @@ def _trouble(trouble: Trouble, now: datetime) -> Iterator[str]:
     since = "" if trouble.since is None else f" (since {_time(trouble.since)}, {_ago(trouble.since, now)})"
     first, *rest = trouble.what.splitlines() or [""]
     mark = "WRONG" if trouble.wrong else "note "
-    yield from textwrap.wrap(f"{mark}  {trouble.about} {first}{since}", _WIDTH, subsequent_indent=_BELOW)
+    yield from _wrapped(f"{mark}  {trouble.about}{since} {first}", "", _BELOW)
     for line in rest:
-        yield from textwrap.wrap(line.strip(), _WIDTH, initial_indent=_BELOW, subsequent_indent=_BELOW)
-    yield from textwrap.wrap(trouble.do, _WIDTH, initial_indent=f"{_BELOW}-> ", subsequent_indent=f"{_BELOW}   ")
+        yield from _wrapped(line.strip(), _BELOW, _BELOW)
+    yield from _wrapped(trouble.do, f"{_BELOW}-> ", f"{_BELOW}   ")
+
+
+def _wrapped(text: str, first: str, below: str) -> list[str]:
+    """Lines of words; a path or a command's option stays whole, so that it can be copied."""
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
 
 
 def _epochs(found: Status) -> str:
