@@ -1,6 +1,6 @@
 """A pipeline at a glance: how far it is, what keeps what from going on, and what each of its relations holds. No reads but the version."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from jobs.facts.graph import NodeState, graph
 from jobs.facts.moment import moment
 from jobs.facts.tables import tables
+from jobs.facts.views import ViewFacts
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.sight import published_sight
 from statestore.meta.version import HummockVersion
@@ -70,6 +71,11 @@ def pipeline_state(version: HummockVersion) -> PipelineState:
         len(found),
         version.mapping.unit_count,
     )
+
+
+def oldest_unseen_s(found: Sequence[ViewFacts]) -> float | None:
+    """The freshness of the view that is furthest behind, as `ViewFacts` counts it; None where it is known of no view."""
+    return max((view.freshness_s for view in found if view.freshness_s is not None), default=None)
 
 
 def relation_states(version: HummockVersion) -> tuple[RelationState, ...]:

@@ -24,7 +24,8 @@ async def pages(scope: Any, receive: Any, send: Any) -> None:
 
 
 def _view(name: str, destination: str, href: str, route: str) -> dict[str, str]:
-    # Without a leading slash: Airflow may be served below a path, and its pages say so by their base.
+    # Each a route of its own: Airflow looks a view up by it, and not by where it is shown. No leading slash: Airflow may be served below a
+    # path, and its pages say so by their base.
     return {"name": name, "destination": destination, "href": f"{PREFIX.removeprefix('/')}/{href}", "url_route": route}
 
 
@@ -35,6 +36,6 @@ class TussockPages(AirflowPlugin):
     fastapi_apps = [{"app": pages, "url_prefix": PREFIX, "name": "Tussock"}]  # noqa: RUF012  the attributes that Airflow looks for
     external_views = [  # noqa: RUF012
         _view("Tussock", "nav", "pipelines", "tussock"),
-        _view("Tussock", "dag", "dags/{DAG_ID}", "tussock"),
-        _view("Tussock", "dag_run", "dags/{DAG_ID}/runs/{RUN_ID}", "tussock"),
+        _view("Tussock", "dag", "dags/{DAG_ID}", "tussock-dag"),
+        _view("Tussock", "dag_run", "dags/{DAG_ID}/runs/{RUN_ID}", "tussock-run"),
     ]

@@ -30,7 +30,7 @@ from statestore.meta.catalog import RelationKind
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import paused_dags
 from tussock_pages.guard import EDITS_DAG, READS_RUNS, User, from_here, may_edit
-from tussock_pages.overview import look_at_sources
+from tussock_pages.overview import look_at_status
 from tussock_pages.page import page
 from tussock_pages.stores import Store, name_in
 
@@ -209,7 +209,7 @@ def _will_do(store: Store, action: Action) -> Mapping[str, Any]:
         open_barrier = barrier(store.meta) if action.kind == "epoch" else None
         waiting = store.meta.log_end() - store.meta.latest().log_end if action.kind != "upkeep" else 0
     return {
-        "sources": look_at_sources(store) if action.kind == "epoch" else None,
+        "sources": look_at_status(store) if action.kind == "epoch" else None,
         "barrier": open_barrier,
         "statements": waiting,
         "views": [r.name for r in live if r.kind is RelationKind.VIEW and (r.paused is not None) == (action.name == "resume")],

@@ -9,18 +9,19 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
 from jobs.catalog.show import show
-from jobs.facts.barrier import BarrierFacts, barrier
 from jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
 from jobs.facts.history import ViewPoint, epoch_page, points
-from jobs.facts.overview import PipelineState, RelationState, pipeline_state, relation_states
+from jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state, relation_states
+from jobs.facts.status import Status
 from jobs.facts.tables import tables
+from jobs.facts.views import ViewFacts, ViewState
 from jobs.settings.pipeline import find_pipeline
 from jobs.sql.statements import Show, Shown
 from statestore.meta.catalog import RelationKind
 from statestore.meta.version import HummockVersion
 from tussock_pages.graph import Drawing, draw
 from tussock_pages.guard import READS_RUNS, User, may_edit
-from tussock_pages.overview import Waiting, look_at_sources
+from tussock_pages.overview import Waiting, look_at_status
 from tussock_pages.page import page
 from tussock_pages.spark import Sparkline, sparkline
 from tussock_pages.stores import Store, name_in, open_store
@@ -35,7 +36,7 @@ router = APIRouter(dependencies=[READS_RUNS])
 class Row:
     """One relation of the table."""
 
-    state: RelationState
+    view: ViewFacts
     changed: Sparkline | None
     behind: Sparkline | None
     seconds: Sparkline | None
@@ -77,15 +78,13 @@ def views(
     """Views and tables, RELATIONS_A_PAGE a page; those in trouble first."""
     store = store_of(dag_id)
     head = head_of(store, dag_id, user)
-    states: Sequence[RelationState] = store.at_version("relations", lambda _, version: relation_states(version))
-    kept = [s for s in states if s.kind in (RelationKind.VIEW, RelationKind.TABLE) and named.lower() in s.name]
-    kept.sort(key=lambda s: (s.state == "runs", s.kind != RelationKind.VIEW))
+    looked = look_at_status(store)
+    found: Status | None = looked.value
+    kept = [v for v in (() if found is None else found.views) if named.lower() in v.view]
+    kept.sort(key=lambda v: (v.state is ViewState.READY, v.kind != RelationKind.VIEW))
     first = (page_number - 1) * RELATIONS_A_PAGE
     past = store.at_version("points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs))
-    rows = [_row(s, past.get(s.name, ())) for s in kept[first : first + RELATIONS_A_PAGE]]
-    looked = look_at_sources(store)
-    with store.lock:
-        open_barrier: BarrierFacts | None = barrier(store.meta)
+    rows = [_row(v, past.get(v.view, ())) for v in kept[first : first + RELATIONS_A_PAGE]]
     return page(
         request,
         "views.html",
@@ -96,9 +95,10 @@ def views(
         named=named,
         page_number=page_number,
         pages=max(1, -(-len(kept) // RELATIONS_A_PAGE)),
-        barrier=open_barrier,
-        sources=looked,
-        waiting=None if looked.value is None else Waiting.of(looked.value),
+        found=found,
+        looked=looked,
+        waiting=None if found is None else Waiting.of(found.sources),
+        unseen_s=None if found is None else oldest_unseen_s(found.views),
         epochs=EPOCHS_IN_SPARKLINES,
     )
 
@@ -148,10 +148,7 @@ def relation_page(request: Request, user: User, dag_id: str, name: str) -> HTMLR
     past = store.at_version("points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs))
     head = head_of(store, dag_id, user)
     trouble = next((t for t in head.state.troubles if t.name == name), None)
-    of = _row(shown["state"], past.get(name, ()))
-    return page(
-        request, "relation.html", head=head, tab="", name=name, row=of, past=tuple(reversed(past.get(name, ()))), trouble=trouble, **shown
-    )
+    return page(request, "relation.html", head=head, tab="", name=name, past=tuple(reversed(past.get(name, ()))), trouble=trouble, **shown)
 
 
 def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
@@ -173,9 +170,9 @@ def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
     }
 
 
-def _row(state: RelationState, past: Sequence[ViewPoint]) -> Row:
+def _row(view: ViewFacts, past: Sequence[ViewPoint]) -> Row:
     return Row(
-        state,
+        view,
         sparkline([point.rows_out for point in past]),
         sparkline([point.behind_s for point in past]),
         sparkline([point.seconds for point in past]),

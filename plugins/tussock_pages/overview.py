@@ -8,9 +8,11 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from jobs.facts.overview import PipelineState, pipeline_state
-from jobs.facts.sources import SourceFacts, sources
+from jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
+from jobs.facts.sources import SourceFacts
+from jobs.facts.status import Status, now_of, status
 from jobs.settings.pipeline import Pipeline
+from jobs.settings.process import clock_ms
 from statestore.errors import TussockError
 from tussock_pages.dag_runs import Run, last_runs, paused_dags
 from tussock_pages.guard import User, readable_dags
@@ -18,6 +20,7 @@ from tussock_pages.page import page
 from tussock_pages.stores import Looked, Store, open_store, pipelines
 
 PIPELINES_A_PAGE = 25
+EPOCHS_LOOKED_AT = 5
 router = APIRouter()
 
 
@@ -44,13 +47,16 @@ class Row:
     state: PipelineState | None
     error: TussockError | None
     waiting: Waiting | None  # None: it is being looked up
+    unseen_s: float | None  # freshness of the view that is furthest behind
+    wrong: int  # troubles that a person should see to
     run: Run | None
     paused: bool | None  # the DAG; None: Airflow does not have it
 
 
-def look_at_sources(store: Store) -> Looked:
-    """What waits at the sources: a listing each."""
-    return store.look("sources", sources)
+def look_at_status(store: Store) -> Looked:
+    """All that `tussock status` knows of the pipeline: a listing of each source among it."""
+    name = store.pipeline.name
+    return store.look("status", lambda meta: status(meta, now_of(clock_ms()), pipeline=name, last=EPOCHS_LOOKED_AT))
 
 
 @router.get("/pipelines")
@@ -73,8 +79,10 @@ def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]
     try:
         store = open_store(pipeline)
         state = store.at_version("state", lambda _, version: pipeline_state(version))
-        looked = look_at_sources(store)
+        found: Status | None = look_at_status(store).value
     except TussockError as err:
-        return Row(pipeline, dag_id, None, err, None, run, is_paused)
-    waiting = None if looked.value is None else Waiting.of(looked.value)
-    return Row(pipeline, dag_id, state, None, waiting, run, is_paused)
+        return Row(pipeline, dag_id, None, err, None, None, 0, run, is_paused)
+    if found is None:
+        return Row(pipeline, dag_id, state, None, None, None, 0, run, is_paused)
+    wrong = sum(trouble.wrong for trouble in found.troubles)
+    return Row(pipeline, dag_id, state, None, Waiting.of(found.sources), oldest_unseen_s(found.views), wrong, run, is_paused)

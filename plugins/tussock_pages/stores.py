@@ -86,7 +86,7 @@ class Store:
     meta: PagesMeta
     lock: RLock = field(default_factory=RLock)  # a MetaStore is no thing for two threads
     _answers: _Remembered = field(default_factory=_Remembered)
-    _looks: dict[str, tuple[float, Any, Exception | None]] = field(default_factory=dict)
+    _looks: dict[str, tuple[float, Any, Exception | None, int]] = field(default_factory=dict)
     _looking: dict[str, Future[None]] = field(default_factory=dict)
 
     def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
@@ -98,24 +98,24 @@ class Store:
     def look(self, key: str, find: Callable[[MetaStore], Any], patience_s: float = PATIENCE_S) -> Looked:
         """What `find` answers: a listing of a bucket, a scan. It goes on in the background where a page has waited long enough.
 
-        `find` gets a MetaStore of its own, since it may take minutes. An answer counts for LOOK_AGAIN_S.
+        `find` gets a MetaStore of its own, since it may take minutes. An answer counts for LOOK_AGAIN_S, or until the next version.
         """
         with self.lock:
-            known = self._looks.get(key)
-            fresh = known is not None and time.monotonic() - known[0] < LOOK_AGAIN_S
+            known, version = self._looks.get(key), self.meta.latest().id
+            fresh = known is not None and known[3] == version and time.monotonic() - known[0] < LOOK_AGAIN_S
             if not fresh and (key not in self._looking or self._looking[key].done()):
-                self._looking[key] = _POOL.submit(self._find, key, find, self.meta.for_another_thread())
+                self._looking[key] = _POOL.submit(self._find, key, version, find, self.meta.for_another_thread())
             future = None if fresh else self._looking[key]
         if future is not None and not future.cancelled():
             _wait(future, patience_s)
-        at, value, error = self._looks.get(key, (time.monotonic(), None, None))
+        at, value, error, _ = self._looks.get(key, (time.monotonic(), None, None, 0))
         return Looked(value, time.monotonic() - at, error)
 
-    def _find(self, key: str, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
+    def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         try:
-            self._looks[key] = (time.monotonic(), find(meta), None)
+            self._looks[key] = (time.monotonic(), find(meta), None, version)
         except Exception as err:  # shown on the page that asked
-            self._looks[key] = (time.monotonic(), None, err)
+            self._looks[key] = (time.monotonic(), None, err, version)
 
 
 def _wait(future: "Future[None]", patience_s: float) -> None:

@@ -38,7 +38,7 @@ def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop:
     sealed = shop.meta.sealed(shop.epochs[-1])
     assert sealed is not None
     assert sealed.rows is not None
-    shown = re.search(r"per_g view runs .*? rows changed in .*? at most 2 (\S+) age .* s seconds .*? at most \S+ s (\S+) s", text)
+    shown = re.search(r"per_g view ready failed .*? rows changed in .*? at most 2 (\S+) age .* s seconds .*? at most \S+ s (\S+) s", text)
     assert shown is not None
     assert int(shown[1]) == sealed.rows["per_g"].rows_out
     assert sealed.seconds is not None
@@ -152,3 +152,11 @@ def test_links_of_tasks_lead_to_pages_that_are_there(admin: Visitor) -> None:
     ]
     assert "has no run" in read(admin, addresses[0].partition("/plugin/tussock")[2], 404)
     assert "committed nothing yet" in read(admin, addresses[1].partition("/plugin/tussock")[2])
+
+
+def test_each_view_has_a_route_of_its_own_by_which_airflow_finds_it() -> None:
+    from tussock_pages import TussockPages
+
+    routes = [view["url_route"] for view in TussockPages.external_views]
+    assert len(set(routes)) == len(routes) == 3
+    assert routes[0] == "tussock", "links of tasks lead there"
