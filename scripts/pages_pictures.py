@@ -67,14 +67,14 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path) -> None:
         "action": (f"{tussock}/dags/upkeep_flights/actions/upkeep", 720),
     }
     for name, (address, height) in addresses.items():
-        page.size(1280, height)
+        page.size(1440, height)
         page.go(f"{base}{address}", "document.querySelector('iframe')?.contentDocument?.querySelector('h1')")
         time.sleep(0.5)  # Airflow draws its own frame
         page.picture(out / f"{name}.png")
     for name in ("views", "graph"):
         page.value("localStorage.setItem('theme', 'dark')")
         address, height = addresses[name]
-        page.size(1280, height)
+        page.size(1440, height)
         page.go(f"{base}{address}", "document.querySelector('iframe')?.contentDocument?.querySelector('h1')")
         time.sleep(0.5)
         page.picture(out / f"{name}-dark.png")
