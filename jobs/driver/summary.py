@@ -66,7 +66,7 @@ def unit_work(reports: Iterable[FragmentReport], plan: Schedule, catalog: Catalo
     of_unit: dict[int, list[FragmentReport]] = {}
     for report in reports:
         of_unit.setdefault(report.unit, []).append(report)
-    lineage = Lineage(plan.fragments(), catalog.relations)
+    lineage = Lineage(plan.fragments(), catalog.stored())
     fragments = {s.id: s for s in plan.fragments()}
     work = []
     for unit in sorted({*of_unit, *seconds}):

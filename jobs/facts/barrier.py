@@ -49,7 +49,7 @@ def barrier(meta: MetaStore) -> BarrierFacts | None:
 def barrier_facts(meta: MetaStore, version: HummockVersion, found: Barrier) -> BarrierFacts:
     """Of a barrier that is in force on a version. Cost: a GET for each log entry that it takes, and one for the manifest."""
     catalog = found.catalog if found.catalog is not None else version.catalog
-    names = {r.id: r.name for r in (*version.catalog.relations, *catalog.relations)}
+    names = {r.id: r.name for r in (*version.catalog.stored(), *catalog.stored())}
     return BarrierFacts(
         found.epoch,
         moment(found.epoch),

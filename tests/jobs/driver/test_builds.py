@@ -190,6 +190,18 @@ def test_a_new_view_is_seen_by_nobody_until_it_is_built_and_its_name_is_taken(me
     assert find(meta.latest().catalog, "per_a").created == meta.latest().epoch, "earlier epochs do not have it"
 
 
+def test_what_units_did_for_a_build_is_told_by_its_name(meta: MetaStore) -> None:
+    insert(meta, "t", *((k, k % 4, 1) for k in range(9000)))
+    epoch(meta)
+    append(meta, few("pairs"))
+    next_barrier(meta, 50_000)
+    version = meta.latest()
+    sealed = meta.sealed(version.epoch)
+    assert version.catalog.builds
+    assert sealed is not None
+    assert "pairs (being built)" in {work.hot.relation for work in sealed.units if work.hot is not None}
+
+
 def test_what_would_disturb_a_build_is_refused_and_everything_else_is_not(meta: MetaStore) -> None:
     replace_per_g(meta)
     catalog = meta.latest().catalog
