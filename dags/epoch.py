@@ -7,6 +7,7 @@ and nothing else.
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
+from tussock_freshness import deadlines
 from tussock_links import LINKED, LINKS
 from tussock_operators import (
     PARAMS,
@@ -39,6 +40,7 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         catchup=schedule.catchup if schedule else False,
         max_active_runs=1,  # which backfills do not keep; inject_barrier waits for the run's turn
         params=dict(PARAMS),
+        deadline=deadlines(pipeline) or None,
         default_args={"retries": 2, "retry_delay": timedelta(seconds=15)},
         tags=["tussock"],
         doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`",

@@ -452,6 +452,7 @@ class PublishViews(BaseOperator):
         name = self.pipeline_name
         with no_retry():
             published = self.published = steps.publish(name, _committed_epoch(context))
+            steps.let_go_of_alerts(name)
             day = steps.day_of(self.pipeline, *(run_interval(context) or (None, None))) if self.named else None
         changed = []
         for view in published.views:

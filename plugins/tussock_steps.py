@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -582,3 +583,52 @@ def verify_rebalance(name: str, planned: str, say: Callable[[str], None]) -> lis
     found = verify(open_meta(find_pipeline(name, pipelines_folder())), msgspec.json.decode(planned, type=Rebalance))
     say(units_text(found))
     return [msgspec.to_builtins(share) for share in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of a look at a view's age. `wait_s`: after so long it would be too old; None: there is nothing to wait for."""
+
+    said: str
+    wait_s: float | None = None
+
+
+def say_if_stale(name: str, view: str) -> Looked:
+    """Say that a view is older than the pipeline wants it, once since it got so: in the log, and to the function of `[alerts] call`.
+
+    Raises what that function raises, after it was noted that it was called: nobody is told twice.
+    """
+    from jobs.facts.staleness import first_to_say, let_go, staleness
+    from jobs.facts.status import now_of
+    from jobs.settings.process import clock_ms
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    if (wanted_ms := pipeline.freshness.get(view)) is None:
+        return Looked(f"view {view} has no freshness any more")
+    meta, now = open_meta(pipeline), now_of(clock_ms())
+    if (found := staleness(meta, view, wanted_ms, now)) is None:
+        return Looked(f"pipeline {name} has no view {view}")
+    if not found.too_old:
+        let_go(meta, {view: wanted_ms}, now)
+    if not found.behind:
+        return Looked(f"view {view} is up to date")
+    if not found.too_old:
+        return Looked(str(found), found.wanted_s - (found.age_s or 0.0) + 1.0)
+    if not first_to_say(meta, found, now):
+        return Looked(f"{found}; it has been said")
+    log.error("pipeline %s: %s", name, found)
+    if pipeline.alerts.call is not None:
+        module, _, function = pipeline.alerts.call.rpartition(".")
+        getattr(import_module(module), function)(name, view, str(found))
+    return Looked(str(found))
+
+
+def let_go_of_alerts(name: str) -> None:
+    """After a publish: what was said of views that are not too old any more, is forgotten. Cost: a HEAD for each with a freshness."""
+    from jobs.facts.staleness import let_go
+    from jobs.facts.status import now_of
+    from jobs.settings.process import clock_ms
+
+    pipeline = find_pipeline(name, pipelines_folder())
+    if pipeline.freshness:
+        let_go(open_meta(pipeline), pipeline.freshness, now_of(clock_ms()))

@@ -7,6 +7,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
 from pendulum import DateTime
+from tussock_deadline import IntervalEnd
 
 
 class IntervalsUntil(CronDataIntervalTimetable):
@@ -47,7 +48,8 @@ class IntervalsUntil(CronDataIntervalTimetable):
 
 
 class TussockTimetables(AirflowPlugin):
-    """Lets the scheduler read these timetables back."""
+    """Lets the scheduler read back these timetables, and what deadlines count from."""
 
     name = "tussock_timetables"
     timetables = [IntervalsUntil]  # noqa: RUF012  the attribute that Airflow looks for
+    deadline_references = [IntervalEnd]  # noqa: RUF012  likewise

@@ -8,3 +8,11 @@ from statestore.meta.epoch import epoch_ms
 def moment(epoch: int) -> datetime:
     """When the barrier of an epoch was injected, by the clock of its driver."""
     return datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC)
+
+
+def age_text(seconds: float) -> str:
+    """A span in its largest unit that fits, e.g. `3 min`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -1,13 +1,13 @@
 """All there is to know about a pipeline at one moment, and first what is wrong with it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from jobs.facts.barrier import BarrierFacts, barrier_facts
 from jobs.facts.epochs import EpochFacts, epochs
-from jobs.facts.moment import moment
+from jobs.facts.moment import age_text, moment
 from jobs.facts.sources import SourceFacts, sources
 from jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, store, vacuum
 from jobs.facts.units import UnitFacts, units
@@ -58,13 +58,21 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def status(
-    meta: MetaStore, now: datetime, *, pipeline: str = "", prices: Prices | None = None, last: int = 5, everything: bool = False
+    meta: MetaStore,
+    now: datetime,
+    *,
+    pipeline: str = "",
+    prices: Prices | None = None,
+    last: int = 5,
+    everything: bool = False,
+    freshness: Mapping[str, int] | None = None,
 ) -> Status:
     """A pipeline now.
 
     Args:
         now: what ages are counted to.
         last: so many of the newest epochs; units and cost are about these.
+        freshness: how old the pipeline wants its views to be at most, ms by name.
         everything: also what is stored of each unit, and what vacuum would free.
 
     Cost: the version once; a GET for the open barrier, and what `barrier_facts` reads of one; a HEAD for the log's end; the requests of
@@ -77,12 +85,13 @@ def status(
     waits = sources(meta, version)
     done = epochs(meta, last, version=version)
     newest = done[-1] if done else None
-    seen = views(meta, now, version, sources=waits, newest=newest, barrier=found)
+    seen = views(meta, now, version, sources=waits, newest=newest, barrier=found, wanted=freshness)
     statements = meta.log_end() - version.log_end
     shape = store(version)
     troubles = [
         *_of_sources(waits),
         *_of_views(seen, version.epoch if version.published < version.epoch else None),
+        *_of_freshness(seen, freshness or {}),
         *_of_epochs(opened, done, now),
         *_of_publishing(version.epoch, version.published, seen, now),
         *_of_shape(shape),
@@ -152,6 +161,17 @@ def _of_views(found: Sequence[ViewFacts], unpublished: int | None) -> Iterator[T
             yield Trouble(about, f"did not pass its suite: {'; '.join(view.quality.failures)}", do, since=view.quality.at)
         if view.quality.verdict is Quality.WARNING:
             yield Trouble(about, f"has warnings: {'; '.join(view.quality.warnings)}", "Its rows are published.", wrong=False)
+
+
+def _of_freshness(found: Sequence[ViewFacts], wanted: Mapping[str, int]) -> Iterator[Trouble]:
+    for view in found:
+        if view.stale:
+            do = "Look at the newest runs: one is late, or has failed, or none was made."
+            missed, most = age_text(view.freshness_s or 0), age_text(view.wanted_s or 0)
+            what = f"is older than it should be: readers miss a change of {missed} ago, and are to miss none of {most}"
+            yield Trouble(f"{view.kind} {view.view}", what, do)
+    for name in sorted(wanted.keys() - {view.view for view in found}):
+        yield Trouble(f"view {name}", "has a freshness in pipeline.toml, and there is no such view", "Correct the name under [freshness].")
 
 
 def _of_epochs(opened: BarrierFacts | None, done: Sequence[EpochFacts], now: datetime) -> Iterator[Trouble]:

@@ -74,6 +74,12 @@ class ViewFacts(msgspec.Struct, frozen=True):
     tables: tuple[TableFacts, ...]  # what its operators keep, its own rows included
     quality: QualityFacts
     reads: tuple[str, ...]  # sources that its rows come from
+    wanted_s: float | None = None  # how old the pipeline wants it to be at most; None: it says nothing
+
+    @property
+    def stale(self) -> bool:
+        """Whether it is known to be older than the pipeline wants it."""
+        return None not in (self.wanted_s, self.freshness_s) and (self.freshness_s or 0.0) > (self.wanted_s or 0.0)
 
     @property
     def state_bytes(self) -> int:
@@ -89,6 +95,7 @@ def views(
     sources: Sequence[SourceFacts] | None = None,
     newest: EpochFacts | None = None,
     barrier: Barrier | None = None,
+    wanted: Mapping[str, int] | None = None,
 ) -> tuple[ViewFacts, ...]:
     """The views and tables, in order of creation; tables of rejects are their sources'.
 
@@ -98,13 +105,14 @@ def views(
         sources: of the same version; None: nobody has looked what waits, so of no view freshness is 0.
         newest: the version's epoch, for the changed rows; None: unknown.
         barrier: the open one, for views that are being built.
+        wanted: how old the pipeline wants views to be at most, ms by name.
 
     Cost: a GET for the quality of the newest epoch, one for that of the published one where nobody has judged the newest, and one for each
     other epoch as of which a view is seen, 8 at most. Nothing of it grows with the number of views or epochs.
     """
     version = meta.latest() if version is None else version
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
-    look = _Look(meta, version, now, sources, newest, sources_by_relation(catalog))
+    look = _Look(meta, version, now, sources, newest, sources_by_relation(catalog), wanted or {})
     look.progress = {r.id: build.progress for build in version.catalog.builds for r in build.relations}
     shown = [r for r in version.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and source_id_of(r) is None]
     building = {r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW}
@@ -140,8 +148,9 @@ class _Look:
         sources: Sequence[SourceFacts] | None,
         newest: EpochFacts | None,
         reads: Mapping[int, frozenset[str]],
+        wanted: Mapping[str, int],
     ) -> None:
-        self.version, self.now, self.reads = version, now, reads
+        self.version, self.now, self.reads, self.wanted = version, now, reads, wanted
         self.sight = published_sight(version)
         self.progress: Mapping[int, str] = {}  # of views that are built over several epochs
         self.sources = None if sources is None else {s.source: s for s in sources}
@@ -176,6 +185,7 @@ class _Look:
             kept,
             self.quality.get(relation.name, QualityFacts()),
             reads,
+            self.wanted[relation.name] / 1000 if relation.name in self.wanted else None,
         )
 
     def _is_seen(self, relation: Relation) -> bool:

@@ -47,6 +47,12 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     target = 1.25                                      # how many times the mean a unit may carry before vnodes move away from it
     approve = false                                    # true: a person approves the moves first
 
+    [freshness]                                        # optional: how old a change may be that readers of a view do not see, view by view
+    daily_sales = "2h"                                 # a time span; from its interval's end on, Airflow's deadline of a scheduled run
+
+    [alerts]                                           # optional
+    call = "company.pages.stale"                       # a Python function, called once when a view gets too old: (pipeline, view, text)
+
     [quality]                                          # optional
     folder = "quality"                                 # <view>.json: Great Expectations suites
     docs = ".airflow/data_docs/flights"                # Data Docs; outside the store, for people
@@ -176,6 +182,12 @@ class RebalanceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     approve: Annotated[bool, Meta(description="true or false")] = False
 
 
+class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who hears of a view that is too old, beside Airflow's log: a function by its module and name."""
+
+    call: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="a function, by its module and name")] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class UpkeepSettings:
     """When the store is tidied (None: only when somebody asks), and what of its past stays readable."""
@@ -251,6 +263,8 @@ class Pipeline:
     upkeep: UpkeepSettings = UpkeepSettings()
     deploy: DeploySettings = DeploySettings()
     rebalance: RebalanceSettings = field(default_factory=RebalanceSettings)
+    freshness: Mapping[str, int] = field(default_factory=dict)  # ms, by view
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     prices: Prices = field(default_factory=Prices)
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
@@ -374,6 +388,8 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
     deploy: Annotated[_Deploy, _TABLE] = _Deploy()
     rebalance: Annotated[RebalanceSettings, _TABLE] = RebalanceSettings()
+    freshness: Annotated[dict[str, Any], _TABLE] = {}
+    alerts: Annotated[AlertSettings, _TABLE] = AlertSettings()
     prices: Annotated[Prices, _TABLE] = Prices()
     quality: Annotated[_Quality, _TABLE] | None = None
     publish: Annotated[_Publish, _TABLE] | None = None
@@ -483,6 +499,8 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         spark={k: text(f"spark.{k}", _converted(v, _Text, file, f"spark.{k}")) for k, v in document.spark.items()},
         deploy=DeploySettings(document.deploy.approve),
         rebalance=document.rebalance,
+        freshness={view: int(_converted(v, Annotated[_Span, _SPAN], file, f"freshness.{view}")) for view, v in document.freshness.items()},
+        alerts=document.alerts,
         prices=document.prices,
         upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
         quality=None

@@ -162,6 +162,12 @@ def _shown(chosen: argparse.Namespace, pipeline: "Pipeline | None", meta: "MetaS
         return bool(done)
     publish(meta, version.epoch)
     print(f"published epoch {version.epoch}")
+    if pipeline is not None and pipeline.freshness:
+        from jobs.facts.staleness import let_go
+        from jobs.facts.status import now_of
+        from jobs.settings.process import clock_ms
+
+        let_go(meta, pipeline.freshness, now_of(clock_ms()))
     if pipeline is not None and pipeline.publish is not None:
         from jobs.publish import run_publish
 

@@ -24,6 +24,7 @@ def _status(chosen: argparse.Namespace) -> int:
         prices=None if pipeline is None else pipeline.prices,
         last=chosen.last,
         everything=chosen.everything,
+        freshness=None if pipeline is None else pipeline.freshness,
     )
     print(msgspec.json.format(msgspec.json.encode(found)).decode() if chosen.json else status_text(found, chosen.most))
     return EXIT_WRONG if found.wrong else 0

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from jobs.facts.epochs import EpochFacts
+from jobs.facts.moment import age_text
 from jobs.facts.sources import SourceFacts
 from jobs.facts.status import Status, Trouble
 from jobs.facts.units import UnitFacts
@@ -26,14 +27,6 @@ def status_text(found: Status, most: int) -> str:
     parts = [_head(found), *_troubles(found), _epochs(found), *_open(found), _sources(found.sources, found.at, most)]
     parts += [_views(found, most), _units(found.units, len(found.epochs), most), _store(found)]
     return "\n\n".join(part for part in parts if part)
-
-
-def age_text(seconds: float) -> str:
-    """A span in its largest unit that fits, e.g. `3 min`."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def bytes_text(size: float) -> str:
