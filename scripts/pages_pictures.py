@@ -34,7 +34,7 @@ def log_in(page: Browser, base: str, password: str, user: str = "admin") -> None
         page.value(f"document.querySelector('input[name={name}]').focus()")
         page.ask("Input.insertText", text=value)
     page.value("document.querySelector('button[type=submit]').click()")
-    page.wait("document.querySelector('nav, #root a')")
+    page.wait("!location.pathname.includes('/auth/') && document.body.innerText.includes('Assets')")
 
 
 def run_days(home: AirflowHome, days: int) -> str:
