@@ -81,7 +81,7 @@ def views(
     looked = look_at_status(store)
     found: Status | None = looked.value
     kept = [v for v in (() if found is None else found.views) if named.lower() in v.view]
-    kept.sort(key=lambda v: (v.state is ViewState.READY, v.kind != RelationKind.VIEW))
+    kept.sort(key=lambda v: (v.state is ViewState.READY and not v.stale, v.kind != RelationKind.VIEW))
     first = (page_number - 1) * RELATIONS_A_PAGE
     past = store.at_version("points", lambda meta, version: points(epoch_page(meta, None, EPOCHS_IN_SPARKLINES, version).epochs))
     rows = [_row(v, past.get(v.view, ())) for v in kept[first : first + RELATIONS_A_PAGE]]

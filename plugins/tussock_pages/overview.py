@@ -55,8 +55,8 @@ class Row:
 
 def look_at_status(store: Store) -> Looked:
     """All that `tussock status` knows of the pipeline: a listing of each source among it."""
-    name = store.pipeline.name
-    return store.look("status", lambda meta: status(meta, now_of(clock_ms()), pipeline=name, last=EPOCHS_LOOKED_AT))
+    name, wanted = store.pipeline.name, store.pipeline.freshness
+    return store.look("status", lambda meta: status(meta, now_of(clock_ms()), pipeline=name, last=EPOCHS_LOOKED_AT, freshness=wanted))
 
 
 @router.get("/pipelines")

@@ -48,7 +48,7 @@ class Shop:
         (pipeline / "quality/per_g.json").write_text(SUITE)
         (pipeline / "pipeline.toml").write_text(
             f'name = "shop"\ndescription = "Orders of a <b>shop</b>"\nstore = "{folder}/store"\nsql = ["views.sql"]\n'
-            f'[quality]\ndocs = "{folder}/docs"\n[publish]\nto = "{folder}/tables"\n'
+            f'[quality]\ndocs = "{folder}/docs"\n[publish]\nto = "{folder}/tables"\n[freshness]\nper_g = "2h"\n'
         )
         self.meta: MetaStore = new_store(folder / "store")
         append(self.meta, table("t"), view("per_g", counted(scan("t"), 1)))

@@ -46,6 +46,11 @@ def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop:
     assert "t table" not in read(admin, f"{DAG}?named=per"), "found by a part of its name"
 
 
+def test_a_view_that_is_older_than_its_pipeline_wants_is_marked_and_counted_as_trouble(admin: Visitor) -> None:
+    assert 'title="to be at most 2 h old"' in admin.get(DAG).text
+    assert "view per_g is older than" in read(admin, DAG)
+
+
 def test_an_epoch_shows_rows_seconds_and_failing_rows(admin: Visitor, shop: Shop) -> None:
     first, _, last = shop.epochs
     text = read(admin, f"{DAG}/epochs/{first}")
