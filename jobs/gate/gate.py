@@ -252,7 +252,10 @@ def _validate(
     sight = published_sight(version)
     seen = {suite.view: sight.epoch_of(suite.view) for suite in judged}
     records = {at: read_record(meta.objects, at) if at else None for at in set(seen.values())}
-    since = {suite.view: seen[suite.view] if passed_before(records[seen[suite.view]], suite) else None for suite in judged}
+    since = {
+        suite.view: at if relations[suite.view].created <= (at := seen[suite.view]) and passed_before(records[at], suite) else None
+        for suite in judged
+    }
     looks = [
         look for suite in judged for look in _looks(meta.objects, version, relations[suite.view], suite, epoch, sizes, since[suite.view])
     ]

@@ -26,6 +26,8 @@ from starlette.responses import RedirectResponse, Response
 from jobs.facts.barrier import barrier
 from jobs.facts.graph import readers
 from jobs.facts.upkeep import UpkeepFacts, upkeep
+from jobs.shell.rebalance_text import rebalance_text
+from jobs.upkeep.rebalance import measure, plan
 from statestore.meta.catalog import RelationKind
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import paused_dags
@@ -130,7 +132,22 @@ ACTIONS = (
         "Lets go of old epochs, merges what epochs wrote, removes what is of no use.",
         lambda form: {"full": _text(form, "full") == "on"},
     ),
+    Action(
+        "rebalance",
+        "rebalance",
+        "Rebalance the units",
+        "Moves vnodes between the parallel units, as few as can be. State stays where it is; the next epoch runs on it.",
+        lambda form: _units(form),
+    ),
 )
+
+
+def _units(form: FormData) -> dict[str, Any]:
+    if not (text := _text(form, "units")):
+        return {}
+    if not text.isdecimal() or int(text) < 1:
+        raise HTTPException(422, f"{text!r} is no number of units; write a whole number from 1 on, or nothing")
+    return {"units": int(text)}
 
 
 def _restated(form: FormData) -> dict[str, Any]:
@@ -207,7 +224,7 @@ def _will_do(store: Store, action: Action) -> Mapping[str, Any]:
     live = catalog.live()
     with store.lock:
         open_barrier = barrier(store.meta) if action.kind == "epoch" else None
-        waiting = store.meta.log_end() - store.meta.latest().log_end if action.kind != "upkeep" else 0
+        waiting = store.meta.log_end() - store.meta.latest().log_end if action.kind in ("epoch", "deploy") else 0
     return {
         "sources": look_at_status(store) if action.kind == "epoch" else None,
         "barrier": open_barrier,
@@ -217,7 +234,14 @@ def _will_do(store: Store, action: Action) -> Mapping[str, Any]:
         "readers": store.at_version("readers", lambda _, version: readers(version.catalog)),
         "approve": store.pipeline.deploy.approve,
         "upkeep": store.look("upkeep", _upkeep(store), LONG_LOOK_S) if action.kind == "upkeep" else None,
+        "moves": store.look("moves", _moves(store), LONG_LOOK_S) if action.kind == "rebalance" else None,
+        "rebalance": store.pipeline.rebalance,
     }
+
+
+def _moves(store: Store) -> Callable[[Any], str]:
+    target = store.pipeline.rebalance.target
+    return lambda meta: rebalance_text(plan(measure(meta), target=target))
 
 
 def _upkeep(store: Store) -> Callable[[Any], UpkeepFacts]:

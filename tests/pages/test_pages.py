@@ -123,6 +123,19 @@ def test_upkeep_shows_what_it_would_do_and_does_nothing(admin: Visitor, shop: Sh
     assert shop.meta.latest() == before
 
 
+def test_a_rebalance_shows_what_the_units_carry_and_which_vnodes_would_move(admin: Visitor, shop: Shop) -> None:
+    page = "/tussock/dags/rebalance_shop/actions/rebalance"
+    before = shop.meta.latest()
+    answer = read(admin, page)
+    assert "unit vnodes rows bytes load" in answer
+    assert shop.meta.latest() == before
+    begun = admin.post(page, data={"units": "3"}, headers=HERE)
+    found = admin.get(f"/api/v2/dags/rebalance_shop/dagRuns/{begun.headers['location'].partition('run=')[2]}").json()
+    assert found["conf"] == {"units": 3}
+    wrong = admin.post(page, data={"units": "-1"}, headers=HERE)
+    assert (wrong.status_code, "no number of units" in wrong.text) == (422, True)
+
+
 def test_a_store_that_cannot_be_read_is_a_page_that_says_so_and_no_trace(admin: Visitor) -> None:
     text = read(admin, "/tussock/dags/epoch_damaged", 503)
     assert "The store cannot be read" in text

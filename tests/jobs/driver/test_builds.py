@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Never
 
 import duckdb
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,9 +26,11 @@ from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import LocalRunner
 from jobs.driver.supersede import abandon
 from jobs.facts.views import ViewState, views
+from jobs.gate.gate import validate_epoch
 from jobs.plan.apply import apply_statement
 from jobs.plan.builds import BeingBuiltError
 from jobs.plan.definition import UnknownRelationError, find
+from jobs.settings.pipeline import load_pipeline
 from jobs.sql.logical import Call, Column, Field, Filter, Literal, Plan, Project, Scan
 from jobs.sql.statements import AlterTable, CreateSource, CreateView, Delete, Drop, Show, Shown, Statement, Transaction
 from jobs.upkeep.compaction import compact
@@ -36,6 +40,7 @@ from statestore.meta.catalog import RelationKind
 from statestore.meta.errors import LostRaceError
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
+from statestore.vnode import vnodes_of
 from tests.faults import FaultyObjectStore, Killed
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
@@ -200,6 +205,39 @@ def test_what_units_did_for_a_build_is_told_by_its_name(meta: MetaStore) -> None
     assert version.catalog.builds
     assert sealed is not None
     assert "pairs (being built)" in {work.hot.relation for work in sealed.units if work.hot is not None}
+
+
+def test_the_gate_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers_saw(tmp_path: Path) -> None:
+    meta = new_store(tmp_path / "store", units=2)
+    vnodes = vnodes_of([pa.array(range(600), pa.int32())], len(meta.latest().mapping.units))
+    bad = int(np.argmin(vnodes))  # read first, so no row of the last epoch's
+    append(meta, table("t"), view("v", above(scan("t"), 2, 3)))
+    insert(meta, "t", *((k, 1, -5 if k == bad else 7) for k in range(600)))
+    folder = tmp_path / "pipelines" / "shop"
+    (folder / "quality").mkdir(parents=True)
+    (folder / "pipeline.toml").write_text(f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["v.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n')
+    (folder / "v.sql").write_text("")
+    rule = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "c2", "min_value": 0}}
+    (folder / "quality" / "v.json").write_bytes(msgspec.json.encode({"expectations": [rule]}))
+
+    def no_spark(reason: str) -> Never:
+        raise AssertionError(reason)
+
+    def failures() -> int:
+        version = meta.latest()
+        (found,) = validate_epoch(no_spark, meta, load_pipeline(folder), version.epoch, small_view_rows=1).views
+        return len(found.failures)
+
+    epoch(meta)
+    assert failures() == 0
+    meta.publish(meta.latest().epoch)
+    append(meta, replacing(CreateView("v", "all", above(scan("t"), 2, -10))))
+    next_barrier(meta)
+    while meta.latest().catalog.builds:
+        assert failures() == 0, "readers have the old one"
+        meta.publish(meta.latest().epoch)
+        next_barrier(meta)
+    assert failures() == 1
 
 
 def test_what_would_disturb_a_build_is_refused_and_everything_else_is_not(meta: MetaStore) -> None:
