@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -50,12 +51,15 @@ def declared(group: str | None = None) -> set[str]:
     return {re.split(r"[<>=!~\[ ]", text)[0].lower() for text in listed}
 
 
+known_distributions = cache(packages_distributions)  # reads what is installed, which takes a third of a second
+
+
 def distributions_of(module: str) -> set[str]:
     """What may be declared for a module, by its distributions' names."""
     if module.startswith("airflow.providers."):
         provider = module.split(".")[2:-1]
         return {"-".join(["apache-airflow-providers", *provider[:n]]) for n in range(1, len(provider) + 1)}
-    found = {name.lower().replace("_", "-") for name in packages_distributions().get(module.split(".")[0], [module])}
+    found = {name.lower().replace("_", "-") for name in known_distributions().get(module.split(".")[0], [module])}
     return found | ({"apache-airflow"} if module.split(".")[0] == "airflow" else set())
 
 

@@ -215,7 +215,9 @@ def test_the_gate_looks_at_all_of_a_view_that_was_built_over_epochs_that_readers
     insert(meta, "t", *((k, 1, -5 if k == bad else 7) for k in range(600)))
     folder = tmp_path / "pipelines" / "shop"
     (folder / "quality").mkdir(parents=True)
-    (folder / "pipeline.toml").write_text(f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["v.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n')
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["v.sql"]\n[quality]\ndocs = "{tmp_path}/docs"\n'
+    )
     (folder / "v.sql").write_text("")
     rule = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "c2", "min_value": 0}}
     (folder / "quality" / "v.json").write_bytes(msgspec.json.encode({"expectations": [rule]}))
