@@ -3,7 +3,7 @@
 The smallest relation is read first, so that those that a large one is joined with are there when its rows come.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -90,29 +90,28 @@ class AsInBarrier:
 
     Args:
         held: the catalog of the barrier that is superseded; `epoch` is that barrier's.
-        finished: names of views of builds that read all that is left.
-        given_up: names of views of builds that end here.
+        finished: the name of a view of a build that reads all that is left; empty: of none.
+        given_up: that of one of a build that ends here, likewise.
     """
 
     before: Catalog
     held: Catalog
     epoch: int
-    finished: Collection[str] = ()
-    given_up: Collection[str] = ()
+    finished: str = ""
+    given_up: str = ""
 
     def on(self, catalog: Catalog, epoch: int) -> Catalog:
         """The catalog of the barrier that supersedes."""
         aside = {r.name for build in self.held.builds if build.began == self.epoch for r in build.relations}
         if large := [r.id for r in _new_views(catalog, epoch) if r.name in aside]:
             catalog = set_aside(self.before, catalog, epoch, large)
-        for name in self.given_up:
-            catalog = given_up(catalog, name)
+        catalog = given_up(catalog, self.given_up)
         return advanced(catalog, epoch, self._further) if catalog.builds else catalog
 
     def _further(self, build: Build) -> Build:
         names = {r.name for r in build.relations}
         held = next((b for b in self.held.builds if {r.name for r in b.relations} == names), None)
-        if held is None or names & {*self.finished}:
+        if held is None or self.finished in names:
             return msgspec.structs.replace(build, read=dict.fromkeys(build.read, ALL_READ))
         read = {relation: held.read.get(relation, ALL_READ) for relation in build.read}
         return msgspec.structs.replace(build, read=read, bytes_read=held.bytes_read, bytes_total=held.bytes_total)

@@ -107,15 +107,12 @@ def pause(meta: MetaStore, failed: Barrier, view: str, reason: str, error: Input
     Raises: `error` where the view, or one over it, is new in that epoch, and has no rows to stay at. LostRaceError where the barrier was
         committed or superseded meanwhile.
     """
-    version = meta.latest()
-    barrier = meta.barrier_after(version.epoch)
-    if barrier is None or barrier.epoch != failed.epoch:
-        return
     try:
-        meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(pause=(view,)), reasons={view: reason}).plan)
+        superseded = _superseded(meta, failed, Detour(pause=(view,)), {view: reason})
     except CannotPauseError:
         raise error from None
-    log.warning("view %s is paused: %s", view, reason)
+    if superseded:
+        log.warning("view %s is paused: %s", view, reason)
 
 
 def finish_build(meta: MetaStore, failed: Barrier, view: str) -> None:
@@ -124,23 +121,32 @@ def finish_build(meta: MetaStore, failed: Barrier, view: str) -> None:
 
     Without effect where `failed` is no longer the open barrier. Raises LostRaceError where it was committed or superseded meanwhile.
     """
-    version = meta.latest()
-    barrier = meta.barrier_after(version.epoch)
-    if barrier is not None and barrier.epoch == failed.epoch:
-        meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(), finished=view).plan)
+    if _superseded(meta, failed, finished=view):
         log.warning("view %s is finished in one epoch: over the part of the rows that is read so far an expression raises", view)
 
 
 def give_up_build(meta: MetaStore, failed: Barrier, view: str) -> None:
-    """Supersede a barrier in whose epoch a build was to be finished, and cannot be, by one without that build.
+    """Supersede a barrier in whose epoch a build was to be finished, and cannot be, by one without that build. As `finish_build` else."""
+    if _superseded(meta, failed, given_up=view):
+        log.warning("the build of view %s is given up", view)
 
-    Without effect where `failed` is no longer the open barrier. Raises LostRaceError where it was committed or superseded meanwhile.
-    """
+
+def _superseded(
+    meta: MetaStore,
+    failed: Barrier,
+    detour: Detour = Detour(),  # noqa: B008
+    reasons: Mapping[str, str] | None = None,
+    finished: str = "",
+    given_up: str = "",
+) -> bool:
+    """Supersede `failed`; False where it is no longer the open barrier."""
     version = meta.latest()
     barrier = meta.barrier_after(version.epoch)
-    if barrier is not None and barrier.epoch == failed.epoch:
-        meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(), given_up=view).plan)
-        log.warning("the build of view %s is given up", view)
+    if barrier is None or barrier.epoch != failed.epoch:
+        return False
+    superseding = _Superseding(meta, version, barrier, detour, reasons=reasons or {}, finished=finished, given_up=given_up)
+    meta.supersede_barrier(barrier, superseding.plan)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +174,7 @@ class _Superseding:
         kept = self._sources(catalog)
         sources = {after.id: self._revised(before) for before, after in kept}
         catalog = with_holds(catalog, {after.id: self._holds(before) for before, after in kept}, epoch)
-        finished, given_up = ({name} - {""} for name in (self.finished, self.given_up))
-        catalog = AsInBarrier(version.catalog, self._held_catalog, held.epoch, finished, given_up).on(catalog, epoch)
+        catalog = AsInBarrier(version.catalog, self._held_catalog, held.epoch, self.finished, self.given_up).on(catalog, epoch)
         return BarrierPlan(
             mapping=held.mapping,
             log_end=log_end,

@@ -113,7 +113,6 @@ def views(
     version = meta.latest() if version is None else version
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
     look = _Look(meta, version, now, sources, newest, sources_by_relation(catalog), wanted or {})
-    look.progress = {r.id: build.progress for build in version.catalog.builds for r in build.relations}
     shown = [r for r in version.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and source_id_of(r) is None]
     building = {r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW}
     building |= {} if barrier is None or barrier.catalog is None else _built_by(barrier, version.catalog)
@@ -152,7 +151,7 @@ class _Look:
     ) -> None:
         self.version, self.now, self.reads, self.wanted = version, now, reads, wanted
         self.sight = published_sight(version)
-        self.progress: Mapping[int, str] = {}  # of views that are built over several epochs
+        self.progress = {r.id: build.progress for build in version.catalog.builds for r in build.relations}
         self.sources = None if sources is None else {s.source: s for s in sources}
         self.changed = None if newest is None or newest.epoch != version.epoch else {r.relation: r.rows_out for r in newest.rows}
         self.tables: dict[str, list[TableFacts]] = {}

@@ -10,11 +10,11 @@ being built gives the build up. A build whose rows raise is finished in one epoc
 expression may raise that does not over all of them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from jobs.plan.definition import fragments_of, in_order
+from jobs.plan.definition import fragments_of, in_order, with_readers
 from statestore.errors import InputError
 from statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind
 
@@ -146,7 +146,7 @@ def undisturbed(before: Catalog, after: Catalog, *, cascade: bool) -> Catalog:
     for build in after.builds:
         if not all(i in live for i in build.replaces):
             continue
-        if (reason := _disturbance(build, was, live)) is not None:
+        if (reason := _disturbance(build, was, after)) is not None:
             raise BeingBuiltError(tuple(r.name for r in build.relations), reason)
         lost = [was[i].name if i in was else str(i) for i in _stands_on(build) if i not in live]
         if lost and not cascade:
@@ -170,12 +170,12 @@ def _stands_on(build: Build) -> set[int]:
     return {i for r in (*build.relations, *build.changed) for i in r.depends_on} - own
 
 
-def _disturbance(build: Build, was: Mapping[int, Relation], live: Mapping[int, Relation]) -> str | None:
+def _disturbance(build: Build, was: Mapping[int, Relation], after: Catalog) -> str | None:
     """What a statement does that a build can't bear; None: nothing."""
     follow = {r.id for r in build.changed}
-    over = _readers(live.values(), build.replaces)
+    over = with_readers(after, *(r for r in after.live() if r.id in build.replaces))
     names = {r.name for r in build.relations}
-    for relation in live.values():
+    for relation in after.live():
         new = relation.id not in was
         if new and relation.name in names:
             return f"{relation.kind} {relation.name!r} can't be created"
@@ -190,11 +190,3 @@ def _disturbance(build: Build, was: Mapping[int, Relation], live: Mapping[int, R
 
 def _shape(relation: Relation) -> tuple[str, ...]:
     return (relation.name, *(c.name for c in relation.columns))
-
-
-def _readers(relations: Iterable[Relation], ids: Collection[int]) -> set[int]:
-    found = set(ids)
-    for relation in relations:  # readers always come after what they read
-        if found & {*relation.depends_on}:
-            found.add(relation.id)
-    return found

@@ -158,9 +158,9 @@ def created_by(relation: Relation) -> Create:
             return CreateView(relation.name, sql, plan, columns=columns)
 
 
-def with_readers(catalog: Catalog, relation: Relation) -> set[int]:
-    """The ids of a relation and of all that reads it, directly or not."""
-    found = {relation.id}
+def with_readers(catalog: Catalog, *relations: Relation) -> set[int]:
+    """The ids of some relations and of all that reads them, directly or not."""
+    found = {relation.id for relation in relations}
     for later in catalog.live():  # readers always come after what they read
         if found & set(later.depends_on):
             found.add(later.id)

@@ -65,7 +65,8 @@ def _wrapped(text: str, first: str, below: str) -> list[str]:
 
 def _epochs(found: Status) -> str:
     if not found.epochs:
-        waits = f"; {_count(found.statements, 'statement')} wait in the log" if found.statements else ""
+        verb = "waits" if found.statements == 1 else "wait"
+        waits = f"; {_count(found.statements, 'statement')} {verb} in the log" if found.statements else ""
         return f"no epoch is committed yet{waits}"
     published = (
         "nothing is published" if found.published is None else f"published {_time(found.published)}, {_ago(found.published, found.at)}"
