@@ -30,7 +30,16 @@ from scripts.airflow_home import AirflowHome
 
 ROOT = Path(__file__).resolve().parent.parent
 DAG = "epoch_flights"
-TASKS = ("inject_barrier", "run_actors", "held_sources", "commit_version", "validate_views", "publish_views", "publish_tables")
+TASKS = (
+    "inject_barrier",
+    "run_actors",
+    "held_sources",
+    "commit_version",
+    "validate_views",
+    "publish_views",
+    "publish_tables",
+    "owed_events",
+)
 AIRFLOW = "Airflow itself"
 SECONDS = ("CPU s of tasks", "seconds on the clock")
 FIRST_DAY = date(2013, 1, 1)

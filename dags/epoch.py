@@ -1,7 +1,7 @@
 """One DAG per pipeline: advance all of its views by one epoch, audit it, let readers see it.
 
 A run takes in the files of its interval and nothing twice, whichever way it was started. Parsing reads the small pipelines/*/pipeline.toml
-and nothing else.
+and the names in the SQL files beside it.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -11,11 +11,13 @@ from tussock_freshness import deadlines
 from tussock_links import LINKED, LINKS
 from tussock_operators import (
     PARAMS,
+    can_be_backfilled,
     commit_version,
     held_sources,
     held_views,
     holds_views_back,
     inject_barrier,
+    owed_events,
     paused_views,
     pauses_views,
     publish_tables,
@@ -59,6 +61,8 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         published = judged >> publish_views(pipeline)  # the only step that makes anything visible to readers
         if pipeline.publish is not None:
             published >> publish_tables(pipeline)  # what readers elsewhere see
+        if can_be_backfilled(pipeline):
+            published >> owed_events(pipeline)  # where the last run of a backfill fails, what the others have left to it to say
         for task_id in LINKED:
             dag.get_task(task_id).operator_extra_links = LINKS
     return dag

@@ -1,6 +1,6 @@
 """The tasks of an epoch DAG. Parsing this imports no Spark and reads nothing; a task imports the engine when it runs.
 
-    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables]
+    inject_barrier >> run_actors >> commit_version >> validate_views >> publish_views [>> publish_tables, owed_events]
                       run_actors >> held_sources [, paused_views]
                       validate_views [>> held_views]
 
@@ -15,21 +15,34 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tussock_metrics as metrics
 import tussock_steps as steps
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, AssetAlias, BaseOperator, Param, task
+from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
-from pydantic import JsonValue
 from tussock_archive import build_archive
-from tussock_turn import IN_ORDER, RunPublished, run_ahead
+from tussock_events import (
+    ONE_AT_A_TIME,
+    OWED_EVENTS,
+    SOURCES,
+    TABLES,
+    VIEWS,
+    Interval,
+    alias_of,
+    announce,
+    named_assets,
+    subjects_of,
+    wait_for_those_who_speak,
+)
+from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
 from jobs.settings.class_archive import submit_options
 from jobs.settings.pipeline import GateScope, OnError, Pipeline, TableEngine
 from jobs.sinks.delta_packages import with_delta
 from statestore.errors import DamagedError, InputError
+from statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
     from jobs.sinks.manifest import TableState
@@ -71,24 +84,9 @@ PARAMS: Mapping[str, Param] = {
 """The fields of the trigger form."""
 
 
-def asset_of(pipeline: str, view: str) -> Asset:
-    """The asset that stands for a view; other DAGs may be scheduled on it."""
-    return Asset(name=f"{pipeline}.{view}", uri=f"tussock://{pipeline}/{view}", group="tussock")
-
-
-def alias_of(pipeline: str) -> AssetAlias:
-    """Stands for all views of a pipeline while a DAG is parsed, when nobody has looked up which there are."""
-    return AssetAlias(name=f"{pipeline}.views", group="tussock")
-
-
 def spark_writes_tables(pipeline: Pipeline) -> bool:
     """Whether the pipeline publishes to tables that Spark writes."""
     return pipeline.publish is not None and pipeline.publish.engine is TableEngine.SPARK
-
-
-def tables_alias(pipeline: str) -> AssetAlias:
-    """Stands for all tables that a pipeline publishes to."""
-    return AssetAlias(name=f"{pipeline}.tables", group="tussock")
 
 
 def run_interval(context: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
@@ -148,15 +146,14 @@ def pauses_views(pipeline: Pipeline) -> bool:
     return pipeline.epoch.on_error is OnError.PAUSE
 
 
-def commit_version(pipeline: Pipeline) -> Any:
-    """Commit what is sealed, and name the committed epoch."""
-
-    @task(task_id="commit_version")
-    def commit(name: str) -> dict[str, str]:
-        with no_retry():
-            return steps.commit(name)
-
-    return commit(pipeline.name)
+def commit_version(pipeline: Pipeline) -> "CommitVersion":
+    """Commit what is sealed, name the committed epoch, and emit an asset event for each source of which something was taken in."""
+    return CommitVersion(
+        pipeline=pipeline,
+        task_id="commit_version",
+        outlets=[alias_of(pipeline.name, SOURCES), *named_assets(pipeline, RelationKind.SOURCE)],
+        max_active_tis_per_dag=ONE_AT_A_TIME,
+    )
 
 
 def validate_views(pipeline: Pipeline) -> SparkSubmitOperator:
@@ -175,38 +172,47 @@ def holds_views_back(pipeline: Pipeline) -> bool:
 
 
 def publish_views(pipeline: Pipeline) -> "PublishViews":
-    """Let readers see that epoch, and emit an asset event for each of its views.
+    """Let readers see that epoch, and emit an asset event for each view of which they see other rows.
 
-    An event that carries a partition starts the DAGs that go by partitions and no others, and one without the others: so Airflow 3.3 has
-    it, and so it is the pipeline's to say (`[schedule] partitions`). Only an asset that the task names can carry one, and every asset that
-    it names when it ends has an event; so those of views of which nothing is new are taken off its list while it runs.
+    Airflow draws its graph from what a task names: from the sources to this task, and on to the views.
     """
-    by_partition = pipeline.schedule is not None and pipeline.schedule.partitions
-    named = [asset_of(pipeline.name, view) for view in steps.views_in_files(pipeline)] if by_partition else []
+    return PublishViews(
+        pipeline=pipeline,
+        task_id="publish_views",
+        inlets=named_assets(pipeline, RelationKind.SOURCE),
+        outlets=[alias_of(pipeline.name, VIEWS), *named_assets(pipeline, RelationKind.VIEW)],
+        max_active_tis_per_dag=ONE_AT_A_TIME,
+    )
 
-    return PublishViews(pipeline=pipeline, task_id="publish_views", outlets=[alias_of(pipeline.name), *named])
+
+def owed_events(pipeline: Pipeline) -> "OwedEvents":
+    """Where a run did not get to publish_views: the events that runs of a backfill before it left to it. Else skipped, at no cost.
+
+    A teardown: it runs whatever became of the tasks before it, and says nothing about how the run ended.
+    """
+    task = OwedEvents(
+        pipeline=pipeline,
+        task_id=OWED_EVENTS,
+        outlets=[
+            *(alias_of(pipeline.name, subject) for subject in (SOURCES, VIEWS, *([TABLES] if pipeline.publish is not None else []))),
+            *(asset for kind in (RelationKind.SOURCE, RelationKind.VIEW) for asset in named_assets(pipeline, kind)),
+        ],
+        max_active_tis_per_dag=ONE_AT_A_TIME,
+    )
+    return cast("OwedEvents", task.as_teardown())
 
 
-def _extra_of(published: steps.Publication, view: steps.PublishedView) -> dict[str, JsonValue]:
-    """What an asset event says of a view."""
-    extra: dict[str, JsonValue] = {"epoch": str(published.epoch), "version": published.version, "quality": view.quality.value}
-    if view.changed_rows is not None:
-        extra["changed_rows"] = view.changed_rows
-    if view.rows is not None:
-        extra["rows"] = view.rows
-    if view.since:
-        extra["since"] = str(view.since)
-    if view.warnings:
-        extra["warnings"] = view.warnings
-    return extra
+def can_be_backfilled(pipeline: Pipeline) -> bool:
+    """Whether there are intervals that a backfill could be of."""
+    return pipeline.schedule is not None
 
 
 def publish_tables(pipeline: Pipeline) -> BaseOperator:
     """Bring the tables outside of the store to that epoch, and emit an asset event for each. Requires: the pipeline has `[publish]`."""
+    outlets = [alias_of(pipeline.name, TABLES)]
     if spark_writes_tables(pipeline):
-        return PublishTables(pipeline=pipeline, task_id="publish_tables", application="publish.py", outlets=[tables_alias(pipeline.name)])
-
-    return PublishTablesHere(pipeline=pipeline, task_id="publish_tables", outlets=[tables_alias(pipeline.name)])
+        return PublishTables(pipeline=pipeline, task_id="publish_tables", application="publish.py", outlets=outlets)
+    return PublishTablesHere(pipeline=pipeline, task_id="publish_tables", outlets=outlets)
 
 
 class InjectBarrier(BaseOperator):
@@ -230,10 +236,10 @@ class InjectBarrier(BaseOperator):
         params = context["params"]
         with no_retry():
             if views := tuple(params.get("pause") or ()):
-                steps.pause(self.pipeline_name, views, _run_of(context))
+                steps.pause(self.pipeline_name, views, run_of(context))
                 self.log.info("paused: %s", ", ".join(views))
             if source := params.get("restate"):
-                for line in steps.restate(self.pipeline_name, source, params.get("file") or "", interval, _run_of(context)):
+                for line in steps.restate(self.pipeline_name, source, params.get("file") or "", interval, run_of(context)):
                     self.log.info("%s", line)
 
     def resume(self, context: Any, event: object = None) -> dict[str, str] | None:
@@ -311,7 +317,7 @@ class RunActors(SubmitJob):
         interval = run_interval(context)
         if steps.runs_small_epochs_here(self.pipeline_name) and self._ran_here(context, interval):
             return
-        arguments = ["--run", *(f"{name}={value}" for name, value in _run_of(context).items())]
+        arguments = ["--run", *(f"{name}={value}" for name, value in run_of(context).items())]
         self.submit(context, arguments + ([] if interval is None else ["--interval", *(moment.isoformat() for moment in interval)]))
 
     def _ran_here(self, context: Any, interval: tuple[datetime, datetime] | None) -> bool:
@@ -321,7 +327,7 @@ class RunActors(SubmitJob):
         start, end = interval or (None, None)
         with no_retry():
             try:
-                steps.advance(self.pipeline_name, start, end, _run_of(context), self.log.info)
+                steps.advance(self.pipeline_name, start, end, run_of(context), self.log.info)
             except SparkWantedError as err:
                 self.log.info("%s", err)
                 return False
@@ -438,6 +444,21 @@ class HeldViews(BaseOperator):
             steps.require_none_held_back(self.pipeline_name, _committed_epoch(context))
 
 
+class CommitVersion(BaseOperator):
+    """Commits what is sealed, and tells Airflow what was taken in of sources: that is true from here on, whether it is published or not."""
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline_name = pipeline.name
+        self.pipeline = pipeline
+
+    def execute(self, context: Any) -> dict[str, str]:
+        with no_retry():
+            committed = steps.commit(self.pipeline_name)
+            announce(self.pipeline, context, _interval(self.pipeline, context), [SOURCES])
+        return committed
+
+
 class PublishViews(BaseOperator):
     """Lets readers see the committed epoch, as far as the gate passed it, and tells Airflow and OpenLineage which views are new."""
 
@@ -445,7 +466,6 @@ class PublishViews(BaseOperator):
         super().__init__(**more)
         self.pipeline_name = pipeline.name
         self.pipeline = pipeline
-        self.named = [asset for asset in self.outlets if isinstance(asset, Asset)]
         self.published: steps.Publication | None = None  # by `execute`
 
     def execute(self, context: Any) -> dict[str, str]:
@@ -453,21 +473,14 @@ class PublishViews(BaseOperator):
         with no_retry():
             published = self.published = steps.publish(name, _committed_epoch(context))
             steps.let_go_of_alerts(name)
-            day = steps.day_of(self.pipeline, *(run_interval(context) or (None, None))) if self.named else None
-        changed = []
-        for view in published.views:
-            asset, extra = asset_of(name, view.name), _extra_of(published, view)
-            if day is not None and asset in self.named:
-                event = context["outlet_events"][asset]
-                event.extra = extra
-                event.add_partitions(day)
-                changed.append(asset)
-            else:
-                context["outlet_events"][alias_of(name)].add(asset, extra=extra)
-        context["ti"].task.outlets = [alias_of(name), *changed]
+            announce(self.pipeline, context, _interval(self.pipeline, context), [VIEWS])
         metrics.send_views(name)
         held = {f"{view} seen as of": str(at) for view, at in published.held.items()}
-        return {"epoch": str(published.epoch), "version": str(published.version), **held}
+        done = {"epoch": str(published.epoch), "version": str(published.version), **held}
+        if OWED_EVENTS in self.downstream_task_ids:
+            context["ti"].xcom_push("return_value", done)
+            raise DownstreamTasksSkipped(tasks=[OWED_EVENTS])  # type: ignore[no-untyped-call]
+        return done
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Files and tables in, views out, for Airflow's provider for OpenLineage, where it is installed."""
@@ -476,29 +489,38 @@ class PublishViews(BaseOperator):
         return None if self.published is None else lineage(*views_published(self.pipeline_name, self.published))
 
 
-class _WritesTables:
-    """What the tasks that publish to tables outside of the store have in common. Requires: an operator, with the pipeline's name."""
+class OwedEvents(BaseOperator):
+    """Tells Airflow what it has not been told, whatever became of the run: nobody else may come who would."""
 
-    pipeline_name: str
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(**more)
+        self.pipeline = pipeline
+
+    def execute(self, context: Any) -> None:
+        wait_for_those_who_speak(context, ("commit_version", "publish_views", "publish_tables"))
+        with no_retry():
+            announce(self.pipeline, context, Interval(None, None), subjects_of(self.outlets, self.pipeline.name))
+
+
+class _WritesTables:
+    """What the tasks that publish to tables outside of the store have in common. Requires: an operator, with the pipeline."""
+
+    pipeline: Pipeline
     written: "tuple[int, Mapping[str, TableState]] | None" = None  # by `execute`: the epoch, and the state of each table at it
 
     def emit(self, context: Any) -> dict[str, str]:
-        """An asset event for each table whose rows this epoch changed. Returns the version of each table at the epoch."""
-        name, epoch = self.pipeline_name, _committed_epoch(context)
-        tables = steps.tables_at(name, epoch)
+        """An asset event for each table whose rows have changed. Returns the version of each table at the epoch."""
+        epoch = _committed_epoch(context)
+        tables = steps.tables_at(self.pipeline.name, epoch)
         self.written = epoch, tables
-        events = context["outlet_events"][tables_alias(name)]
-        for relation, state in tables.items():
-            if state.written == str(epoch):
-                asset = Asset(name=f"{name}.{relation}.table", uri=f"tussock://{name}/{relation}/table", group="tussock")
-                events.add(asset, extra={"epoch": str(epoch), "table": state.table, "version": state.version})
+        announce(self.pipeline, context, Interval(None, None), [TABLES])
         return {relation: state.version for relation, state in tables.items()}
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Views and tables in, their copies out, for Airflow's provider for OpenLineage, where it is installed."""
         from tussock_lineage import lineage, tables_published
 
-        return None if self.written is None else lineage(*tables_published(self.pipeline_name, *self.written))
+        return None if self.written is None else lineage(*tables_published(self.pipeline.name, *self.written))
 
 
 class PublishTablesHere(_WritesTables, BaseOperator):
@@ -506,16 +528,20 @@ class PublishTablesHere(_WritesTables, BaseOperator):
 
     def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
         super().__init__(**more)
-        self.pipeline_name = pipeline.name
+        self.pipeline = pipeline
 
     def execute(self, context: Any) -> dict[str, str]:
         with no_retry():
-            steps.publish_tables(self.pipeline_name, _committed_epoch(context))
+            steps.publish_tables(self.pipeline.name, _committed_epoch(context))
         return self.emit(context)
 
 
 class PublishTables(_WritesTables, SubmitJob):
     """`jobs/publish.py` at the epoch that publish_views let readers see."""
+
+    def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
+        super().__init__(pipeline=pipeline, **more)
+        self.pipeline = pipeline
 
     def execute(self, context: Any) -> None:
         self.submit(context, ["--epoch", str(_committed_epoch(context))])
@@ -534,7 +560,7 @@ def no_retry() -> Iterator[None]:
 def _inject(name: str, context: Any) -> dict[str, str] | None:
     start, end = run_interval(context) or (None, None)
     with no_retry():
-        return steps.inject(name, start, end, _run_of(context))
+        return steps.inject(name, start, end, run_of(context))
 
 
 def _require_not_held(name: str, context: Any) -> None:
@@ -543,12 +569,14 @@ def _require_not_held(name: str, context: Any) -> None:
 
 
 def _require_none_paused(name: str, context: Any) -> None:
-    steps.require_none_paused(name, _run_of(context))
+    steps.require_none_paused(name, run_of(context))
 
 
-def _run_of(context: Any) -> dict[str, str]:
-    """What barriers keep of the run that injects them; `steps.holder` reads it."""
-    return {"dag": context["dag"].dag_id, "run": context["dag_run"].run_id}
+def _interval(pipeline: Pipeline, context: Any) -> Interval:
+    """What the run takes in, and the day of its events, where the pipeline wants them to be of one."""
+    span = run_interval(context)
+    by_partition = pipeline.schedule is not None and pipeline.schedule.partitions
+    return Interval(span, steps.day_of(pipeline, *span) if by_partition and span is not None else None)
 
 
 def _committed_epoch(context: Any) -> int:

@@ -45,6 +45,11 @@ def run_ahead(context: Mapping[str, Any], holder: str | None) -> str | None:
     return None
 
 
+def run_of(context: Mapping[str, Any]) -> dict[str, str]:
+    """What barriers keep of the run that injects them; `steps.holder` reads it."""
+    return {"dag": context["dag_run"].dag_id, "run": context["dag_run"].run_id}
+
+
 class RunPublished(BaseTrigger):
     """Fires when a run has published or ended, or after LOOK_AGAIN_S."""
 

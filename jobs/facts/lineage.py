@@ -5,23 +5,22 @@ folder or topic, and which of its files were read is said beside it. A view is n
 name.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 import msgspec
 
+from jobs.facts.intake import intakes
 from jobs.plan.column_lineage import Origin, traced
 from jobs.plan.definition import ViewDefinition, definition_of, source_of
 from jobs.sources.describe import place_text
 from jobs.sources.kafka_cluster import SERVERS
-from jobs.sources.registry import reader_of
 from jobs.sql.statements import CreateSource
 from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 from statestore.meta.store import MetaStore
 
 MOST_FILES = 1_000  # of a source that are named
-MOST_EPOCHS = 1_000  # of one publish that are looked through for files
 
 
 class DataSet(msgspec.Struct, frozen=True):
@@ -73,7 +72,7 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
     Args:
         views: those of which readers see other rows at `epoch` than at `since`; they are in the catalog of `epoch`.
 
-    Cost: two GETs for each epoch in between, MOST_EPOCHS at most.
+    Cost: two GETs for each epoch in between, jobs.facts.intake.MOST_EPOCHS at most.
     """
     catalog = meta.latest().catalog
     relations = {r.name: r for r in catalog.at(epoch)}
@@ -162,23 +161,10 @@ def _file(source: DataSet, name: str) -> DataSet:
 
 def _taken(meta: MetaStore, catalog: Catalog, since: int, epoch: int) -> dict[int, list[tuple[str, int]]]:
     """(file, bytes) that the epochs after `since` up to `epoch` have read, by source, in the order of epochs."""
-    readers = {r.id: reader_of(source) for r in catalog.relations if (source := source_of(r)) is not None}
     found: dict[int, list[tuple[str, int]]] = {}
-    for splits in reversed(list(_splits(meta, since, epoch))):
-        for relation, document in splits.items():
-            if relation in readers:
-                found.setdefault(relation, []).extend((i.name, i.nbytes) for i in readers[relation].items(document) if not i.goes)
+    for taken in reversed(intakes(meta, catalog, since, epoch).found):
+        found.setdefault(taken.source, []).extend((item.name, item.nbytes) for item in taken.items if not item.goes)
     return found
-
-
-def _splits(meta: MetaStore, since: int, epoch: int) -> Iterator[Mapping[int, msgspec.Raw]]:
-    """What the barriers of these epochs pinned, newest first."""
-    for _ in range(MOST_EPOCHS):
-        if epoch <= since or (sealed := meta.sealed(epoch)) is None:
-            return
-        if (barrier := meta.barrier_after(sealed.prev_epoch)) is not None and barrier.epoch == epoch:
-            yield barrier.splits
-        epoch = sealed.prev_epoch
 
 
 class TableCopy(msgspec.Struct, frozen=True):

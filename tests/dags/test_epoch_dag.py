@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobs.settings.pipeline import Pipeline, RunSchedule
+from jobs.settings.pipeline import Pipeline
+from statestore.meta.catalog import RelationKind
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ["inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views"]
@@ -56,9 +57,9 @@ def test_tasks_whose_logs_one_reads_have_buttons_to_the_runs_pages(tmp_path: Pat
 def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row_and_one_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY, ship=SHOP.replace("shop", "ship"))
     for dag in (module.epoch_shop, module.epoch_ship):
-        row = [task for task in dag.topological_sort() if task.task_id != "held_sources"]
+        row = [task for task in dag.topological_sort() if task.task_id not in ("held_sources", "owed_events")]
         assert [task.task_id for task in row] == TASKS
-        after = [[t] for t in TASKS[1:]] + [[]]
+        after = [[t] for t in TASKS[1:]] + [["owed_events"] if dag is module.epoch_shop else []]
         after[1].append("held_sources")  # beside those that publish
         assert [sorted(task.downstream_task_ids) for task in row] == after
         assert dag.get_task("held_sources").downstream_task_ids == set()
@@ -83,27 +84,38 @@ def test_a_pipeline_whose_gate_judges_view_by_view_has_a_task_for_what_is_held_b
     assert dag.get_task("held_views").downstream_task_ids == set()
 
 
-def test_events_with_partitions_are_of_the_assets_that_the_task_names(tmp_path: Path) -> None:
+def test_tasks_name_the_assets_of_the_sources_and_views_that_the_files_create(tmp_path: Path) -> None:
     import tussock_steps as steps
     from airflow.sdk import DAG
-    from tussock_operators import publish_views
+    from tussock_operators import commit_version, publish_views
 
     (tmp_path / "shop").mkdir()
     text = "CREATE OR REPLACE MATERIALIZED VIEW a AS SELECT 'CREATE MATERIALIZED VIEW x;'; -- CREATE MATERIALIZED VIEW y\n"
+    text += "create source if not exists `S` (id int) using csv options (path 'x'); CREATE SOURCE t USING parquet OPTIONS (path 'y');"
     text += "create materialized view if not exists `B` as select 1; CREATE VIEW plain AS SELECT 1"
     (tmp_path / "shop/views.sql").write_text(text)
     pipeline = Pipeline("shop", tmp_path, "store", (tmp_path / "shop/views.sql",))
-    assert steps.views_in_files(pipeline) == ("a", "b")
-    schedule = RunSchedule("@daily", datetime(2013, 1, 1, tzinfo=UTC), partitions=True)
+    assert steps.created_in_files(pipeline, RelationKind.VIEW) == ("a", "b")
+    assert steps.created_in_files(pipeline, RelationKind.SOURCE) == ("s", "t")
     with DAG("d", schedule=None):
-        named = publish_views(replace(pipeline, schedule=schedule))
-    assert [outlet.name for outlet in named.outlets] == ["shop.views", "shop.a", "shop.b"]
+        committed, published = commit_version(pipeline), publish_views(pipeline)
+    assert [outlet.name for outlet in committed.outlets] == ["shop.sources", "shop.s", "shop.t"]
+    assert [inlet.uri for inlet in published.inlets] == ["tussock://shop/s", "tussock://shop/t"]
+    assert [outlet.name for outlet in published.outlets] == ["shop.views", "shop.a", "shop.b"]
     berlin = replace(pipeline, time_zone="Europe/Berlin")
     night, noon = datetime(2013, 1, 1, 23, tzinfo=UTC), datetime(2013, 1, 2, 11, tzinfo=UTC)
     assert steps.day_of(berlin, night, night + timedelta(days=1)) == "2013-01-02"
     assert steps.day_of(berlin, noon, noon + timedelta(hours=1)) == "2013-01-02"
     assert steps.day_of(pipeline, night, night + timedelta(days=1)) is None, "of two days"
     assert steps.day_of(pipeline, None, None) is None
+
+
+def test_the_last_task_of_a_scheduled_run_says_nothing_about_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owed = dags_of(tmp_path, monkeypatch, shop=SHOP + DAILY + '[publish]\nto = "tables"\n').epoch_shop.get_task("owed_events")
+    assert owed.is_teardown
+    assert not owed.on_failure_fail_dagrun
+    assert owed.upstream_task_ids == {"publish_views"}
+    assert [outlet.name for outlet in owed.outlets] == ["shop.sources", "shop.views", "shop.tables"]
 
 
 def test_a_pipeline_with_tables_outside_of_the_store_publishes_to_them_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

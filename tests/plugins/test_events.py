@@ -1,0 +1,202 @@
+"""What Airflow is told of sources and views: what is new since it was told last, however far back that is. No Airflow, no Spark."""
+
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tussock_events as events
+import tussock_steps as steps
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+from jobs.driver.detour import Detour
+from jobs.driver.epoch import advance
+from jobs.driver.runner import LocalRunner
+from jobs.driver.supersede import abandon
+from jobs.facts import intake
+from jobs.session import Session
+from jobs.sql.logical import Field, Scan
+from jobs.sql.statements import CreateSource, CreateTable
+from statestore.meta.store import MetaStore
+from tests.jobs.driver.embedded import append, insert, new_store
+from tests.jobs.plan.catalogs import counted, view
+
+FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))
+RUN = {"dag": "epoch_shop", "run": "a"}
+
+
+@pytest.fixture
+def meta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MetaStore:
+    """A pipeline `shop` with two sources of files, a table, and a view over each of source `sales` and table `shops`."""
+    (tmp_path / "pipelines/shop").mkdir(parents=True)
+    (tmp_path / "pipelines/shop/pipeline.toml").write_text(f'name = "shop"\nstore = "{tmp_path}/store"\nsql = ["v.sql"]\n')
+    monkeypatch.setenv("TUSSOCK_PIPELINES", str(tmp_path / "pipelines"))
+    meta = new_store(tmp_path / "store")
+    for source in ("sales", "visits"):
+        (tmp_path / source).mkdir()
+        append(meta, CreateSource(source, "parquet", FIELDS, {"path": str(tmp_path / source)}))
+    append(meta, CreateTable("shops", FIELDS, (0,)), view("by_g", counted(Scan("sales", (1,), FIELDS[1:2]), 0)))
+    append(meta, view("shops_by_g", counted(Scan("shops", (1,), FIELDS[1:2]), 0)))
+    return meta
+
+
+def write(folder: Path, name: str, rows: int) -> int:
+    """A file of so many rows; its bytes."""
+    columns = {f.name: pa.array(range(rows), pa.int32()) for f in FIELDS}
+    pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    return (folder / f"{name}.parquet").stat().st_size
+
+
+def told(**epochs: int) -> Any:
+    return lambda name: steps.Said(epochs.get(name, 0))
+
+
+def test_a_source_has_news_of_all_files_since_airflow_was_told_of_any_source(meta: MetaStore, tmp_path: Path) -> None:
+    size = write(tmp_path / "sales", "one", 3)
+    (first,) = advance(LocalRunner(), meta, run=RUN)
+    (sales,) = steps.source_news("shop", told(), RUN)
+    assert sales == steps.SourceNews("sales", first.epoch, meta.latest().id, 0, files=1, bytes=size, rows=3, own=True)
+    assert steps.source_news("shop", told(sales=first.epoch), RUN) == ()
+
+    sizes = [write(tmp_path / "sales", "two", 5), write(tmp_path / "sales", "three", 7)]
+    visits = write(tmp_path / "visits", "one", 2)
+    advance(LocalRunner(), meta, max_epoch_bytes=1, run=RUN)  # an epoch a file
+    last = meta.latest().epoch
+    news = {source.name: source for source in steps.source_news("shop", told(sales=first.epoch), RUN)}
+    assert (news["sales"].files, news["sales"].bytes, news["sales"].rows, news["sales"].since) == (2, sum(sizes), 12, first.epoch)
+    assert (news["visits"].files, news["visits"].bytes, news["visits"].rows) == (1, visits, None), "no view reads it: nobody counted"
+    assert {source.epoch for source in news.values()} == {last}
+    assert not any(source.own for source in steps.source_news("shop", told(sales=first.epoch), {**RUN, "run": "b"}))
+
+    insert(meta, "shops", (1, 1, 1))
+    advance(LocalRunner(), meta)
+    assert steps.source_news("shop", told(sales=last), RUN) == (), "visits had nothing new when sales was told of"
+
+
+def test_after_more_epochs_than_anybody_goes_through_each_source_may_have_news(
+    meta: MetaStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "sales", "one", 3)
+    (first,) = advance(LocalRunner(), meta)
+    for row in range(4):
+        insert(meta, "shops", (row, 1, 1))
+        advance(LocalRunner(), meta)
+    assert steps.source_news("shop", told(sales=first.epoch), RUN) == ()
+    monkeypatch.setattr(intake.intakes, "__defaults__", (3,))
+    assert [(s.name, s.files, s.rows) for s in steps.source_news("shop", told(sales=first.epoch), RUN)] == [
+        ("sales", None, None),
+        ("visits", None, None),
+    ]
+
+
+def test_a_view_has_news_since_airflow_was_told_of_it_whatever_was_published_in_between(meta: MetaStore, tmp_path: Path) -> None:
+    assert steps.view_news("shop", told()).views == (), "nothing is published"
+    write(tmp_path / "sales", "one", 3)
+    (first,) = advance(LocalRunner(), meta)
+    steps.publish("shop", first.epoch)
+    assert [(v.name, v.since) for v in steps.view_news("shop", told()).views] == [("by_g", 0), ("shops_by_g", 0)]
+    assert steps.view_news("shop", told(by_g=first.epoch, shops_by_g=first.epoch)).views == ()
+    for name in ("two", "three"):  # two publishes that nobody told of
+        write(tmp_path / "sales", name, 2)
+        (done,) = advance(LocalRunner(), meta)
+        steps.publish("shop", done.epoch)
+    news = steps.view_news("shop", told(by_g=first.epoch, shops_by_g=done.epoch))
+    assert [(v.name, v.since, v.changed_rows) for v in news.views] == [("by_g", first.epoch, 8)], "two updates of two rows each"
+    assert (news.epoch, news.version) == (done.epoch, meta.latest().id)
+
+
+def test_a_view_that_took_anothers_name_is_new_as_a_whole_and_one_that_is_paused_has_no_news(meta: MetaStore, tmp_path: Path) -> None:
+    write(tmp_path / "sales", "one", 3)
+    (first,) = advance(LocalRunner(), meta)
+    steps.publish("shop", first.epoch)
+    abandon(meta, Detour(pause=("by_g",)), RUN)
+    write(tmp_path / "sales", "two", 3)
+    advance(LocalRunner(), meta)
+    steps.publish("shop", meta.latest().epoch)
+    assert [v.name for v in steps.view_news("shop", told(by_g=first.epoch, shops_by_g=first.epoch)).views] == ["shops_by_g"]
+    older = steps.view_news("shop", told(by_g=first.epoch - 1, shops_by_g=meta.latest().epoch))
+    assert [(v.name, v.since) for v in older.views] == [("by_g", 0)], "an event of before the view was made"
+
+
+def test_whoever_goes_by_the_events_has_the_rows_of_the_view_whatever_runs_say_nothing(meta: MetaStore, tmp_path: Path) -> None:
+    """Random: epochs, publishes of some of them, events after some of these."""
+    chance = random.Random(7)
+    said: dict[str, int] = {}
+    rows: Counter[tuple[int, int]] = Counter()
+    with Session(str(tmp_path / "store"), create=False) as session:
+        for number in range(25):
+            write(tmp_path / "sales", f"f{number}", chance.randrange(1, 6))
+            advance(LocalRunner(), meta)
+            if chance.random() < 0.6:
+                steps.publish("shop", meta.latest().epoch)
+            if chance.random() < 0.4 or number == 24:
+                if number == 24:
+                    steps.publish("shop", meta.latest().epoch)
+                news = steps.view_news("shop", told(**said))
+                for event in news.views:
+                    assert event.since == said.get(event.name, 0)
+                    if event.name == "by_g":
+                        if not event.since:
+                            rows = Counter((r["c0"], r["n"]) for r in renamed(session.read("by_g", epoch=news.epoch)))
+                        for row in renamed(session.changes("by_g", event.since, news.epoch)) if event.since else ():
+                            rows[row["c0"], row["n"]] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
+                    said[event.name] = news.epoch
+        assert +rows == Counter((r["c0"], r["n"]) for r in renamed(session.read("by_g")))
+
+
+def renamed(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows, whose first column is `c0` whatever it is called."""
+    return table.rename_columns(["c0", *table.column_names[1:]]).to_pylist()
+
+
+DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 10)]
+
+
+def run(number: int, run_type: str = "backfill", state: str = "queued", owed: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(
+        dag_id="d", run_id=f"{run_type}{number}", run_type=run_type, logical_date=DAYS[number], state=state, owed_events=owed
+    )
+
+
+@pytest.mark.parametrize(
+    ("me", "others", "waits_for"),
+    [
+        (run(1), [], None),
+        (run(1), [run(2)], "backfill2"),
+        (run(5), [run(2)], "backfill2"),
+        (run(1), [run(3, state="running"), run(2, state="running")], "backfill3"),
+        (run(1), [run(2, state="success"), run(3, state="failed")], None),
+        (run(1), [run(2, state="running", owed="skipped")], None),
+        (run(1), [run(2, state="running", owed="success")], None),
+        (run(1), [run(2, state="running", owed="running")], None),
+        (run(1), [run(2, state="running", owed="queued")], "backfill2"),
+        (run(1), [run(2, "scheduled"), run(3, "manual", "running")], None),
+        (run(1), [run(4, "scheduled", "running"), run(3, state="running"), run(2, "manual", "running")], "backfill3"),
+        (run(1, "scheduled"), [run(2)], None),
+        (run(1, "manual"), [run(2)], None),
+    ],
+)
+def test_a_run_of_a_backfill_says_nothing_while_another_will(
+    me: SimpleNamespace, others: list[SimpleNamespace], waits_for: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [me, *others]
+    me.state = "running"
+
+    class Server:
+        """Answers as Airflow's API server does to GetPreviousDagRun."""
+
+        def send(self, asked: Any) -> SimpleNamespace:
+            found = [r for r in runs if r.state == asked.state and r.logical_date < asked.logical_date]
+            return SimpleNamespace(dag_run=max(found, key=lambda r: r.logical_date, default=None))
+
+    def states(dag_id: str, task_ids: list[str], run_ids: list[str]) -> dict[str, dict[str, str | None]]:
+        return {r.run_id: {"owed_events": r.owed_events} for r in runs if r.run_id in run_ids}
+
+    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", Server(), raising=False)
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(states))
+    assert events.still_to_come({"dag_run": me}) == waits_for
