@@ -18,6 +18,9 @@ PASSWORDS=$STATE/passwords.json
 chmod 700 "$STATE"
 find "$STATE" -maxdepth 1 -type f -exec chmod go= {} +  # files that an earlier release made
 
+# The admin's password, made here so that Airflow makes none: it prints those that it makes, and what is printed is often kept in a log.
+[ -s "$PASSWORDS" ] || python -c 'import json, secrets; print(json.dumps({"admin": secrets.token_urlsafe(16)}))' > "$PASSWORDS"
+
 # Made once per checkout, so that processes that are started one by one trust each other; never in the repository.
 for secret in JWT_SECRET:API_AUTH SECRET_KEY:API; do
     file=$STATE/${secret%%:*}
@@ -64,9 +67,11 @@ stop() {
     for child in "${children[@]}"; do kill -KILL -- "-$child" 2>/dev/null || true; done  # with whatever it left behind
 }
 
-show_address() { # once the API server, which makes the password, has done so
-    until [ -s "$PASSWORDS" ]; do sleep 1; done
-    printf '\nAirflow: http://localhost:%s   user and password: %s\n\n' "${AIRFLOW__API__PORT:-8080}" "$(cat "$PASSWORDS")"
+show_address() { # once the API server answers; the password for a person at a terminal alone
+    local port=${AIRFLOW__API__PORT:-8080}
+    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 1; done
+    printf '\nAirflow: %s   user and password: %s\n\n' \
+        "${AIRFLOW__API__BASE_URL:-http://localhost:$port}" "$([ -t 1 ] && cat "$PASSWORDS" || echo "in $PASSWORDS")"
 }
 
 if [ "${1:-}" = up ]; then up; else exec airflow "$@"; fi

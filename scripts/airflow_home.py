@@ -107,12 +107,16 @@ class AirflowHome:
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             try:
-                if self.query(f"SELECT 1 FROM dag WHERE dag_id = '{dag}'") and (self.folder / ".airflow/passwords.json").stat().st_size:
+                if self.query(f"SELECT 1 FROM dag WHERE dag_id = '{dag}'") and self._answers():
                     return
             except sqlite3.OperationalError:  # the tables are being made
                 pass
             time.sleep(1)
         raise RuntimeError(f"no DAG {dag} after {patience_s:.0f} s: see {self.folder / 'up.log'}")
+
+    def _answers(self) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", int(self.env["AIRFLOW__API__PORT"]))) == 0
 
     def _asked(
         self, path: str, body: Mapping[str, object], method: str = "POST", headers: Mapping[str, str] | None = None

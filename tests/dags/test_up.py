@@ -1,5 +1,6 @@
 """What `make up` leaves open to others of the machine and of its network: nothing."""
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ps
     )
     try:
         deadline = time.monotonic() + PATIENCE_S
-        while not (answers(port) and "password: {" in (home / "up.log").read_text()):
+        while not (answers(port) and "user and password: in " in (home / "up.log").read_text()):
             assert server.poll() is None, (home / "up.log").read_text()[-5000:]
             assert time.monotonic() < deadline, (home / "up.log").read_text()[-5000:]
             time.sleep(1)
@@ -59,6 +60,15 @@ def test_airflow_listens_on_the_loopback_interface_alone(started: tuple[Path, ps
     listening = {place for process in [server, *server.children(recursive=True)] for place in listening_at(process)}
     assert ("127.0.0.1", port) in listening
     assert {address for address, _ in listening} <= {"127.0.0.1", "::1"}, listening
+
+
+def test_the_password_is_in_its_file_and_in_no_log(started: tuple[Path, psutil.Process, int]) -> None:
+    home, _, _ = started
+    passwords = json.loads((home / ".airflow/passwords.json").read_text())
+    assert list(passwords) == ["admin"]
+    assert len(passwords["admin"]) >= 16
+    logs = [path for path in [home / "up.log", *home.rglob("*.log")] if passwords["admin"] in path.read_text(errors="replace")]
+    assert logs == []
 
 
 def test_passwords_keys_and_database_are_for_their_owner_alone(started: tuple[Path, psutil.Process, int]) -> None:

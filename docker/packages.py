@@ -1,0 +1,27 @@
+"""The lines of requirements.lock, with hashes, of the packages that pyproject.toml names for users, and of those that install the project.
+
+What they need in turn is not named: the whole lock file as constraints has its versions and hashes.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+
+def name_of(requirement: str) -> str:
+    """`pyarrow` for `pyarrow>=20`, as requirements.lock writes names."""
+    return re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower().replace("_", "-")
+
+
+def named(project: str, lock: str) -> list[str]:
+    """The blocks of the lock file, a version and its hashes each, of what the project names. Raises ValueError where one is missing."""
+    document = tomllib.loads(project)
+    wanted = {name_of(text) for text in (*document["project"]["dependencies"], *document["dependency-groups"]["build"])}
+    blocks = {name_of(block): block for block in re.split(r"\n(?=\w)", lock) if block.strip()}
+    if missing := wanted - blocks.keys():
+        raise ValueError(f"requirements.lock lacks {', '.join(sorted(missing))}: make lock")
+    return [blocks[name] for name in sorted(wanted)]
+
+
+if __name__ == "__main__":
+    print("\n".join(named(Path("pyproject.toml").read_text(), Path("requirements.lock").read_text())))
