@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export AIRFLOW_HOME := $(CURDIR)
 
-.PHONY: help setup demo up test test-deep check bench bench-store docs tutorial wheel clean lock
+.PHONY: help setup demo up test test-deep check bench bench-store secrets containers docs tutorial wheel clean lock
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ setup: ## make .venv from requirements.lock, find or install Java 17, archive Sp
 demo: setup ## load the flights, run days of them through Airflow, compare every view with Spark
 	@python scripts/demo.py
 
-up: setup ## start Airflow (scheduler, API server, UI) on http://localhost:8080, for this machine only; the password is printed
+up: setup ## start Airflow (scheduler, API server, UI) on http://localhost:8080, for this machine only; the password is shown
 	@scripts/airflow.sh up
 
 test: setup ## all tests but the deep ones
@@ -39,6 +39,12 @@ bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/res
 
 bench-store: setup ## the state store against RocksDB and SlateDB, and its requests over slow S3
 	@python -m benchmarks store
+
+secrets: ## random secrets for docker/compose.yaml, in docker/.env, which only you can read
+	@docker/secrets.sh
+
+containers: ## build the images without a registry, run compose's services and the flights in them, and look (root of a Debian)
+	@python3 scripts/containers.py
 
 docs: setup ## the pages of docs/ that are made from the code
 	@python -m tests.functions.registry

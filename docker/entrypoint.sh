@@ -5,8 +5,8 @@ set -eu
 if [ -n "${SPARK_SECRET:-}" ]; then
     umask 077
     mkdir -p "$SPARK_CONF_DIR"
-    printf 'spark.authenticate true\nspark.authenticate.secret %s\nspark.network.crypto.enabled true\n' "$SPARK_SECRET" \
-        > "$SPARK_CONF_DIR/spark-defaults.conf"
+    printf '%s\n' 'spark.authenticate true' "spark.authenticate.secret $SPARK_SECRET" 'spark.network.crypto.enabled true' \
+        'spark.master.rest.enabled false' > "$SPARK_CONF_DIR/spark-defaults.conf"  # the REST server asks nobody for it
     umask 022
     unset SPARK_SECRET
 fi

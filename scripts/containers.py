@@ -179,8 +179,8 @@ def settings_of_podman(folder: Path) -> dict[str, str]:
 
     runc: crun refuses machines with both versions of cgroups mounted. Limits: podman asks for more open files than some machines allow.
     """
-    limits = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
-    highest = {name: min(2**20, limit) if (limit := resource.getrlimit(number)[1]) >= 0 else 2**20 for name, number in limits.items()}
+    limits = {"nofile": (resource.RLIMIT_NOFILE, 65_536), "nproc": (resource.RLIMIT_NPROC, 16_384)}
+    highest = {name: min(most, limit) if (limit := resource.getrlimit(number)[1]) >= 0 else most for name, (number, most) in limits.items()}
     (folder / "containers.conf").write_text(
         f"[containers]\ndefault_ulimits = {json.dumps([f'{name}={limit}:{limit}' for name, limit in highest.items()])}\n"
         f'[network]\nnetwork_backend = "netavark"\nnetwork_config_dir = "{folder}/networks"\n'
@@ -300,8 +300,8 @@ def check_images(proof: Proof, own: Sequence[str]) -> None:
         variables = [text for text in config.get("Env", []) if re.search(r"(?i)secret|password|token|access_key", text.split("=")[0])]
         if variables:
             raise ProofError(f"{image} has {variables} in its configuration")
-        look = shlex.split("/ -xdev ( -path /proc -o -path /sys -o -path /dev ) -prune -o -writable ! -type l -print")
-        paths = proof.run("podman", "run", "--rm", "--network=none", "--entrypoint", "find", image, *look).splitlines()
+        look = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -writable ! -type l -print 2>/dev/null || true"
+        paths = proof.run("podman", "run", "--rm", "--network=none", "--entrypoint", "sh", image, "-c", look).splitlines()
         wrong = [path for path in paths if not any(path == place or path.startswith(f"{place}/") for place in WRITABLE)]
         if wrong:
             raise ProofError(f"{image}: its user can write {wrong[:20]}")

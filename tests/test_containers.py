@@ -99,6 +99,7 @@ def test_sparks_secret_reaches_a_file_and_not_the_environment(tmp_path: Path) ->
         "spark.authenticate": "true",
         "spark.authenticate.secret": "made-up",
         "spark.network.crypto.enabled": "true",
+        "spark.master.rest.enabled": "false",
     }
 
 
