@@ -424,16 +424,32 @@ def in_airflow(proof: Proof, *command: str) -> str:
     return proof.run("podman", "exec", name, *command)
 
 
+def log_in(proof: Proof) -> Callable[[str], dict[str, Any]]:
+    """What asks Airflow's API, from this machine, as the user whose password is in the volume."""
+    address = f"http://127.0.0.1:{proof.environment['AIRFLOW_PORT']}"
+    ((user, password),) = json.loads(in_airflow(proof, "cat", ".airflow/passwords.json")).items()
+
+    def asked(path: str, body: Mapping[str, str] | None = None, **headers: str) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(address + path, data, {"Content-Type": "application/json", **headers})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return dict(json.load(answer))
+
+    token = asked("/auth/token", {"username": user, "password": password})["access_token"]
+    return lambda path: asked(path, Authorization=f"Bearer {token}")
+
+
 def run_flights(proof: Proof) -> None:
     """The commands of docs/containers.md, then the runs that Airflow's scheduler makes of the first days."""
     print(in_airflow(proof, "python", "pipelines/flights/load.py", "--out", "/data/flights", "--days", str(proof.days)), end="")
     print(in_airflow(proof, "tussock", "apply", "flights"), end="", flush=True)
     started = time.monotonic()
     in_airflow(proof, "scripts/airflow.sh", "dags", "unpause", "epoch_flights")
+    airflow = log_in(proof)
     while True:
-        listed = json.loads(in_airflow(proof, "scripts/airflow.sh", "dags", "list-runs", "epoch_flights", "-o", "json"))
-        states = {run["run_id"]: run["state"] for run in listed}
-        first = [state for _, state in sorted(states.items())[: proof.days]]
+        listed = airflow(f"/api/v2/dags/epoch_flights/dagRuns?order_by=run_after&limit={proof.days}")["dag_runs"]
+        states = {run["dag_run_id"]: run["state"] for run in listed}
+        first = list(states.values())
         if "failed" in first:
             raise ProofError(f"runs of epoch_flights: {states}")
         if first == ["success"] * proof.days:
