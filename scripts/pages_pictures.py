@@ -1,9 +1,10 @@
 """Pictures of Tussock's pages, of an Airflow that runs here on days of real flights: docs/pictures/*.png.
 
-    python scripts/pages_pictures.py --days 4
+    python scripts/pages_pictures.py                  after 30 days
+    python scripts/pages_pictures.py --views 200      of the same with 200 views: docs/pictures/*-200.png
 
 Makes an Airflow home in a temporary folder, loads and applies the flights, has the scheduler run the first days, logs in as a person does,
-and looks at each page with Debian's chromium (apt-get install chromium). Takes some minutes.
+and looks at each page with Debian's chromium (apt-get install chromium). Takes some minutes, with 200 views half an hour.
 """
 
 import argparse
@@ -23,8 +24,34 @@ from pipelines.flights.load import FIRST_DAY  # noqa: E402
 from scripts.airflow_home import AirflowHome  # noqa: E402
 from scripts.browser import Browser, browser  # noqa: E402
 
-PATIENCE_S = 900.0
+PATIENCE_S = 3600.0
 DAG = "epoch_flights"
+OWN_VIEWS = 5  # of the pipeline as it is
+CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL", "AS", "F9", "YV", "HA", "OO")
+OF_A_CARRIER = (
+    "{c}_by_origin AS SELECT origin, count(*) AS flights, avg(dep_delay) AS dep_delay FROM flights WHERE carrier = '{C}' GROUP BY origin",
+    "{c}_by_dest AS SELECT dest, count(arr_delay) AS arrivals, avg(arr_delay) AS delay FROM flights WHERE carrier = '{C}' GROUP BY dest",
+    "{c}_worst_dests AS SELECT dest, arrivals, delay FROM {c}_by_dest ORDER BY delay DESC, dest LIMIT 5",
+    "{c}_by_hour AS SELECT hour, count(*) AS flights, avg(dep_delay) AS dep_delay FROM flights WHERE carrier = '{C}' GROUP BY hour",
+    "{c}_busy_hours AS SELECT hour, flights FROM {c}_by_hour ORDER BY flights DESC, hour LIMIT 3",
+    "{c}_by_day AS SELECT month, day, count(*) AS flights FROM flights WHERE carrier = '{C}' GROUP BY month, day",
+    "{c}_by_plane AS SELECT tailnum, count(*) AS flights, sum(distance) AS miles FROM flights WHERE carrier = '{C}' GROUP BY tailnum",
+    "{c}_makers AS SELECT p.manufacturer, count(*) AS planes, sum(v.miles) AS miles FROM {c}_by_plane v JOIN planes p "
+    "ON v.tailnum = p.tailnum GROUP BY p.manufacturer",
+    "{c}_airports AS SELECT v.dest, a.name, v.arrivals FROM {c}_by_dest v JOIN airports a ON v.dest = a.faa",
+    "{c}_not_arrived AS SELECT month, day, flight, origin, dest FROM flights WHERE carrier = '{C}' AND arr_delay IS NULL",
+    "{c}_lost_days AS SELECT month, day, count(*) AS flights FROM {c}_not_arrived GROUP BY month, day",
+    "{c}_total AS SELECT count(*) AS flights, sum(distance) AS miles, max(arr_delay) AS worst_arr_delay FROM flights WHERE carrier = '{C}'",
+)
+
+
+def more_views(count: int) -> str:
+    """SQL of so many views beside those of the pipeline: the same dozen for each carrier, some of them over others."""
+    views = [view.format(c=f"c{carrier}".lower(), C=carrier) for carrier in CARRIERS for view in OF_A_CARRIER]
+    views += [f"flights_to_{n} AS SELECT dest, count(*) AS flights FROM flights WHERE hour >= {n} GROUP BY dest" for n in range(24)]
+    if count > len(views):
+        raise SystemExit(f"there are {OWN_VIEWS + len(views)} views at most")
+    return "\n".join(f"CREATE MATERIALIZED VIEW IF NOT EXISTS {view};" for view in views[:count])
 
 
 def log_in(page: Browser, base: str, password: str, user: str = "admin") -> None:
@@ -50,8 +77,8 @@ def run_days(home: AirflowHome, days: int) -> str:
     return max(run for run, _ in done)
 
 
-def take(page: Browser, base: str, run: str, epoch: int, out: Path) -> None:
-    """Each page once; those in `dark` also by a dark theme."""
+def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -> None:
+    """Each page once, two of them also by a dark theme, as `<page><mark>.png`."""
     dag, tussock = f"/dags/{DAG}", "/plugin/tussock/tussock"
     addresses: Mapping[str, tuple[str, int]] = {
         "overview": (f"{tussock}/pipelines", 480),
@@ -66,30 +93,36 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path) -> None:
         "actions": (f"{tussock}{dag}/actions", 620),
         "action": (f"{tussock}/dags/upkeep_flights/actions/upkeep", 720),
     }
+    inside = "document.querySelector('iframe')?.contentDocument"
+    there = f"{inside}?.querySelector('h1') && !{inside}.body.innerText.includes('being looked up')"
     for name, (address, height) in addresses.items():
         page.size(1440, height)
-        page.go(f"{base}{address}", "document.querySelector('iframe')?.contentDocument?.querySelector('h1')")
+        page.go(f"{base}{address}", there)
         time.sleep(0.5)  # Airflow draws its own frame
-        page.picture(out / f"{name}.png")
+        page.picture(out / f"{name}{mark}.png")
     for name in ("views", "graph"):
         page.value("localStorage.setItem('theme', 'dark')")
         address, height = addresses[name]
         page.size(1440, height)
-        page.go(f"{base}{address}", "document.querySelector('iframe')?.contentDocument?.querySelector('h1')")
+        page.go(f"{base}{address}", there)
         time.sleep(0.5)
-        page.picture(out / f"{name}-dark.png")
+        page.picture(out / f"{name}-dark{mark}.png")
     page.value("localStorage.removeItem('theme')")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the pictures of docs/pages.md.")
-    parser.add_argument("--days", type=int, default=4, help="days of flights (default: %(default)s)")
+    parser.add_argument("--days", type=int, default=30, help="days of flights (default: %(default)s)")
+    parser.add_argument("--views", type=int, help="views of the pipeline; as it is if left out")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/pictures", help="folder (default: %(default)s)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tussock-pictures-", ignore_cleanup_errors=True) as folder:
         home = AirflowHome.with_flights(Path(folder))
         toml = home.folder / "pipelines/flights/pipeline.toml"
         text = toml.read_text().replace("[epoch]", '[epoch]\nrunner = "auto"').replace(".airflow/data_docs/flights", f"{folder}/docs")
+        if given.views is not None:
+            with (toml.parent / "views.sql").open("a") as file:
+                file.write(more_views(given.views - OWN_VIEWS))
         toml.write_text(text.replace("end = 2013-12-31", f"end = {FIRST_DAY + timedelta(days=given.days - 1)}"))
         home.python("pipelines/flights/load.py", "--out", home.env["FLIGHTS_DATA"], "--days", str(given.days + 2))
         home.python("-m", "jobs.cli", "apply", "flights")
@@ -99,7 +132,8 @@ def main() -> None:
             base = home.env["AIRFLOW__API__BASE_URL"]
             page.size(1280, 800)
             log_in(page, base, password)
-            take(page, base, run, open_meta(home.env["FLIGHTS_STORE"]).latest().epoch, given.out)
+            mark = "" if given.views is None else f"-{given.views}"
+            take(page, base, run, open_meta(home.env["FLIGHTS_STORE"]).latest().epoch, given.out, mark)
 
 
 if __name__ == "__main__":

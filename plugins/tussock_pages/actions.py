@@ -43,7 +43,6 @@ async def _sent(request: Request) -> FormData:
 
 Form = Annotated[FormData, Depends(_sent)]
 STARTS_RUNS = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
-LONG_LOOK_S = 2.0  # who opens an action's page waits longer for what it will do than who reads a table
 router = APIRouter(dependencies=[READS_RUNS])
 _dag_bag = create_dag_bag()
 
@@ -233,8 +232,8 @@ def _will_do(store: Store, action: Action) -> Mapping[str, Any]:
         "source_names": [r.name for r in live if r.kind is RelationKind.SOURCE],
         "readers": store.at_version("readers", lambda _, version: readers(version.catalog)),
         "approve": store.pipeline.deploy.approve,
-        "upkeep": store.look("upkeep", _upkeep(store), LONG_LOOK_S) if action.kind == "upkeep" else None,
-        "moves": store.look("moves", _moves(store), LONG_LOOK_S) if action.kind == "rebalance" else None,
+        "upkeep": store.look("upkeep", _upkeep(store)) if action.kind == "upkeep" else None,
+        "moves": store.look("moves", _moves(store)) if action.kind == "rebalance" else None,
         "rebalance": store.pipeline.rebalance,
     }
 

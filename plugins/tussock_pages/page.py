@@ -10,14 +10,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tussock_pages.graph import BOX_HEIGHT, BOX_WIDTH
 from tussock_pages.spark import HEIGHT, WIDTH
+from tussock_pages.stores import Looked
 
+RELOAD_S = "1"
 FOLDER = Path(__file__).resolve().parent
 
 
 def page(request: Request, template: str, status: int = 200, **shown: Any) -> HTMLResponse:
-    """A page. `shown`: what its template names, and nothing else."""
+    """A page. `shown`: what its template names, and nothing else. Where something is still being looked up it loads itself again."""
     text = _templates.get_template(template).render(base=request.scope.get("root_path", ""), now=datetime.now(UTC), **shown)
-    return HTMLResponse(text, status)
+    looking = any(isinstance(value, Looked) and value.looking for value in shown.values())
+    return HTMLResponse(text, status, headers={"Refresh": RELOAD_S} if looking else None)
 
 
 def count(number: float | None) -> str:

@@ -77,6 +77,11 @@ class Looked:
     age_s: float
     error: Exception | None
 
+    @property
+    def looking(self) -> bool:
+        """Whether there is nothing to show yet."""
+        return self.value is None and self.error is None
+
 
 @dataclass
 class Store:
@@ -95,7 +100,7 @@ class Store:
             version = self.meta.latest()
             return self._answers.get((key, version.id), lambda: find(self.meta, version))
 
-    def look(self, key: str, find: Callable[[MetaStore], Any], patience_s: float = PATIENCE_S) -> Looked:
+    def look(self, key: str, find: Callable[[MetaStore], Any]) -> Looked:
         """What `find` answers: a listing of a bucket, a scan. It goes on in the background where a page has waited long enough.
 
         `find` gets a MetaStore of its own, since it may take minutes. An answer counts for LOOK_AGAIN_S, or until the next version.
@@ -107,7 +112,7 @@ class Store:
                 self._looking[key] = _POOL.submit(self._find, key, version, find, self.meta.for_another_thread())
             future = None if fresh else self._looking[key]
         if future is not None and not future.cancelled():
-            _wait(future, patience_s)
+            _wait(future)
         at, value, error, _ = self._looks.get(key, (time.monotonic(), None, None, 0))
         return Looked(value, time.monotonic() - at, error)
 
@@ -118,9 +123,9 @@ class Store:
             self._looks[key] = (time.monotonic(), None, err, version)
 
 
-def _wait(future: "Future[None]", patience_s: float) -> None:
+def _wait(future: "Future[None]") -> None:
     try:
-        future.result(patience_s)
+        future.result(PATIENCE_S)
     except TimeoutError:
         return
 

@@ -3,8 +3,10 @@
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 if "tussock-airflow-" not in os.environ.get("AIRFLOW_HOME", ""):
@@ -23,6 +25,7 @@ os.environ |= {
 
 import pytest  # noqa: E402
 from fastapi import FastAPI  # noqa: E402
+from httpx2 import Response  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from jobs.driver.publish import publish  # noqa: E402
@@ -31,6 +34,7 @@ from statestore.meta.store import MetaStore  # noqa: E402
 from tests.jobs.driver.embedded import append, epoch, insert, new_store  # noqa: E402
 from tests.jobs.plan.catalogs import counted, scan, table, view  # noqa: E402
 
+PATIENCE_S = 60.0
 SUITE = """{"expectations": [
     {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 1}},
     {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "g"}, "severity": "warning"}
@@ -118,6 +122,18 @@ class Visitor(TestClient):
             password = json.loads((HOME / "passwords.json").read_text())[role]
             answer = self.post("/auth/token", json={"username": role, "password": password})
             self.cookies.set("_token", answer.json()["access_token"])
+
+    def get(self, *asked: Any, **more: Any) -> Response:
+        """As a browser does: a page that says so is loaded again, until it is whole."""
+        deadline = time.monotonic() + PATIENCE_S
+        while "refresh" in (answer := self.get_once(*asked, **more)).headers:
+            assert time.monotonic() < deadline, f"{asked} is still being looked up after {PATIENCE_S:.0f} s"
+            time.sleep(0.1)
+        return answer
+
+    def get_once(self, *asked: Any, **more: Any) -> Response:
+        """The page as it comes first."""
+        return super().get(*asked, **more)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from threading import Event
 
 import pytest
 
@@ -121,6 +122,21 @@ def test_upkeep_shows_what_it_would_do_and_does_nothing(admin: Visitor, shop: Sh
     assert "Vacuum could remove 0 objects" in text
     assert "lets go of" in text
     assert shop.meta.latest() == before
+
+
+def test_a_page_does_not_wait_for_what_takes_long_and_loads_itself_again_until_that_is_there(
+    admin: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tussock_pages import actions, stores
+
+    page, known, look = "/tussock/dags/upkeep_shop/actions/upkeep", Event(), actions.upkeep
+    admin.get(page)
+    stores._stores["shop"]._looks.clear()
+    monkeypatch.setattr(actions, "upkeep", lambda *asked: known.wait(60) and look(*asked))
+    answer = admin.get_once(page)
+    assert (answer.headers["refresh"], "is being looked up" in answer.text) == ("1", True)
+    known.set()
+    assert "Vacuum could remove" in read(admin, page)
 
 
 def test_a_rebalance_shows_what_the_units_carry_and_which_vnodes_would_move(admin: Visitor, shop: Shop) -> None:

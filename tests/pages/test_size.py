@@ -1,55 +1,125 @@
-"""Pages of a pipeline with 1,000 views: each is there within 0.3 s. A minute long."""
+"""Pages of a pipeline with 1,000 views, and of one with 100,000 epochs: each is there within 0.3 s.
 
+Minutes long, most of them to make the stores.
+"""
+
+import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 
 from jobs.driver.publish import publish
+from jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
+from statestore.meta.barrier import BarrierPlan
+from statestore.meta.manifest import RowCounts, StepSeconds, manifest_of
+from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.pages.serving import Shop, Visitor
 
-pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]
-VIEWS, EPOCHS, MOST_S = 1000, 4, 0.3
+pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore")]
+VIEWS, MOST_S, MOST_BYTES = 1000, 0.3, 1_000_000
+EPOCHS, KEPT = 100_000, 200  # of which readers may name so many: the others are history
+SUITED = 20  # views of the store with many epochs, each with a suite
+FAILED = (Failure("expect_column_values_to_be_between(column='n', min_value=1)", "1 of 2 rows, e.g. 0", ({"g": "8", "n": "0"},)),)
+
+
+def pipeline(shop: Shop, name: str, more: str = "") -> MetaStore:
+    """The store of a pipeline beside `shop`. Airflow need not know its DAG: its admin may read all."""
+    folder = shop.folder / "pipelines" / name
+    folder.mkdir()
+    store = Path(shop.folder / name)
+    (folder / "pipeline.toml").write_text(f'name = "{name}"\nstore = "{store}"\nsql = ["views.sql"]\n{more}')
+    return new_store(store)
 
 
 @pytest.fixture(scope="module")
-def large(app: FastAPI, shop: Shop) -> str:
-    """The DAG of a pipeline beside `shop`. Airflow need not know the DAG: its admin may read all."""
-    folder = shop.folder / "pipelines/large"
-    folder.mkdir()
-    store = Path(shop.folder / "large")
-    (folder / "pipeline.toml").write_text(f'name = "large"\nstore = "{store}"\nsql = ["views.sql"]\n')
-    meta = new_store(store)
-    append(meta, table("t"), *(view(f"view_with_a_rather_long_name_{i}", counted(scan("t"), 1)) for i in range(VIEWS)))
-    for k in range(EPOCHS):
+def wide(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
+    """The DAG of a pipeline of 1,000 views, a tenth of which read others, all with a suite; and its epochs."""
+    meta = pipeline(shop, "wide", f'[quality]\ndocs = "{shop.folder}/docs"\n')
+    names = [f"view_with_a_rather_long_name_{i}" for i in range(VIEWS)]
+    append(meta, table("t"), *(view(name, counted(scan("t"), 1)) for name in names))
+    epochs = []
+    for k in range(4):
         insert(meta, "t", (k, k % 7, 1))
-        publish(meta, epoch(meta).epoch)
-    return "epoch_large"
+        epochs.append(epoch(meta).epoch)
+        failed = [FAILED if i % 97 == k else () for i in range(VIEWS)]
+        write_record(meta.objects, QualityRecord(epochs[-1], tuple(ViewQuality(n, 2, 2, f) for n, f in zip(names, failed, strict=True))))
+        publish(meta, epochs[-1])
+    return "epoch_wide", epochs
 
 
-def test_each_page_is_there_within_0_3_seconds(admin: Visitor, large: str) -> None:
-    dag = f"/tussock/dags/{large}"
-    pages = [
-        "",
-        "?page=20",
-        "?named=999",
-        "/graph",
-        "/graph?focus=t",
-        "/epochs",
-        "/quality",
-        "/relations/t",
-        "/relations/view_with_a_rather_long_name_7",
-    ]
-    took: dict[str, float] = {}
-    for path in ["/tussock/pipelines", *(dag + page for page in pages)]:
-        admin.get(path)  # the first of a version asks the store; those after it are what a reader meets
-        begun = time.perf_counter()
-        answer = admin.get(path)
-        took[path] = time.perf_counter() - begun
+@pytest.fixture(scope="module")
+def long(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
+    """The DAG of a pipeline of 100,000 epochs, each with its barrier, manifest, deltas and record; and its epochs."""
+    meta = pipeline(shop, "long", f'[quality]\ndocs = "{shop.folder}/docs"\n')
+    names = [f"v{i}" for i in range(SUITED)]
+    append(meta, table("t"), *(view(name, counted(scan("t"), 1)) for name in names))
+    insert(meta, "t", (1, 1, 1))
+    epochs = [epoch(meta).epoch]
+    logging.disable(logging.INFO)
+    began = time.perf_counter()
+    while len(epochs) < EPOCHS:
+        epochs.append(next_epoch(meta, names, len(epochs)))
+        if len(epochs) % KEPT == 0:
+            meta.raise_floor(epochs[-KEPT // 2])
+    logging.disable(logging.NOTSET)
+    print(f"{EPOCHS} epochs in {time.perf_counter() - began:.0f} s")
+    return "epoch_long", epochs
+
+
+def next_epoch(meta: MetaStore, names: Sequence[str], number: int) -> int:
+    """One more, as a driver keeps it that had three rows to compute on, by the store's own types."""
+    version = meta.latest()
+    plan = BarrierPlan(mapping=version.mapping, log_end=version.log_end, run={"dag": "epoch_long", "run": f"run {number}"})
+    barrier = meta.inject_barrier(version.epoch, plan)
+    rows = {"t": RowCounts(3, 3, 3), **{name: RowCounts(3, 2, 1) for name in names}}
+    meta.commit_epoch(meta.seal(manifest_of(barrier, meta.writer, (), rows, StepSeconds(0.01, 0.1, 0.02))))
+    meta.publish(barrier.epoch)
+    failed = FAILED if number % 50 == 0 else ()
+    write_record(meta.objects, QualityRecord(barrier.epoch, tuple(ViewQuality(name, 3, 1, failed) for name in names)))
+    return barrier.epoch
+
+
+def measured(admin: Visitor, shop: Shop, dag: str, pages: Sequence[str]) -> list[str]:
+    """Each page twice: the first of a version asks the store, those after it are what a reader meets. Returns what is too slow or large."""
+    wrong = []
+    from tussock_pages.actions import ACTIONS
+
+    for page in ("", "/graph", "/epochs", f"/epochs/{shop.epochs[0]}", "/quality", "/quality/per_g", "/relations/per_g", "/actions"):
+        admin.get(f"/tussock/dags/epoch_shop{page}")  # templates are made ready when they are first used, once a process
+    name = dag.removeprefix("epoch_")
+    does = [f"/tussock/dags/{action.kind}_{name}/actions/{action.name}" for action in ACTIONS]
+    for path in ["/tussock/pipelines", *(f"/tussock/dags/{dag}{page}" for page in pages), *does]:
+        seconds = []
+        for _ in range(2):
+            began = time.perf_counter()
+            answer = admin.get_once(path)
+            seconds.append(time.perf_counter() - began)
+        said = f"{seconds[0]:.3f} s, again {seconds[1]:.3f} s, {len(answer.content):,} bytes: {path}"
+        print(said)
         assert answer.status_code == 200, path
-        assert len(answer.content) < 1_000_000, path
-    print(*(f"{seconds:.3f} {path}" for path, seconds in took.items()), sep="\n")
-    assert {path: seconds for path, seconds in took.items() if seconds > MOST_S} == {}
+        if max(seconds) > MOST_S or len(answer.content) > MOST_BYTES:
+            wrong.append(said)
+    return wrong
+
+
+def test_each_page_of_1000_views_is_there_within_0_3_seconds(admin: Visitor, shop: Shop, wide: tuple[str, list[int]]) -> None:
+    dag, epochs = wide
+    one = "view_with_a_rather_long_name_7"
+    pages = ["", "?page=20", "?named=999", "/graph", "/graph?focus=t", "/epochs", f"/epochs/{epochs[2]}", "/quality", f"/quality/{one}"]
+    pages += ["/relations/t", f"/relations/{one}", "/actions"]
+    assert measured(admin, shop, dag, pages) == []
+
+
+def test_each_page_of_100000_epochs_is_there_within_0_3_seconds(admin: Visitor, shop: Shop, long: tuple[str, list[int]]) -> None:
+    dag, epochs = long
+    middle, early = epochs[EPOCHS // 2], epochs[40]
+    pages = ["", "/graph", "/relations/v3", "/epochs", f"/epochs?before={middle}", f"/epochs?before={early}", f"/epochs/{middle}"]
+    pages += ["/quality", f"/quality?before={middle}", "/quality/v3", f"/quality/v3?before={middle}"]
+    pages += ["/actions"]
+    assert measured(admin, shop, dag, pages) == []
+    assert f"epochs/{epochs[EPOCHS // 2 - 1]}" in admin.get(f"/tussock/dags/{dag}/epochs?before={middle}").text
