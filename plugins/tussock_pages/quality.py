@@ -7,7 +7,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import FileResponse, Response
 
-from jobs.facts.gate import expectations
+from jobs.facts.gate import CheckFacts, expectations
 from jobs.facts.history import epoch_page
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.epochs import qualities
@@ -15,6 +15,7 @@ from tussock_pages.guard import DOCS_POLICY, READS_RUNS, User
 from tussock_pages.page import page
 
 EPOCHS_A_PAGE = 25
+VIEWS_A_PAGE = 50
 SERVED = {".html", ".css", ".png", ".svg", ".ico", ".woff", ".woff2"}
 """What Data Docs are made of, but for scripts, which they do not get to run."""
 
@@ -22,24 +23,36 @@ router = APIRouter(dependencies=[READS_RUNS])
 
 
 @router.get("/dags/{dag_id}/quality")
-def quality_page(request: Request, user: User, dag_id: str, before: Annotated[int | None, Query(gt=0, lt=2**64)] = None) -> HTMLResponse:
-    """A row per view, a column per epoch, EPOCHS_A_PAGE of them."""
+def quality_page(
+    request: Request,
+    user: User,
+    dag_id: str,
+    before: Annotated[int | None, Query(gt=0, lt=2**64)] = None,
+    page_number: Annotated[int, Query(alias="page", ge=1)] = 1,
+) -> HTMLResponse:
+    """A row per view, VIEWS_A_PAGE of them, those first of which a suite failed; a column per epoch, EPOCHS_A_PAGE of them."""
     store = store_of(dag_id)
     found = store.at_version(("epochs", before), lambda meta, version: epoch_page(meta, before, EPOCHS_A_PAGE, version))
     judged = [q for q in qualities(store, tuple(epoch.epoch for epoch in found.epochs)) if q.checks or q.paused]
-    views: dict[str, dict[int, object]] = {}
+    views: dict[str, dict[int, CheckFacts]] = {}
     for quality in judged:
         for check in quality.checks:
             views.setdefault(check.view, {})[quality.epoch] = check
     head, suites = head_of(store, dag_id, user), store.pipeline.quality
     files = () if suites is None else tuple(file.stem for file in suites.suites())
+    failed = {name for name, checks in views.items() if any(check.failures for check in checks.values())}
+    names = sorted({*views, *files}, key=lambda name: (name not in failed, name))
+    first = (page_number - 1) * VIEWS_A_PAGE
     return page(
         request,
         "quality.html",
         head=head,
         tab="quality",
         judged=judged,
-        views={name: views.get(name, {}) for name in sorted({*views, *files})},
+        views={name: views.get(name, {}) for name in names[first : first + VIEWS_A_PAGE]},
+        total=len(names),
+        page_number=page_number,
+        pages=max(1, -(-len(names) // VIEWS_A_PAGE)),
         has_suites=bool(files),
         has_docs=suites is not None and (suites.docs / "index.html").is_file(),
         older=found.older,
