@@ -11,6 +11,7 @@
 4. Loads days of flights, applies the pipeline, unpauses its DAG, and waits for Airflow's scheduler to run them on the Spark cluster.
 5. Computes every view again with Spark over the same files, and compares.
 6. Looks at the running containers: users, capabilities, what can be written, ports, and whether a log holds a secret.
+7. Runs a day of `make demo` in the image alone, which has a local Spark.
 
 Needs root, Debian's mirror, PyPI and a Go proxy, and 15 GB of disk in FOLDER or /var/tmp. Storage and settings of podman are its own.
 """
@@ -130,7 +131,7 @@ def prove(proof: Proof) -> None:
     say("2. What the images hold, and what their user can write")
     check_images(proof, own)
     say("3. The services of docker/compose.yaml")
-    with services(proof) as (compose, values):
+    with services(proof) as values:
         wait_until_healthy(proof)
         say(f"4. {proof.days} days of flights, by Airflow's scheduler on the Spark cluster")
         run_flights(proof)
@@ -138,7 +139,13 @@ def prove(proof: Proof) -> None:
         compare(proof)
         say("6. The running containers")
         check_containers(proof)
-        check_logs(proof, compose, values)
+        check_logs(proof, values)
+    say("7. The image alone: a day of the demo")
+    said = proof.run("podman", "run", "--rm", "-v", "tussock:/opt/tussock/.tussock", "tussock", "python", "scripts/demo.py", "--days", "1")
+    verdict = re.search(r"^Every view is equal to Spark\..*$", said, re.M)
+    if verdict is None:
+        raise ProofError(said)
+    proof.note("demo in the image", verdict[0])
 
 
 # --- the machine -----------------------------------------------------------------------------------------------------------------
@@ -306,6 +313,11 @@ def check_images(proof: Proof, own: Sequence[str]) -> None:
         if wrong:
             raise ProofError(f"{image}: its user can write {wrong[:20]}")
         proof.note(f"image {image}", f"user {config['User']}; can write {', '.join(roots_of(paths))}")
+    look = "find . ( -path ./.venv -o -name __pycache__ ) -prune -o -type f -print"
+    files = {path[2:] for path in proof.run("podman", "run", "--rm", "--network=none", "tussock", *look.split()).splitlines()}
+    if unknown := files - set(proof.run("git", "ls-files", "-co", "--exclude-standard").splitlines()):
+        raise ProofError(f"the image holds files of the checkout that git does not know or ignores: {sorted(unknown)[:20]}")
+    proof.note("code", f"{len(files)} files, each known to git")
     with leaking_image(proof) as leaking:
         if not layers_with(proof, leaking, own):
             raise ProofError("the search for secrets misses one that was put into an image for it to find")
@@ -352,12 +364,10 @@ def layers_with(proof: Proof, image: str, texts: Sequence[str]) -> list[str]:
 
 # --- 3: the services -------------------------------------------------------------------------------------------------------------
 
-Compose = Callable[..., str]
-
 
 @contextmanager
-def services(proof: Proof) -> Iterator[tuple[Compose, Mapping[str, str]]]:
-    """The services of docker/compose.yaml, and the secrets that they run with; stopped at the end, their volumes removed."""
+def services(proof: Proof) -> Iterator[Mapping[str, str]]:
+    """The services of docker/compose.yaml run; the secrets that they run with. Stopped at the end, their volumes removed."""
     file = proof.folder / "compose.env"
     file.unlink(missing_ok=True)
     proof.run(ROOT / "docker/secrets.sh", file)
@@ -375,7 +385,7 @@ def services(proof: Proof) -> Iterator[tuple[Compose, Mapping[str, str]]]:
 
     try:
         compose("up", "-d", "--no-build")
-        yield compose, values
+        yield values
     except ProofError as err:
         raise ProofError(f"{err}\n\n{last_lines(proof)}") from err
     finally:
@@ -517,7 +527,7 @@ def check_containers(proof: Proof) -> None:
     proof.note("ports", ", ".join(ports))
 
 
-def check_logs(proof: Proof, compose: Compose, values: Mapping[str, str]) -> None:
+def check_logs(proof: Proof, values: Mapping[str, str]) -> None:
     """Neither what the containers say, nor Airflow's logs, nor Spark's page hold a secret. Raises ProofError."""
     files = in_airflow(proof, "find", ".airflow", "-type", "f").split()
     (passwords,) = [path for path in files if path.endswith("/passwords.json")]
