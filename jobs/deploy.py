@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from jobs.catalog.deployment import Deployment
+from jobs.catalog.deployment import Deployment, Derived
+from jobs.gate.measures import statements_for
+from jobs.gate.suite import read_suite
 from jobs.session import Session
 from jobs.settings.pipeline import NEW_STORE_UNITS, Pipeline
 from jobs.settings.process import open_meta
@@ -52,7 +55,7 @@ def plan(pipeline: Pipeline, prune: bool = False, resume: Sequence[str] = (), pr
             store = stack.enter_context(TemporaryDirectory(prefix="tussock-plan-"))  # so that there is an empty one to compare with
             MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
         session = stack.enter_context(_session(pipeline, store, progress))
-        return session.plan(pipeline.scripts(), prune=prune, resume=resume)
+        return session.plan(pipeline.scripts(), prune=prune, resume=resume, derived=measures(pipeline))
 
 
 def apply(
@@ -79,7 +82,12 @@ def apply(
     except AlreadyInitialisedError:
         pass
     with _session(pipeline, pipeline.store, progress) as session:
-        return session.apply(pipeline.scripts(), prune=prune, resume=resume)
+        return session.apply(pipeline.scripts(), prune=prune, resume=resume, derived=measures(pipeline))
+
+
+def measures(pipeline: Pipeline) -> Derived:
+    """What a pipeline's suites want kept of its views. Raises QualitySuiteError for a suite that can't be read."""
+    return partial(statements_for, [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())])
 
 
 @contextmanager

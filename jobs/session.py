@@ -77,7 +77,7 @@ from statestore.progress import Progress, no_progress
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
-    from jobs.catalog.deployment import Deployment
+    from jobs.catalog.deployment import Deployment, Derived
     from jobs.catalog.frames import Frames
 
 
@@ -165,12 +165,26 @@ class Session:
                 answer = self._execute(statement.text, statement.place, base or Path.cwd())
             yield answer
 
-    def plan(self, scripts: Sequence[tuple[Path, str]], *, prune: bool = False, resume: Sequence[str] = ()) -> "Deployment":
+    def plan(
+        self,
+        scripts: Sequence[tuple[Path, str]],
+        *,
+        prune: bool = False,
+        resume: Sequence[str] = (),
+        derived: "Derived | None" = None,
+    ) -> "Deployment":
         """What `apply` would do with these files now. Nothing is written; where nothing has changed, Spark is not started."""
         with self._at_work():
-            return self._deployment(scripts, prune, resume, stores_rows=False)
+            return self._deployment(scripts, prune, resume, derived, stores_rows=False)
 
-    def apply(self, scripts: Sequence[tuple[Path, str]], *, prune: bool = False, resume: Sequence[str] = ()) -> "Deployment":
+    def apply(
+        self,
+        scripts: Sequence[tuple[Path, str]],
+        *,
+        prune: bool = False,
+        resume: Sequence[str] = (),
+        derived: "Derived | None" = None,
+    ) -> "Deployment":
         """Make a pipeline's files hold: all of them, as one entry of the log, or nothing.
 
         A changed view is replaced, statements on rows run once in the store's life, and what is there as the files say is left alone.
@@ -179,24 +193,28 @@ class Session:
             scripts: the files with their text, in order.
             prune: drop the views that the files do not name.
             resume: paused views that are to go on: they are built anew, and those that were paused with them.
+            derived: what follows from the views of the files: the measures of a pipeline's quality suites.
 
         Raises: InputError branches that name the place, with the file in a note; nothing is logged then.
         """
         with self._at_work():
             while True:
-                deployment = self._deployment(scripts, prune, resume, stores_rows=True)
+                deployment = self._deployment(scripts, prune, resume, derived, stores_rows=True)
                 if deployment.statement is None:
                     return deployment
                 with suppress(LogMovedError):  # another session's statement came between, over which all is bound anew
                     position = self._writer.logged(deployment.statement, expected=deployment.log_end)
                     return replace(deployment, position=position)
 
-    def _deployment(self, scripts: Sequence[tuple[Path, str]], prune: bool, resume: Sequence[str], *, stores_rows: bool) -> "Deployment":
-        from jobs.catalog.deployment import Deploying
+    def _deployment(
+        self, scripts: Sequence[tuple[Path, str]], prune: bool, resume: Sequence[str], derived: "Derived | None", *, stores_rows: bool
+    ) -> "Deployment":
+        from jobs.catalog.deployment import Deploying, nothing_derived
 
         version = self.meta.latest()
         catalog = self._pending.at(version)
-        return Deploying(self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows).of(scripts, prune, resume)
+        deploying = Deploying(self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows)
+        return deploying.of(scripts, prune, resume, derived or nothing_derived)
 
     def flush(
         self,

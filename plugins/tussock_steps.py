@@ -416,7 +416,8 @@ def publish(name: str, epoch: int) -> Publication:
     before, version = _publish_of(meta, epoch)
     mine = version.published == epoch  # else a later epoch was published, and this one with it
     seen_before, seen = published_sight(before), published_sight(version)
-    views = [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and not stays_published(before, r, epoch)]
+    views = [r for r in version.catalog.at(epoch) if r.kind is RelationKind.VIEW and not r.internal]
+    views = [r for r in views if not stays_published(before, r, epoch)]
     news = [r for r in views if r.name not in seen.held and (not mine or seen_before.epoch_of(r.name) < epoch)]
     since = {r.name: seen_before.epoch_of(r.name) or max(0, r.created - 1) for r in news}
     changed = _changed_rows(meta, since, epoch) if mine else dict.fromkeys(since, 0)

@@ -7,7 +7,8 @@ A statement that computes rows of what is stored (INSERT … SELECT, MERGE, …)
 deployment. It and all that follows it are left for the next apply, which the deployment says.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +25,7 @@ from jobs.plan.builds import planned
 from jobs.plan.definition import created_by, find, output_of, source_of
 from jobs.plan.difference import differences
 from jobs.sources.registry import reader_of
+from jobs.sql.logical import Place
 from jobs.sql.script import ScriptStatement, split_script
 from jobs.sql.statements import (
     Bound,
@@ -51,6 +53,15 @@ from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, SectionInfo
 
 Script = tuple[Path, str]
+
+
+Derived = Callable[[Catalog, Callable[[Relation], int]], Iterable[Script]]
+"""Statements that follow from the views of a catalog, each with the file that asks for it; the second argument counts stored rows."""
+
+
+def nothing_derived(_: Catalog, __: Callable[[Relation], int]) -> tuple[Script, ...]:
+    """Of a session that has no pipeline."""
+    return ()
 
 
 class Action(StrEnum):
@@ -132,10 +143,11 @@ class Deploying:
     def __post_init__(self) -> None:
         self._draft = Draft(self.catalog, self.version.epoch + 1)
 
-    def of(self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = ()) -> Deployment:
+    def of(self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = (), derived: Derived = nothing_derived) -> Deployment:
         """The deployment of these files.
 
         Args:
+            derived: what follows from the views that they make, for the project's own use.
             prune: views that they do not name are dropped.
             resume: paused views that are to go on: they are built anew, and those that were paused with them.
 
@@ -143,15 +155,16 @@ class Deploying:
         """
         whole = True
         for path, script in scripts:
-            try:
+            with noted(path):
                 for statement in split_script(script):
                     whole = whole and self._take(path, statement)
                     if not whole:
                         self._name(statement)
-            except InputError as err:
-                err.add_note(f"in {path}")
-                raise
-        self._without_files(prune and whole)
+        if whole:
+            for path, text in derived(self._draft.catalog, lambda relation: self._stored(relation)[0]):
+                with noted(path):
+                    self._take(path, ScriptStatement(text, Place(1, 1)))
+        self._without_files(prune and whole, whole)
         self._resume(resume)
         self._settle()
         changes = bool(self._draft.statements)
@@ -258,13 +271,13 @@ class Deploying:
 
     # --- what no file names ------------------------------------------------------------------------------------------------------
 
-    def _without_files(self, prune: bool) -> None:
-        """Views of the catalog that the files do not name."""
+    def _without_files(self, prune: bool, whole: bool) -> None:
+        """Views of the catalog that the files do not name; what is for the project's own use, and no longer used, goes by itself."""
         views = [r for r in self._draft.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
         for view in reversed([r for r in views if r.name not in self._named]):
-            if prune:
+            if goes := prune or (view.internal and whole):
                 self._draft.add(Drop(view.kind, view.name))
-            self._add(Step(Action.DROP if prune else Action.GONE, _what(view), ""))
+            self._add(Step(Action.DROP if goes else Action.GONE, _what(view), ""))
 
     def _resume(self, names: Sequence[str]) -> None:
         for name in names:
@@ -312,6 +325,16 @@ class Deploying:
         assert statement is not None
         taken = open_table(self.meta.objects, self.version, relation.state_tables[0])
         return 0, sum(item.nbytes for item in reader_of(statement).taken_items(taken))
+
+
+@contextmanager
+def noted(path: Path) -> Iterator[None]:
+    """What goes wrong inside names the file."""
+    try:
+        yield
+    except InputError as err:
+        err.add_note(f"in {path}")
+        raise
 
 
 def _created_name(statement: Single) -> str | None:

@@ -47,7 +47,7 @@ def show(
     kinds = _KINDS.get(statement.what, {kind for kinds in _KINDS.values() for kind in kinds})
     live, built = catalog.live(), [(build, r) for build in catalog.builds for r in build.relations]
     names = {r.name for r in live}
-    found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds]
+    found = [r for r in (*live, *(r for _, r in built if r.name not in names)) if r.kind in kinds and not r.internal]
     building = {r.name: f"{'built anew' if r.name in names else 'being built'} {build.progress}" for build, r in built}
     columns = [", ".join(f"{c.name} {c.type}" for c in r.columns) for r in found]
     states = ["; ".join([*_state(r), *_seen(r, held or {}), *_rejects(r, rejected or {}), *_built(r, building)]) for r in found]

@@ -46,9 +46,9 @@ class FragmentFacts(msgspec.Struct, frozen=True):
 def graph(version: HummockVersion, publish: PublishSettings | None = None) -> tuple[GraphNode, ...]:
     """The pipeline's nodes, each after what it reads: live relations, and one sink where it publishes to tables. No reads of the store.
 
-    Functions are left out: no rows flow through them.
+    Functions are left out, through which no rows flow, and what is for the project's own use.
     """
-    live = [r for r in version.catalog.live() if r.kind is not RelationKind.FUNCTION]
+    live = [r for r in version.catalog.live() if r.kind is not RelationKind.FUNCTION and not r.internal]
     names = {r.id: r.name for r in live}
     held_back = published_sight(version).held
     nodes = [
@@ -89,7 +89,7 @@ def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
     for relation in reversed(live):  # readers come after what they read
         below[relation.id] = {i for r in direct[relation.id] for i in (r.id, *below[r.id])}
     return {
-        relation.name: tuple(r.name for r in live if r.kind is RelationKind.VIEW and r.id in below[relation.id])
+        relation.name: tuple(r.name for r in live if r.kind is RelationKind.VIEW and r.id in below[relation.id] and not r.internal)
         if below[relation.id]
         else ()
         for relation in live

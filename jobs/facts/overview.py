@@ -57,7 +57,7 @@ class PipelineState(msgspec.Struct, frozen=True):
 
 def pipeline_state(version: HummockVersion) -> PipelineState:
     """The pipeline at a version. Cost: O(relations + SSTs)."""
-    live, found = version.catalog.live(), [s for level in version.levels for s in level]
+    live, found = [r for r in version.catalog.live() if not r.internal], [s for level in version.levels for s in level]
     held = published_sight(version).held
     return PipelineState(
         version.id,

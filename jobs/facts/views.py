@@ -113,8 +113,9 @@ def views(
     version = meta.latest() if version is None else version
     catalog = version.catalog if barrier is None or barrier.catalog is None else barrier.catalog
     look = _Look(meta, version, now, sources, newest, sources_by_relation(catalog), wanted or {})
-    shown = [r for r in version.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and source_id_of(r) is None]
-    building = {r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW}
+    live = [r for r in version.catalog.live() if not r.internal]
+    shown = [r for r in live if r.kind in (RelationKind.VIEW, RelationKind.TABLE) and source_id_of(r) is None]
+    building = {r.name: r for build in catalog.builds for r in build.relations if r.kind is RelationKind.VIEW and not r.internal}
     building |= {} if barrier is None or barrier.catalog is None else _built_by(barrier, version.catalog)
     known = [look.facts(relation, building.pop(relation.name, None)) for relation in shown]
     return (*known, *(look.facts(relation, relation) for relation in building.values()))
@@ -133,7 +134,7 @@ def _built_by(barrier: Barrier, before: Catalog) -> dict[str, Relation]:
     """What a barrier builds, or builds anew, by name."""
     known = {r.id for r in before.relations}
     live = barrier.catalog.live() if barrier.catalog is not None else ()
-    return {r.name: r for r in live if r.id not in known and r.kind is RelationKind.VIEW}
+    return {r.name: r for r in live if r.id not in known and r.kind is RelationKind.VIEW and not r.internal}
 
 
 class _Look:

@@ -12,20 +12,35 @@ for people.
 Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs, or passes in pandas, over it.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
 
+from jobs.gate.history import earlier_values, with_bounds
 from jobs.gate.import_gx import import_gx
 from jobs.gate.index import Result, add_results
-from jobs.gate.record import SAMPLE_KEYS, Failure, QualityRecord, ViewQuality, passed_before, read_record, stays_published, write_record
+from jobs.gate.measured import Measured, MeasuredRows, measured
+from jobs.gate.measures import SMALL_VIEW_ROWS, measures_of
+from jobs.gate.record import (
+    SAMPLE_KEYS,
+    Failure,
+    Metric,
+    QualityRecord,
+    ViewQuality,
+    passed_before,
+    read_record,
+    stays_published,
+    write_record,
+)
 from jobs.gate.rows import PandasRows, Rows, SparkRows
 from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
 from jobs.gate.text import expectation_text
@@ -45,10 +60,7 @@ if TYPE_CHECKING:
     from statestore.meta.store import MetaStore
     from statestore.objectstore.base import ObjectStore
 
-SMALL_VIEW_ROWS = 100_000
-"""Up to so many rows a view is looked at whole: one scan is cheaper than finding what changed."""
-
-_REPORTS = "only_reports"
+_REPORTS, _TEXT = "only_reports", "expectation"  # what an expectation carries through Great Expectations to its result
 
 
 class Found(NamedTuple):
@@ -57,6 +69,7 @@ class Found(NamedTuple):
     rows: int
     failures: tuple[Failure, ...]
     warnings: tuple[Failure, ...] = ()
+    metrics: tuple[Metric, ...] = ()
 
 
 _Pages: TypeAlias = "tuple[ValidationResultIdentifier, ExpectationSuiteIdentifier]"
@@ -129,8 +142,8 @@ class QualityGate:
                 result, pages = self._run(suite, part, rows.source(self._context), frame, epoch, named_by)
             reported = [r for r in result.results if _only_reports(r)]
             gates = [r for r in result.results if not _only_reports(r)]
-            failures, warnings = (tuple(_failures(results, suite.file, named_by)) for results in (gates, reported))
-            found = Found(rows.count(), failures, warnings)
+            failures, warnings = (tuple(_failures(results, named_by)) for results in (gates, reported))
+            found = Found(rows.count(), failures, warnings, tuple(Metric(_text(r), _number(r)) for r in result.results))
             shown = Result(epoch, part.name, suite.view, found.rows, len(part.items), len(failures), "", len(warnings))
             self._checked.append(_Checked(shown, pages))
             return found
@@ -226,15 +239,17 @@ def validate_epoch(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A part of a suite, and what it is to look at: rows that this process holds, or, where only Spark judges it, None and the reason."""
+    """A part of a suite, and what it is to look at: rows that this process holds, what is kept of all of them, or, where only Spark judges
+    it, None and the reason."""
 
     suite: Suite
     part: Part
     relation: "Relation"
     since: int | None  # only rows changed after this epoch
     key: tuple[str, ...]
-    rows: pa.Table | None
+    rows: pa.Table | Measured | None
     reason: str = ""
+    scans: bool = False  # reads all rows of a large view
 
 
 def _validate(
@@ -248,18 +263,17 @@ def _validate(
         if suite.view not in relations:
             raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
     still = tuple(name for name, relation in relations.items() if stays_published(version, relation, epoch))
-    judged = [suite for suite in suites if suite.view not in still]
     sight = published_sight(version)
-    seen = {suite.view: sight.epoch_of(suite.view) for suite in judged}
+    seen = {suite.view: sight.epoch_of(suite.view) for suite in suites if suite.view not in still}
     records = {at: read_record(meta.objects, at) if at else None for at in set(seen.values())}
+    judged = [with_bounds(suite, records[seen[suite.view]], epoch) for suite in suites if suite.view not in still]
     since = {
         suite.view: at if relations[suite.view].created <= (at := seen[suite.view]) and passed_before(records[at], suite) else None
         for suite in judged
     }
-    looks = [
-        look for suite in judged for look in _looks(meta.objects, version, relations[suite.view], suite, epoch, sizes, since[suite.view])
-    ]
+    looks = [look for suite in judged for look in _looks(meta.objects, version, relations, suite, epoch, sizes, since[suite.view])]
     changed = {look.suite.view for look in looks if look.since is not None} - {look.suite.view for look in looks if look.since is None}
+    earlier = {suite.view: _earlier(suite, records[seen[suite.view]], epoch) for suite in suites if suite.view not in still}
     views = {
         suite.view: ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=suite.view not in changed) for suite in judged
     }
@@ -268,63 +282,107 @@ def _validate(
     if pipeline.quality is not None and looks:
         with QualityGate(pipeline.quality.docs, spark=session is not None) as gate:
             for look in looks:
-                if look.rows is None:
-                    assert session is not None
-                    rows: Rows = SparkRows(relation_frame(session, meta.objects.uri, version, look.relation, epoch, look.since))
-                else:
-                    rows = PandasRows(look.rows, look.part, look.key)
+                match look.rows:
+                    case None:
+                        assert session is not None
+                        rows: Rows = SparkRows(relation_frame(session, meta.objects.uri, version, look.relation, epoch, look.since))
+                    case Measured() as kept:
+                        rows = MeasuredRows(kept)
+                    case held:
+                        rows = PandasRows(held, look.part, look.key)
                 found = gate.check(look.suite, look.part, rows, epoch, look.key)
-                views[look.suite.view] = _with(views[look.suite.view], found)
+                views[look.suite.view] = _with(views[look.suite.view], look, found, earlier[look.suite.view])
     return QualityRecord(epoch, tuple(views.values()), tuple(suite.view for suite in suites if suite.view in still))
 
 
 def _looks(
     objects: "ObjectStore",
     version: HummockVersion,
-    relation: "Relation",
+    relations: "Mapping[str, Relation]",
     suite: Suite,
     epoch: int,
     sizes: tuple[int, int],
     passed_at: int | None,
 ) -> Iterator[_Look]:
-    """What a suite is to look at: the view as a whole, or, of a large one, what has changed since it passed, and all of it."""
+    """What a suite is to look at: the view as a whole, or, of a large one, what epochs keep of it, what has changed since it passed,
+    and, for the expectations that neither answers, all of it."""
     from jobs.catalog.reader import relation_rows, stored_table
 
     small_view_rows, most_rows = sizes
+    relation = relations[suite.view]
     require_columns(suite, [column.name for column in relation.columns])
-    stored = _stored_rows(version, stored_table(relation).table_id)
-    split = stored > small_view_rows and passed_at is not None
+    stored = stored_rows(version, stored_table(relation).table_id)
+    is_large = stored > small_view_rows
     key = suite.key or tuple(_key_columns(relation))
-    for part, since in ((suite.by_view, None), (suite.by_row, passed_at)) if split else ((suite.whole, None),):
+    measures = measures_of(suite, relation)
+    if (is_large or suite.maintain) and (kept := measured(objects, version, relations, relation, measures, epoch)) is not None:
+        yield _Look(suite, Part(f"{suite.view}.maintained", measures.items), relation, None, key, kept)
+        rest = suite.without(measures.items)
+    else:
+        rest = suite
+    split = is_large and passed_at is not None
+    for part, since in ((rest.by_view, None), (rest.by_row, passed_at)) if split else ((rest.whole, None),):
         if not part.items:
             continue
         rows, reason = None, f"{stored:,} stored rows"
         if since is not None or stored <= most_rows:
             rows = relation_rows(objects, version, relation, epoch, most_rows, since)
             reason = "" if rows is None else objection(part, key, rows) or ""
+        scans = is_large and since is None
         if rows is None or reason:
-            yield _Look(suite, part, relation, since, key, None, reason or f"more than {most_rows:,} changed rows")
+            yield _Look(suite, part, relation, since, key, None, reason or f"more than {most_rows:,} changed rows", scans)
         else:
-            yield _Look(suite, part, relation, since, key, rows)
+            yield _Look(suite, part, relation, since, key, rows, "", scans)
 
 
-def _with(view: ViewQuality, found: Found) -> ViewQuality:
-    # The scan of all rows, where there is one, comes first and sees the most.
-    failures, warnings = (*view.failures, *found.failures), (*view.warnings, *found.warnings)
-    return msgspec.structs.replace(view, rows=max(view.rows, found.rows), failures=failures, warnings=warnings)
+def _with(view: ViewQuality, look: _Look, found: Found, earlier: Mapping[str, tuple[float, ...]]) -> ViewQuality:
+    metrics = (msgspec.structs.replace(metric, earlier=earlier.get(metric.expectation, ())) for metric in found.metrics)
+    return msgspec.structs.replace(
+        view,
+        rows=max(view.rows, found.rows),
+        failures=(*view.failures, *found.failures),
+        warnings=(*view.warnings, *found.warnings),
+        metrics=(*view.metrics, *metrics),
+        maintained=view.maintained + (len(look.part.items) if isinstance(look.rows, Measured) else 0),
+        scanned=view.scanned + (len(look.part.items) if look.scans else 0),
+    )
+
+
+def _earlier(suite: Suite, before: QualityRecord | None, epoch: int) -> dict[str, tuple[float, ...]]:
+    """By expectation with a history, what it observed in the runs before."""
+    found = ((item, earlier_values(suite, item, before, epoch)) for item in suite.items)
+    return {expectation_text(item["type"], item.get("kwargs", {})): values for item, values in found if values}
 
 
 def _meta(suite: Suite, item: dict[str, Any]) -> dict[str, Any]:
-    """What an expectation carries through Great Expectations to its result."""
-    return {**item.get("meta", {}), _REPORTS: True} if suite.reports(item) else item.get("meta", {})
+    """What an expectation carries through Great Expectations to its result: whether it only reports, and what it is called, by its file."""
+    text = item.get("text") or expectation_text(item["type"], item.get("kwargs", {}))
+    return {**(item.get("meta") or {}), _TEXT: text, **({_REPORTS: True} if suite.reports(item) else {})}
+
+
+def _carried(result: "ExpectationValidationResult", name: str) -> Any:
+    config = result.expectation_config
+    return None if config is None else (config.meta or {}).get(name)
 
 
 def _only_reports(result: "ExpectationValidationResult") -> bool:
-    config = result.expectation_config
-    return config is not None and bool((config.meta or {}).get(_REPORTS))
+    return bool(_carried(result, _REPORTS))
 
 
-def _stored_rows(version: HummockVersion, table_id: int) -> int:
+def _text(result: "ExpectationValidationResult") -> str:
+    return str(_carried(result, _TEXT))
+
+
+def _number(result: "ExpectationValidationResult") -> float | None:
+    """What was observed, or how many rows missed the expectation; None where that is no finite number."""
+    found: Mapping[str, Any] = result.result or {}
+    value = found.get("observed_value", found.get("unexpected_count"))
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        value = found.get("unexpected_count")
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def stored_rows(version: HummockVersion, table_id: int) -> int:
     """Rows of a state table in all SSTs, overwritten ones included. No reads."""
     sections = (section for level in version.levels for sst in level for section in sst.sections)
     return sum(section.rows for section in sections if section.table_id == table_id)
@@ -338,24 +396,29 @@ def _key_columns(relation: "Relation") -> list[str]:
     return [names[key.column] for key in stored_table(relation).key if key.column < len(names)] or names
 
 
-def _failures(results: Iterable["ExpectationValidationResult"], file: Path, key: Sequence[str]) -> Iterator[Failure]:
+def _failures(results: Iterable["ExpectationValidationResult"], key: Sequence[str]) -> Iterator[Failure]:
     for result in results:
-        if result.success:
-            continue
-        config = result.expectation_config
-        if config is None:
-            raise QualitySuiteError(str(file), "a result that names no expectation", "GX to say which expectation it evaluated")
-        yield Failure(expectation_text(config.type, config.kwargs), _observed(result), tuple(_failing_keys(result.result, key)))
+        if not result.success:
+            yield Failure(_text(result), _observed(result), tuple(_failing_keys(result.result, key)))
 
 
 def _observed(result: "ExpectationValidationResult") -> str:
     found: Mapping[str, Any] = result.result or {}
     if "unexpected_count" in found:
         sample = ", ".join(str(value) for value in found.get("partial_unexpected_list", [])[:SAMPLE_KEYS])
-        return f"{found['unexpected_count']} of {found['element_count']} rows, e.g. {sample}"
+        # A rule on a column's distinct values counts those, and says nothing of rows.
+        of_all = f" of {found['element_count']} rows" if "element_count" in found else " distinct values"
+        return f"{found['unexpected_count']}{of_all}{sample and f', e.g. {sample}'}"
     if "observed_value" in found:
-        return f"{found['observed_value']}"
+        history = (_carried(result, "history") or {}) if result.expectation_config is not None else {}
+        bounds = result.expectation_config.kwargs if history and result.expectation_config is not None else {}
+        return f"{found['observed_value']}{history and _history_text(history, bounds)}"
     return f"an error: {_exception_text(result.exception_info or {})}"
+
+
+def _history_text(history: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
+    low, high = bounds["min_value"], bounds["max_value"]
+    return f", where the last {history['runs']} runs and {history['within']:.0%} to either side allow {low:g} to {high:g}"
 
 
 def _exception_text(info: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from jobs.gate.suite import Suite
+from jobs.gate.text import expectation_text
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 from statestore.meta.sight import published_sight
@@ -37,6 +38,17 @@ class Failure(msgspec.Struct, frozen=True):
     keys: tuple[dict[str, str], ...] = ()
 
 
+class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one expectation looked at, as a number: what was observed, or how many rows missed it; None where it is no number.
+
+    `earlier`: of an expectation that is compared with its own history, that of the runs before which readers saw, newest first.
+    """
+
+    expectation: str
+    value: float | None = None
+    earlier: tuple[float, ...] = ()
+
+
 class ViewQuality(msgspec.Struct, frozen=True):
     """What one view's suite found: rows looked at, expectations evaluated, those that failed: `failures` keep the rows from readers."""
 
@@ -47,10 +59,17 @@ class ViewQuality(msgspec.Struct, frozen=True):
     all_rows: bool = True  # False: only those changed since the epoch that was published then
     suite: str = ""  # digest of the suite's file
     warnings: tuple[Failure, ...] = ()  # of expectations that only report
+    metrics: tuple[Metric, ...] = ()  # an expectation each; records of releases before have none
+    maintained: int = 0  # expectations answered by what is kept of the view
+    scanned: int = 0  # those for which all rows of a large view were read
 
     @property
     def verdict(self) -> Verdict:
         return Verdict.FAILED if self.failures else Verdict.PASSED
+
+    def metric(self, expectation: str) -> Metric | None:
+        """That of an expectation, by its text."""
+        return next((metric for metric in self.metrics if metric.expectation == expectation), None)
 
 
 class QualityRecord(msgspec.Struct, frozen=True):
@@ -59,6 +78,10 @@ class QualityRecord(msgspec.Struct, frozen=True):
     epoch: int
     views: tuple[ViewQuality, ...]
     paused: tuple[str, ...] = ()  # views with a suite that were not looked at: they are paused at rows that readers see already
+
+    def view(self, name: str) -> ViewQuality | None:
+        """What a view's suite found."""
+        return next((view for view in self.views if view.view == name), None)
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -171,9 +194,13 @@ def stays_published(version: HummockVersion, relation: Relation, epoch: int) -> 
 
 
 def passed_before(record: QualityRecord | None, suite: Suite) -> bool:
-    """Whether all of the view met all of this very suite at the epoch of `record`."""
-    views = () if record is None else record.views
-    return any((view.view, view.suite) == (suite.view, suite.digest) and not (view.failures or view.warnings) for view in views)
+    """Whether all of the view's rows met all of this very suite's rules on rows at the epoch of `record`."""
+    view = None if record is None else record.view(suite.view)
+    if view is None or view.suite != suite.digest:
+        return False
+    by_row = {expectation_text(item["type"], item.get("kwargs", {})) for item in suite.by_row.items}
+    failed = [failure.expectation for failure in (*view.failures, *view.warnings)]
+    return not failed if not view.metrics else by_row.isdisjoint(failed)  # a release before called expectations otherwise
 
 
 def record_lines(record: QualityRecord) -> Iterator[str]:
@@ -183,6 +210,10 @@ def record_lines(record: QualityRecord) -> Iterator[str]:
         warned = f", {len(view.warnings)} of them only to be reported" if view.warnings else ""
         failed = len(view.failures) + len(view.warnings)
         yield f"{view.view}: {view.expectations} expectations over {view.rows} {rows}, {failed} failed{warned}"
+        if view.maintained:
+            yield f"  {view.maintained} of them answered by what epochs keep of the view, no row read"
+        if view.scanned:
+            yield f"  {view.scanned} of them read all rows"
         yield from (line for warning in view.warnings for line in _failure_lines(view, warning))
     yield from (f"{name}: paused, not looked at" for name in record.paused)
 

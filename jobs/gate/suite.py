@@ -9,14 +9,20 @@ the view is large; the others (unique, counts, averages, `mostly`) need all rows
 
 An expectation, or `meta` for all of them, may carry `"severity"`: "error" (the default; "critical" in Great Expectations' words) keeps rows
 from readers, "warning" ("info") reports.
+
+What needs all rows is kept as views over a large view, where that can be (jobs/gate/measures.py); `"maintain": true` in `meta` has it kept
+of a small one too, false of none.
+
+An expectation of one number may be compared with its own history: `"meta": {"history": {"runs": 10, "within": 0.3}}` in the place of
+`min_value` and `max_value` has it lie within 30 % of the median of the last ten runs that readers saw.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from statestore.errors import InputError
 
@@ -46,6 +52,28 @@ ROW_EXPECTATIONS = frozenset(
 )
 """Those that judge a row without looking at any other. What is not named here is taken to need all rows."""
 
+WITH_HISTORY = frozenset(
+    {
+        "expect_column_max_to_be_between",
+        "expect_column_mean_to_be_between",
+        "expect_column_median_to_be_between",
+        "expect_column_min_to_be_between",
+        "expect_column_proportion_of_non_null_values_to_be_between",
+        "expect_column_proportion_of_unique_values_to_be_between",
+        "expect_column_stdev_to_be_between",
+        "expect_column_sum_to_be_between",
+        "expect_column_unique_value_count_to_be_between",
+        "expect_table_row_count_to_be_between",
+    }
+)
+"""Those of one number, which may be compared with its own history."""
+
+MOST_RUNS = 1_000
+
+_HISTORY = (
+    f'{{"runs": 1 to {MOST_RUNS}, "within": a share such as 0.3}} in place of min_value and max_value, of an expectation on one number: '
+    + ", ".join(sorted(WITH_HISTORY))
+)
 _SEVERITY = '"error" or "warning" (or "critical" or "info", as Great Expectations calls them)'
 _FORM = 'a JSON object with a list "expectations" of {"type": …, "kwargs": {…}}'
 
@@ -84,10 +112,15 @@ class Suite:
     full_scan: bool
     digest: str
     severity: str = "error"  # of the expectations that name none
+    maintain: bool | None = None  # whether measures of the view are kept; None: where it is large
 
     def reports(self, item: dict[str, Any]) -> bool:
         """Whether an expectation that fails is reported, and keeps nothing from readers."""
         return item.get("severity", self.severity) in REPORTS
+
+    def without(self, items: Sequence[dict[str, Any]]) -> "Suite":
+        """The suite but for some expectations."""
+        return replace(self, items=tuple(item for item in self.items if item not in items))
 
     @property
     def whole(self) -> Part:
@@ -119,6 +152,8 @@ def read_suite(file: Path) -> Suite:
             raise QualitySuiteError(str(file), f"expectation {number}: {json.dumps(item)[:100]}", _FORM)
         if item.get("severity", "error") not in GATES | REPORTS:
             raise QualitySuiteError(str(file), f"expectation {number}: severity {json.dumps(item['severity'])}", _SEVERITY)
+        if (found := _wrong_history(item)) is not None:
+            raise QualitySuiteError(str(file), f"expectation {number}: {found}", _HISTORY)
     meta = document.get("meta") or {}
     if meta.get("severity", "error") not in GATES | REPORTS:
         raise QualitySuiteError(str(file), f"meta.severity {json.dumps(meta['severity'])}", _SEVERITY)
@@ -127,9 +162,12 @@ def read_suite(file: Path) -> Suite:
         raise QualitySuiteError(str(file), f"meta.key {json.dumps(key)}", "a list of column names")
     if meta.get("scan") not in (None, "full"):
         raise QualitySuiteError(str(file), f"meta.scan {json.dumps(meta['scan'])}", '"full", or nothing')
+    if not isinstance(meta.get("maintain", True), bool):
+        raise QualitySuiteError(str(file), f"meta.maintain {json.dumps(meta['maintain'])}", "true, false, or nothing")
     digest = hashlib.sha256(data).hexdigest()
     items, full_scan = tuple(document["expectations"]), meta.get("scan") == "full"
-    return Suite(file.stem, file, items, None if key is None else tuple(key), full_scan, digest, meta.get("severity", "error"))
+    key = None if key is None else tuple(key)
+    return Suite(file.stem, file, items, key, full_scan, digest, meta.get("severity", "error"), meta.get("maintain"))
 
 
 def require_columns(suite: Suite, columns: Sequence[str]) -> None:
@@ -142,6 +180,36 @@ def require_columns(suite: Suite, columns: Sequence[str]) -> None:
     for column in named:
         if column not in columns:
             raise QualitySuiteError(str(suite.file), f"column {column!r}", f"one of the view's columns: {', '.join(columns)}")
+
+
+class History(NamedTuple):
+    """What of its own history an expectation is compared with: how many runs, and by what share it may differ from their median."""
+
+    runs: int
+    within: float
+
+
+def history_of(item: Mapping[str, Any]) -> History | None:
+    """The history that an expectation is compared with, if it is. Requires: of a suite that was read."""
+    found = (item.get("meta") or {}).get("history")
+    return None if found is None else History(found["runs"], found["within"])
+
+
+def _wrong_history(item: Mapping[str, Any]) -> str | None:
+    meta = item.get("meta") or {}
+    if not isinstance(meta, dict) or (found := meta.get("history")) is None:
+        return None
+    if not isinstance(found, dict) or found.keys() != {"runs", "within"}:
+        return f"history {json.dumps(found)}"
+    runs, within = found["runs"], found["within"]
+    if isinstance(runs, bool) or not isinstance(runs, int) or not 1 <= runs <= MOST_RUNS:
+        return f"history.runs {json.dumps(runs)}"
+    if isinstance(within, bool) or not isinstance(within, int | float) or not within >= 0:
+        return f"history.within {json.dumps(within)}"
+    if item["type"] not in WITH_HISTORY:
+        return f"history of {item['type']}"
+    bounds = sorted({"min_value", "max_value"} & item.get("kwargs", {}).keys())
+    return f"history beside {bounds[0]}" if bounds else None
 
 
 def _judges_one_row(item: dict[str, Any]) -> bool:

@@ -294,7 +294,8 @@ def _drop(catalog: Catalog, statement: Drop, epoch: int) -> Catalog:
         raise
     require_no_rejects(catalog, relation, "DROP TABLE")
     doomed = with_readers(catalog, relation)
-    whole = {relation.id, *(r.id for r in catalog.live() if source_id_of(r) == relation.id)}
+    own = (r.id for r in catalog.live() if source_id_of(r) == relation.id or (r.internal and relation.id in r.depends_on))
+    whole = {relation.id, *own}
     if doomed > whole and not statement.cascade:
         dependents = tuple(r.name for r in catalog.live() if whole & set(r.depends_on) and r.id not in whole)
         raise RelationInUseError(relation.name, relation.kind, dependents)

@@ -134,7 +134,7 @@ def _explain(chosen: argparse.Namespace) -> None:
 
     meta = chosen_meta(chosen)
     catalog = pending_catalog(meta, meta.latest())
-    wanted = [find(catalog, text)] if text else [r for r in catalog.live() if r.kind is RelationKind.VIEW]
+    wanted = [find(catalog, text)] if text else [r for r in catalog.live() if r.kind is RelationKind.VIEW and not r.internal]
     print("\n\n".join(explain_relation(catalog, relation) for relation in wanted) if wanted else "no views")
 
 

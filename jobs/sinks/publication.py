@@ -160,7 +160,7 @@ def chosen(version: HummockVersion, sight: Sight, settings: PublishSettings) -> 
     Raises UnknownRelationError."""
     there = {r.name: r for r in sight.relations(version.catalog) if r.kind in (RelationKind.TABLE, RelationKind.VIEW)}
     if settings.relations is None:
-        return tuple(r for r in there.values() if r.kind is RelationKind.VIEW)
+        return tuple(r for r in there.values() if r.kind is RelationKind.VIEW and not r.internal)
     wanted = {name.lower() for name in settings.relations}
     if unknown := sorted(wanted - there.keys() - sight.held.keys()):  # one that has never passed is not there yet
         raise UnknownRelationError(unknown[0], "view or table", tuple(there))

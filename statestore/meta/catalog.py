@@ -54,6 +54,10 @@ class RelationKind(StrEnum):
     FUNCTION = "function"  # the user's, in Python
 
 
+INTERNAL = "__quality__"
+"""What the names of views begin with that the project keeps for itself: measures of quality suites (jobs/gate/measures.py)."""
+
+
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a source's new files wait."""
 
@@ -83,6 +87,12 @@ class Relation(msgspec.Struct, frozen=True):
     paused: int | None = None  # a view that is, stays so until it is dropped
     holds: tuple[Hold, ...] = ()  # of a source in trouble, a file each
     paused_for: str = ""  # why a run paused the view, for a person; empty: a person did, or a view that it reads is
+
+    @property
+    def internal(self) -> bool:
+        """Whether it is kept for the project's own use: no list that is for people shows it, nothing publishes it, and it goes with what it
+        is over."""
+        return self.kind is RelationKind.VIEW and self.name.startswith(INTERNAL)
 
     def paused_at(self, epoch: int) -> bool:
         """Whether a reader at `epoch` sees rows of an earlier one."""

@@ -1,0 +1,50 @@
+"""Expectations that are compared with their own history: the bounds that they then have."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from jobs.gate.record import QualityRecord
+from jobs.gate.suite import History, Suite, history_of
+from jobs.gate.text import expectation_text
+
+FEWEST_RUNS = 3
+"""With fewer runs behind it (or as many as it asks for, where those are fewer) nothing is compared yet: any value passes."""
+
+_ANY = 1.7976931348623157e308  # Great Expectations wants a bound
+
+
+def earlier_values(suite: Suite, item: dict[str, Any], before: QualityRecord | None, epoch: int) -> tuple[float, ...]:
+    """What an expectation with a history observed in the runs before `epoch` that readers saw, newest first.
+
+    Args:
+        before: the record of the epoch that readers see. It holds the values of those before it.
+    """
+    history, view = history_of(item), None if before is None else before.view(suite.view)
+    metric = None if view is None else view.metric(expectation_text(item["type"], item.get("kwargs", {})))
+    if history is None or before is None or metric is None:
+        return ()
+    own = () if metric.value is None or before.epoch >= epoch else (metric.value,)  # this very epoch may be judged again
+    return (*own, *metric.earlier)[: history.runs]
+
+
+def with_bounds(suite: Suite, before: QualityRecord | None, epoch: int) -> Suite:
+    """The suite with the bounds that its expectations with a history have at `epoch`. Else as `earlier_values`."""
+    return replace(suite, items=tuple(_bounded(item, earlier_values(suite, item, before, epoch)) for item in suite.items))
+
+
+def _bounded(item: dict[str, Any], earlier: Sequence[float]) -> dict[str, Any]:
+    if (history := history_of(item)) is None:
+        return item
+    low, high = _bounds(history, earlier)
+    arguments = item.get("kwargs", {})
+    return {**item, "kwargs": {**arguments, "min_value": low, "max_value": high}, "text": expectation_text(item["type"], arguments)}
+
+
+def _bounds(history: History, earlier: Sequence[float]) -> tuple[float, float]:
+    if len(earlier) < min(FEWEST_RUNS, history.runs):
+        return -_ANY, _ANY
+    middle = statistics.median(earlier)
+    off = abs(middle) * history.within
+    return middle - off, middle + off

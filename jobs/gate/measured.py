@@ -1,0 +1,238 @@
+"""Measures of a view as Great Expectations sees them: values of its own metrics, so that it decides as over all rows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.catalog.reader import scan_relation
+from jobs.catalog.transaction import query_of
+from jobs.gate.measures import Measures, alias, all_nulls, is_kept, numbers_view, repeated_view, values_view
+from jobs.gate.record import SAMPLE_KEYS
+from statestore.errors import InputError
+from statestore.meta.catalog import Relation
+from statestore.meta.version import HummockVersion
+from statestore.objectstore.base import ObjectStore
+from statestore.types import arrow_type
+
+if TYPE_CHECKING:
+    from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
+
+_INNER = (".condition", ".map", ".aggregate_fn", ".parameters", ".standard_deviation.partial")
+"""Endings of metrics that Great Expectations plans on the way to those it uses. They are never computed here."""
+
+
+class UnknownMetricError(InputError):
+    """Great Expectations asked for a metric that is not kept: the list in jobs/gate/measures.py promises more than there is."""
+
+    def __init__(self, metric: str, column: object) -> None:
+        super().__init__(metric, column)
+        self.metric, self.column = metric, column
+
+    def __str__(self) -> str:
+        return f"metric {self.metric!r} of {self.column!r} is not among the measures that are kept of this view; report this."
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """What stands more than once in some columns: how many rows do, and the first of them."""
+
+    rows: int
+    sample: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the measures of a view hold at an epoch."""
+
+    measures: Measures
+    columns: tuple[tuple[str, str], ...]  # of the view: (name, type)
+    numbers: Mapping[str, Any]
+    values: Mapping[str, pa.Table]  # by column: (value, rows)
+    repeated: Mapping[tuple[str, ...], Repeated]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the view."""
+        return int(self.numbers["rows"])
+
+    def metric(self, name: str, domain: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+        """A metric by Great Expectations' name. Raises UnknownMetricError."""
+        if name.endswith(_INNER) or name in ("column.value_counts", "column.distinct_values", "column.non_null_count.partial"):
+            return None
+        match name:
+            case "table.row_count":
+                return self.rows
+            case "table.columns":
+                return [column for column, _ in self.columns]
+            case "table.column_types":
+                return [{"name": column, "type": kind} for column, kind in self.columns]
+        if name.startswith("compound_columns.unique."):
+            return self._compound(name, tuple(domain["column_list"]))
+        if isinstance(column := domain.get("column"), str):
+            return self._of_column(name, column, arguments)
+        raise UnknownMetricError(name, dict(domain))
+
+    def _of_column(self, name: str, column: str, arguments: Mapping[str, Any]) -> Any:
+        match name:
+            case "column.max" | "column.min" | "column.mean" | "column.sum":
+                found = self.numbers[alias(name.removeprefix("column."), column)]
+                return float(found) if name == "column.sum" and isinstance(found, int) else found  # Spark's engine adds integers as doubles
+            case "column.standard_deviation":
+                return self.numbers[alias("stdev", column)]
+            case "column.distinct_values.count":
+                return self.numbers[alias("distinct", column)]
+            case "column.unique_proportion":
+                filled = self.rows - self._nulls(column)
+                return self.numbers[alias("distinct", column)] / filled if filled else 0
+            case "column.non_null_count":
+                return self.rows - self._nulls(column)
+            case "column.non_null_proportion":
+                return (self.rows - self._nulls(column)) / self.rows if self.rows else 0
+            case "column.most_common_value":
+                counts = self.values[column]
+                most = pc.max(counts["rows"]).as_py()
+                return sorted(counts.filter(pc.equal(counts["rows"], most))["value"].to_pylist()) if most is not None else []
+        family, _, detail = name.rpartition(".")
+        if name.startswith("column.distinct_values."):
+            return self._distinct(name.removeprefix("column.distinct_values."), column, arguments)
+        if family == "column_values.nonnull":
+            return self._detail(detail, self._nulls(column), [None])
+        if family == "column_values.null":
+            return self._detail(detail, self.rows - self._nulls(column), [])
+        if family == "column_values.unique":
+            return self._of_repeated(detail, (column,))
+        for one in self.measures.missed:
+            if (one.metric, one.column) == (family, column) and _same(one.arguments, arguments):
+                return self._detail(detail, self.numbers[one.alias], [])
+        raise UnknownMetricError(name, column)
+
+    def _nulls(self, column: str) -> int:
+        return int(self.numbers[alias("nulls", column)])
+
+    def _distinct(self, what: str, column: str, arguments: Mapping[str, Any]) -> Any:
+        there, wanted = self.values[column]["value"], list(arguments.get("value_set") or ())
+        limit = arguments.get("limit") or 20
+        if what.startswith("not_in_set"):
+            others = there.filter(pc.invert(pc.is_in(there, value_set=pa.array(wanted, there.type))))
+            return len(others) if what.endswith(".count") else sorted(others.to_pylist())[:limit]
+        missing = [value for value in wanted if value not in set(there.to_pylist())]
+        return len(missing) if what.endswith(".count") else missing[:limit]
+
+    def _compound(self, name: str, columns: tuple[str, ...]) -> Any:
+        detail = name.removeprefix("compound_columns.unique.")
+        if detail == "filtered_row_count":
+            return self.rows - int(self.numbers[all_nulls(columns)])
+        return self._of_repeated(detail, columns)
+
+    def _of_repeated(self, detail: str, columns: tuple[str, ...]) -> Any:
+        found = self.repeated[columns]
+        sample = [row[columns[0]] for row in found.sample] if len(columns) == 1 else list(found.sample)
+        return self._detail(detail, found.rows, sample, found.sample)
+
+    @staticmethod
+    def _detail(detail: str, count: int, sample: list[Any], rows: Sequence[dict[str, Any]] = ()) -> Any:
+        """One of a rule's metrics: how many rows miss it, what they hold, which they are."""
+        match detail:
+            case "unexpected_count":
+                return count
+            case "unexpected_values":
+                return (sample * SAMPLE_KEYS)[: min(count, SAMPLE_KEYS)] if len(sample) == 1 else sample[:SAMPLE_KEYS]
+            case "unexpected_index_list":
+                return [dict(row) for row in rows] or None
+            case "unexpected_index_query":
+                return None
+        raise UnknownMetricError(detail, None)
+
+
+def measured(
+    objects: ObjectStore, version: HummockVersion, relations: Mapping[str, Relation], view: Relation, measures: Measures, epoch: int
+) -> Measured | None:
+    """What the measures hold at `epoch`; None where they are not there, are others, or stand still.
+
+    Args:
+        relations: those that a reader at `epoch` sees, by name.
+
+    Cost: reads one row, the distinct values of a column that a rule asks for, and what is repeated.
+    """
+    for name, select in measures.views.items():
+        there = relations.get(name)
+        if there is None or not there.internal or there.paused_at(epoch) or not is_kept(there, select, view, query_of(there)[0]):
+            return None
+
+    def parts(name: str) -> Iterator[pa.Table]:
+        return scan_relation(objects, version, relations[name], epoch)
+
+    def whole(name: str) -> pa.Table:
+        schema = pa.schema([(c.name, arrow_type(c.type)) for c in relations[name].columns])
+        return pa.concat_tables([schema.empty_table(), *parts(name)])
+
+    if not measures.views:
+        return None
+    (numbers,) = whole(numbers_view(view.name)).to_pylist()
+    if any(numbers[name] is None and _cannot_be_null(name, numbers) for name in measures.numbers):
+        return None  # a sum beyond its type, which Spark's engine says better
+    return Measured(
+        measures,
+        tuple((c.name, c.type) for c in view.columns),
+        numbers,
+        {c: whole(values_view(view.name, c)).rename_columns(["value", "rows"]) for c in measures.values},
+        {c: _repeated(parts(name) if (name := repeated_view(view.name, c)) in measures.views else iter(()), c) for c in measures.repeated},
+    )
+
+
+def _cannot_be_null(name: str, numbers: Mapping[str, Any]) -> bool:
+    """Whether a sum or mean is of at least one value: NULL then says that there is no such number."""
+    kind, _, column = name.partition("__")
+    return kind in ("sum", "mean") and numbers[alias("nulls", column)] < numbers["rows"]
+
+
+def _repeated(parts: Iterator[pa.Table], columns: Sequence[str]) -> Repeated:
+    rows, sample = 0, list[dict[str, Any]]()
+    for part in parts:
+        rows += pc.sum(part["rows"]).as_py() or 0
+        if len(sample) < SAMPLE_KEYS:
+            for row in part.slice(0, SAMPLE_KEYS).to_pylist():
+                sample += [{column: row[column] for column in columns}] * row["rows"]
+    return Repeated(rows, tuple(sample[:SAMPLE_KEYS]))
+
+
+def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Whether a rule's arguments are those of another: Great Expectations adds those that have a default, and makes integers floats."""
+    told = {name: value for name, value in asked.items() if name in _TELLING and value is not None and value is not False}
+    return told.keys() == kept.keys() and all(_plain(told[name]) == _plain(kept[name]) for name in kept)
+
+
+_TELLING = frozenset({"min_value", "max_value", "strict_min", "strict_max", "value_set", "value", "regex"})
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value, key=repr) if isinstance(value, list | tuple | set | frozenset) else value
+
+
+class MeasuredRows:
+    """Rows that nobody reads: see jobs.gate.rows.Rows. Great Expectations gets an empty frame, and from its engine the measures."""
+
+    def __init__(self, found: Measured) -> None:
+        self._found = found
+        self.columns = [name for name, _ in found.columns]
+
+    def source(self, context: "AbstractDataContext") -> Any:
+        """See Rows."""
+        from jobs.gate.measures_engine import measures_source  # Great Expectations takes a while to import
+
+        return measures_source(context, self._found)
+
+    @contextmanager
+    def frame(self) -> Iterator[Any]:
+        """See Rows."""
+        import pandas as pd  # type: ignore[import-untyped]
+
+        yield pd.DataFrame(columns=self.columns)
+
+    def count(self) -> int:
+        """See Rows."""
+        return self._found.rows

@@ -1,0 +1,384 @@
+"""What a suite asks of all rows of a view, kept as views over it: measures. An epoch then pays for them what has changed, not the table.
+
+Of one view there are at most these, beside the pipeline's own and hidden from its readers (`Relation.internal`):
+
+    __quality__<view>                         one row: counts, sums, means, extremes, and how many rows miss a rule that allows some to
+    __quality__<view>__values__<column>       the distinct values of a column, with their counts
+    __quality__<view>__repeated__<columns>    what stands more than once in columns that are to be unique; usually empty
+
+`tussock apply` makes them (`statements_for`), epochs keep them as any other view, and jobs/gate/measured.py hands what they hold to Great
+Expectations as its own metrics. What is on the list below is what is known to be the metric that its engine for Spark computes.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jobs.catalog.reader import stored_table
+from jobs.gate.suite import QualitySuiteError, Suite, require_columns
+from jobs.plan.difference import words_of
+from jobs.sql.plain_view import quoted as name_text
+from jobs.sql.spark_text import quoted as string_text
+from statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
+
+SMALL_VIEW_ROWS = 100_000
+"""Up to so many rows a view is looked at whole: one scan is cheaper than finding what changed, or keeping it."""
+
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+_WIDE = frozenset({"int", "bigint", "float", "double", "decimal"})  # of which Great Expectations takes a mean
+_NUMBERS = _WIDE | _INTEGERS
+_ORDERED = _NUMBERS | {"date"}
+_HASHED = _ORDERED | {"string", "boolean", "timestamp"}
+_IN_SETS = _INTEGERS | {"string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Rows that miss a rule which allows some to: their count is kept under `alias`.
+
+    `metric` is Great Expectations' name of the rule's metric; `arguments` those that tell one rule of a column from another.
+    """
+
+    alias: str
+    metric: str
+    column: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What one expectation needs: numbers (their name -> the aggregate), values of a column, what is repeated in columns."""
+
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    values: tuple[str, ...] = ()
+    repeated: tuple[tuple[str, ...], ...] = ()
+    missed: tuple[Missed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What of a view's suite is kept: the expectations, and the views that hold what they need (name -> SELECT)."""
+
+    items: tuple[dict[str, Any], ...]
+    numbers: tuple[str, ...]
+    values: tuple[str, ...]
+    repeated: tuple[tuple[str, ...], ...]
+    missed: tuple[Missed, ...]
+    views: Mapping[str, str]
+
+
+def measures_of(suite: Suite, view: Relation) -> Measures:
+    """What can be kept of a suite over `view`. Requires: columns that the suite names are there."""
+    if suite.full_scan or suite.maintain is False:
+        return Measures((), (), (), (), (), {})
+    items: list[dict[str, Any]] = []
+    numbers: dict[str, str] = {}
+    values: dict[str, None] = {}
+    repeated: dict[tuple[str, ...], None] = {}
+    missed: dict[str, Missed] = {}
+    for item in suite.by_view.items:
+        if (needs := _needs(item, view)) is None:
+            continue
+        items.append(item)
+        numbers |= needs.numbers
+        values |= dict.fromkeys(needs.values)
+        repeated |= dict.fromkeys(needs.repeated)
+        missed |= {one.alias: one for one in needs.missed}
+    if not items:
+        return Measures((), (), (), (), (), {})
+    views = {numbers_view(view.name): _select({"rows": "count(*)", **numbers}, view.name)}
+    for column in values:
+        name = name_text(column)
+        views[values_view(view.name, column)] = (
+            f"SELECT {name}, count(*) AS `rows` FROM {name_text(view.name)} WHERE {name} IS NOT NULL GROUP BY {name}"
+        )
+    for columns in repeated:
+        if not _is_unique_by_key(view, columns):
+            views[repeated_view(view.name, columns)] = _repeated(view.name, columns)
+    return Measures(tuple(items), ("rows", *numbers), tuple(values), tuple(repeated), tuple(missed.values()), views)
+
+
+def numbers_view(view: str) -> str:
+    """The name of the view of one row."""
+    return f"{INTERNAL}{view}"
+
+
+def values_view(view: str, column: str) -> str:
+    """The name of the view of a column's distinct values."""
+    return f"{INTERNAL}{view}__values__{column}".lower()
+
+
+def repeated_view(view: str, columns: Sequence[str]) -> str:
+    """The name of the view of what is repeated in some columns."""
+    return f"{INTERNAL}{view}__repeated__{'__'.join(columns)}".lower()
+
+
+def is_kept(relation: Relation, select: str, view: Relation, sql: str) -> bool:
+    """Whether `relation`, whose SELECT is `sql`, is the measure `select` of this very `view`."""
+    return relation.depends_on == (view.id,) and words_of(sql) == words_of(select)
+
+
+# --- what each expectation needs -------------------------------------------------------------------------------------------------
+
+
+_Judge = Callable[[Mapping[str, Any], Relation], Needs | None]
+
+
+def _needs(item: Mapping[str, Any], view: Relation) -> Needs | None:
+    """What an expectation needs; None: all rows have to be looked at."""
+    arguments = {name: value for name, value in item.get("kwargs", {}).items() if value is not None}
+    if (known := _KEPT.get(item["type"])) is None:
+        return None
+    allowed, judge = known
+    return judge(arguments, view) if arguments.keys() <= allowed else None
+
+
+def _kind(view: Relation, column: object) -> str:
+    """A column's type without its parameters; empty where there is none."""
+    found = next((c.type for c in view.columns if c.name == column), "")
+    return found.partition("(")[0]
+
+
+def _nothing(_: Mapping[str, Any], __: Relation) -> Needs:
+    return Needs()
+
+
+def _aggregate(name: str, sql: str, kinds: frozenset[str]) -> _Judge:
+    """One number of a column, `sql` with the column in the place of {}."""
+
+    def judge(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
+        column = arguments.get("column")
+        if not isinstance(column, str) or _kind(view, column) not in kinds:
+            return None
+        return Needs({alias(name, column): sql.format(name_text(column)), **_nulls(column)})
+
+    return judge
+
+
+def alias(name: str, column: str) -> str:
+    """What a number of a column is called."""
+    return f"{name}__{column}"
+
+
+def _nulls(column: str) -> dict[str, str]:
+    return {alias("nulls", column): f"count_if({name_text(column)} IS NULL)"}
+
+
+def _in_set(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
+    column, values = arguments.get("column"), arguments.get("value_set")
+    if not isinstance(column, str) or not _fit(values, _kind(view, column)):
+        return None
+    return Needs(values=(column,))
+
+
+def _fit(values: object, kind: str) -> bool:
+    """Whether all values of a set are of a column's own type, so that Spark and Python compare them alike."""
+    if not isinstance(values, list) or not values or kind not in _IN_SETS:
+        return False
+    return all(isinstance(v, str) if kind == "string" else _is_number(v, int) for v in values)
+
+
+def _most_common(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
+    return _in_set(arguments, view) if "ties_okay" not in arguments or isinstance(arguments["ties_okay"], bool) else None
+
+
+def _unique(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
+    column = arguments.get("column")
+    if not isinstance(column, str) or _kind(view, column) not in _HASHED or not _share(arguments):
+        return None
+    return Needs(_nulls(column), repeated=((column,),))
+
+
+def _compound(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
+    columns = arguments.get("column_list")
+    if not isinstance(columns, list) or len(columns) < 2 or len({*columns}) < len(columns) or not _share(arguments):
+        return None
+    if not all(isinstance(c, str) and _kind(view, c) in _HASHED for c in columns):
+        return None
+    return Needs({all_nulls(columns): f"count_if({_all_null(columns)})"}, repeated=(tuple(columns),))
+
+
+def all_nulls(columns: Sequence[str]) -> str:
+    """What the number of rows is called that are NULL in all of these columns."""
+    return alias("nulls", "__".join(columns))
+
+
+def _all_null(columns: Sequence[str]) -> str:
+    return " AND ".join(f"{name_text(c)} IS NULL" for c in columns)
+
+
+def _share(arguments: Mapping[str, Any]) -> bool:
+    share = arguments.get("mostly", 1)
+    return not isinstance(share, bool) and isinstance(share, int | float) and 0 < share <= 1
+
+
+def _null(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
+    column = arguments.get("column")
+    return Needs(_nulls(column)) if isinstance(column, str) and _kind(view, column) and _share(arguments) else None
+
+
+def _by_row(metric: str, told_by: Sequence[str], condition: Callable[[str, str, Mapping[str, Any]], str | None]) -> _Judge:
+    """A rule that judges each row and allows some to miss it.
+
+    Args:
+        told_by: its arguments but for the column.
+        condition: (column as SQL, its type, arguments) -> what a row meets; None: not known to be what Spark's engine computes.
+    """
+
+    def judge(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
+        column = arguments.get("column")
+        if not isinstance(column, str) or not _share(arguments):
+            return None
+        met = condition(name_text(column), _kind(view, column), arguments)
+        if met is None:
+            return None
+        given = {name: arguments[name] for name in told_by if arguments.get(name) not in (None, False)}
+        called = alias(f"missed_{hashlib.sha256(repr((metric, given)).encode()).hexdigest()[:8]}", column)
+        missed = Missed(called, metric, column, given)
+        sql = f"count_if({name_text(column)} IS NOT NULL AND NOT ({met}))"
+        return Needs({called: sql, **_nulls(column)}, missed=(missed,))
+
+    return judge
+
+
+def _is_number(value: object, *kinds: type) -> bool:
+    if isinstance(value, float):
+        return float in kinds and math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
+
+
+def _bounds(what: str, arguments: Mapping[str, Any], literal: Callable[[Any], str]) -> str | None:
+    parts = []
+    for name, strict, sign in (("min_value", "strict_min", ">"), ("max_value", "strict_max", "<")):
+        if (bound := arguments.get(name)) is None:
+            continue
+        if not _is_number(bound, int, float) or not isinstance(arguments.get(strict, False), bool):
+            return None
+        parts.append(f"{what} {sign}{'' if arguments.get(strict) else '='} {literal(bound)}")
+    return " AND ".join(parts) or None
+
+
+def _between(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    # Great Expectations hands its bounds to Spark as doubles.
+    return _bounds(column, arguments, lambda bound: f"CAST({float(bound)!r} AS DOUBLE)") if kind in _INTEGERS | {"double"} else None
+
+
+def _length_between(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    if kind != "string" or any(isinstance(arguments.get(name), float) for name in ("min_value", "max_value")):
+        return None
+    return _bounds(f"length({column})", arguments, str)
+
+
+def _length(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    return f"length({column}) = {arguments['value']}" if kind == "string" and _is_number(arguments.get("value"), int) else None
+
+
+def _member(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    values = arguments.get("value_set")
+    if not _fit(values, kind):
+        return None
+    assert isinstance(values, list), "a set that fits is a list"
+    return f"{column} IN ({', '.join(string_text(v) if kind == 'string' else str(v) for v in values)})"
+
+
+def _no_member(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    found = _member(column, kind, arguments)
+    return None if found is None else f"NOT {found}"
+
+
+def _matches(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    pattern = arguments.get("regex")
+    return f"{column} RLIKE {string_text(pattern)}" if kind == "string" and isinstance(pattern, str) else None
+
+
+def _no_match(column: str, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    found = _matches(column, kind, arguments)
+    return None if found is None else f"NOT {found}"
+
+
+_COLUMN = frozenset({"column"})
+_BETWEEN = frozenset({"min_value", "max_value", "strict_min", "strict_max"})
+_NUMBER = _COLUMN | _BETWEEN
+_MOSTLY = _COLUMN | {"mostly"}
+_SPAN = ("min_value", "max_value", "strict_min", "strict_max")
+
+_KEPT: Mapping[str, tuple[frozenset[str], _Judge]] = {
+    "expect_table_row_count_to_be_between": (_BETWEEN, _nothing),
+    "expect_table_row_count_to_equal": (frozenset({"value"}), _nothing),
+    "expect_column_max_to_be_between": (_NUMBER, _aggregate("max", "max({})", _ORDERED)),
+    "expect_column_min_to_be_between": (_NUMBER, _aggregate("min", "min({})", _ORDERED)),
+    "expect_column_mean_to_be_between": (_NUMBER, _aggregate("mean", "try_avg({})", _WIDE)),
+    "expect_column_sum_to_be_between": (_NUMBER, _aggregate("sum", "try_sum({})", _NUMBERS)),
+    "expect_column_stdev_to_be_between": (_NUMBER, _aggregate("stdev", "stddev_samp({})", _NUMBERS)),
+    "expect_column_unique_value_count_to_be_between": (_NUMBER, _aggregate("distinct", "count(DISTINCT {})", _HASHED)),
+    "expect_column_proportion_of_unique_values_to_be_between": (_NUMBER, _aggregate("distinct", "count(DISTINCT {})", _HASHED)),
+    "expect_column_proportion_of_non_null_values_to_be_between": (_NUMBER, _null),
+    "expect_column_distinct_values_to_be_in_set": (_COLUMN | {"value_set"}, _in_set),
+    "expect_column_distinct_values_to_contain_set": (_COLUMN | {"value_set"}, _in_set),
+    "expect_column_distinct_values_to_equal_set": (_COLUMN | {"value_set"}, _in_set),
+    "expect_column_most_common_value_to_be_in_set": (_COLUMN | {"value_set", "ties_okay"}, _most_common),
+    "expect_column_values_to_be_unique": (_MOSTLY, _unique),
+    "expect_compound_columns_to_be_unique": (frozenset({"column_list", "mostly"}), _compound),
+    "expect_column_values_to_not_be_null": (_MOSTLY, _null),
+    "expect_column_values_to_be_null": (_MOSTLY, _null),
+    "expect_column_values_to_be_between": (_MOSTLY | _BETWEEN, _by_row("column_values.between", _SPAN, _between)),
+    "expect_column_values_to_be_in_set": (_MOSTLY | {"value_set"}, _by_row("column_values.in_set", ("value_set",), _member)),
+    "expect_column_values_to_not_be_in_set": (_MOSTLY | {"value_set"}, _by_row("column_values.not_in_set", ("value_set",), _no_member)),
+    "expect_column_value_lengths_to_be_between": (
+        _MOSTLY | _BETWEEN,
+        _by_row("column_values.value_length.between", _SPAN, _length_between),
+    ),
+    "expect_column_value_lengths_to_equal": (_MOSTLY | {"value"}, _by_row("column_values.value_length.equals", ("value",), _length)),
+    "expect_column_values_to_match_regex": (_MOSTLY | {"regex"}, _by_row("column_values.match_regex", ("regex",), _matches)),
+    "expect_column_values_to_not_match_regex": (_MOSTLY | {"regex"}, _by_row("column_values.not_match_regex", ("regex",), _no_match)),
+}
+"""By expectation: the arguments that it may have, and what it then needs."""
+
+EXPECTATIONS = frozenset(_KEPT)
+
+
+# --- the views -------------------------------------------------------------------------------------------------------------------
+
+
+def _select(numbers: Mapping[str, str], view: str) -> str:
+    columns = ", ".join(f"{sql} AS {name_text(name)}" for name, sql in numbers.items())
+    return f"SELECT {columns} FROM {name_text(view)}"
+
+
+def _repeated(view: str, columns: Sequence[str]) -> str:
+    names = ", ".join(map(name_text, columns))
+    return (
+        f"SELECT {names}, count(*) AS `rows` FROM {name_text(view)} WHERE NOT ({_all_null(columns)}) GROUP BY {names} HAVING count(*) > 1"
+    )
+
+
+def _is_unique_by_key(view: Relation, columns: Sequence[str]) -> bool:
+    """Whether the key that the view's rows are stored by is among these columns: then nothing is there twice."""
+    names = [c.name for c in view.columns]
+    key = [k.column for k in stored_table(view).key]
+    return all(place < len(names) and names[place] in columns for place in key)
+
+
+def statements_for(suites: Sequence[Suite], catalog: Catalog, stored_rows: Callable[[Relation], int]) -> Iterator[tuple[Path, str]]:
+    """The statements that make the measures of a pipeline's suites, each with the file that it is for.
+
+    Of a view that has measures they are kept, however small it has become; else where it is large, or its suite wants them.
+
+    Args:
+        catalog: with the views as the pipeline's files make them.
+        stored_rows: how many rows of a relation are stored now.
+
+    Raises: QualitySuiteError for a column that the view does not have, or a view that is not there.
+    """
+    there = {relation.name: relation for relation in catalog.live()}
+    for suite in suites:
+        if (view := there.get(suite.view)) is None or view.kind is not RelationKind.VIEW:
+            views = sorted(r.name for r in there.values() if r.kind is RelationKind.VIEW and not r.internal)
+            raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(views)}")
+        require_columns(suite, [column.name for column in view.columns])
+        if suite.maintain or numbers_view(view.name) in there or stored_rows(view) > SMALL_VIEW_ROWS:
+            for name, select in measures_of(suite, view).views.items():
+                yield suite.file, f"CREATE MATERIALIZED VIEW {name_text(name)} AS {select}"

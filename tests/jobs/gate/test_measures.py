@@ -1,0 +1,338 @@
+"""What a suite asks of all rows, answered by what epochs keep of a view: equal to Great Expectations over all rows by Spark."""
+
+import json
+import random
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.catalog.deployment import Action
+from jobs.catalog.reader import relation_frame
+from jobs.deploy import measures
+from jobs.driver.epoch import advance
+from jobs.driver.spark_runner import SparkRunner
+from jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
+from jobs.gate.measured import _cannot_be_null, measured
+from jobs.gate.measures import EXPECTATIONS, measures_of
+from jobs.gate.record import Failure, Metric, QualityRecord, ViewQuality, passed_before, record_lines
+from jobs.gate.rows import SparkRows
+from jobs.gate.suite import QualitySuiteError, read_suite
+from jobs.plan.definition import find
+from jobs.session import Session
+from jobs.settings.pipeline import Pipeline, load_pipeline
+
+VIEW = """
+CREATE TABLE sales (id INT, shop STRING, at DATE, n INT, amount DOUBLE, price DECIMAL(10,2), code STRING, PRIMARY KEY (id));
+CREATE MATERIALIZED VIEW kept AS SELECT id, shop, at, n, amount, price, code FROM sales WHERE n IS NULL OR n < 1000;
+"""
+
+
+def expectation(kind: str, **kwargs: Any) -> dict[str, Any]:
+    return {"type": kind, "kwargs": kwargs}
+
+
+#: Each kind that is kept, some of them more than once; about half fail in some epochs.
+ITEMS = [
+    expectation("expect_table_row_count_to_be_between", min_value=45, max_value=60),
+    expectation("expect_table_row_count_to_equal", value=50),
+    expectation("expect_column_max_to_be_between", column="n", max_value=95),
+    expectation("expect_column_max_to_be_between", column="price", max_value=90.5, strict_max=True),
+    expectation("expect_column_min_to_be_between", column="amount", min_value=-10),
+    expectation("expect_column_min_to_be_between", column="n", min_value=2),
+    expectation("expect_column_mean_to_be_between", column="n", min_value=45, max_value=55),
+    expectation("expect_column_mean_to_be_between", column="price", min_value=40),
+    expectation("expect_column_sum_to_be_between", column="n", max_value=2400),
+    expectation("expect_column_sum_to_be_between", column="amount", max_value=100),
+    expectation("expect_column_sum_to_be_between", column="price", max_value=2400),
+    expectation("expect_column_stdev_to_be_between", column="n", max_value=29),
+    expectation("expect_column_stdev_to_be_between", column="amount", max_value=29),
+    expectation("expect_column_unique_value_count_to_be_between", column="code", min_value=20),
+    expectation("expect_column_unique_value_count_to_be_between", column="at", min_value=5),
+    expectation("expect_column_proportion_of_unique_values_to_be_between", column="n", min_value=0.8),
+    expectation("expect_column_proportion_of_non_null_values_to_be_between", column="n", min_value=0.9),
+    expectation("expect_column_distinct_values_to_be_in_set", column="shop", value_set=["a", "b", "c"]),
+    expectation("expect_column_distinct_values_to_contain_set", column="shop", value_set=["a", "b", "z"]),
+    expectation("expect_column_distinct_values_to_equal_set", column="shop", value_set=["a", "b", "c", "d"]),
+    expectation("expect_column_distinct_values_to_contain_set", column="n", value_set=[1, 2, 3]),
+    expectation("expect_column_most_common_value_to_be_in_set", column="shop", value_set=["a", "b"], ties_okay=True),
+    expectation("expect_column_values_to_be_unique", column="id"),
+    expectation("expect_column_values_to_be_unique", column="code"),
+    expectation("expect_column_values_to_be_unique", column="n", mostly=0.6),
+    expectation("expect_compound_columns_to_be_unique", column_list=["shop", "code"]),
+    expectation("expect_compound_columns_to_be_unique", column_list=["id", "shop"]),
+    expectation("expect_column_values_to_not_be_null", column="n", mostly=0.95),
+    expectation("expect_column_values_to_be_null", column="n", mostly=0.05),
+    expectation("expect_column_values_to_be_between", column="n", min_value=5, mostly=0.95),
+    expectation("expect_column_values_to_be_between", column="n", min_value=50, max_value=90, strict_max=True, mostly=0.4),
+    expectation("expect_column_values_to_be_between", column="amount", min_value=-1.5, mostly=0.9),
+    expectation("expect_column_values_to_be_in_set", column="shop", value_set=["a", "b", "c"], mostly=0.9),
+    expectation("expect_column_values_to_not_be_in_set", column="n", value_set=[3, 4, 5], mostly=0.95),
+    expectation("expect_column_value_lengths_to_be_between", column="code", min_value=2, mostly=0.8),
+    expectation("expect_column_value_lengths_to_equal", column="code", value=2, mostly=0.8),
+    expectation("expect_column_values_to_match_regex", column="code", regex="^k[0-9]+$", mostly=0.9),
+    expectation("expect_column_values_to_not_match_regex", column="code", regex="[|]|\\d{2}", mostly=0.3),
+]
+
+
+def pipeline_in(folder: Path, items: list[dict[str, Any]], view: str = "kept", **meta: Any) -> Pipeline:
+    folder = folder / "pipelines/shop"
+    (folder / "quality").mkdir(parents=True, exist_ok=True)
+    (folder / "views.sql").write_text(VIEW)
+    (folder / "pipeline.toml").write_text(
+        f'name = "shop"\nstore = "{folder}/store"\nsql = ["views.sql"]\n[quality]\ndocs = "{folder}/docs"\n'
+    )
+    (folder / f"quality/{view}.json").write_text(json.dumps({"expectations": items, "meta": meta}))
+    return load_pipeline(folder)
+
+
+def apply(session: Session, pipeline: Pipeline) -> list[tuple[Action, str]]:
+    found = session.apply(pipeline.scripts(), derived=measures(pipeline))
+    return [(step.action, step.what) for step in found.steps]
+
+
+def by_spark(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: int) -> Found:
+    """What Great Expectations finds over all rows, by Spark."""
+    assert pipeline.quality is not None
+    (file,) = pipeline.quality.suites()
+    suite = read_suite(file)
+    with session.meta.reading(epoch) as version, QualityGate(pipeline.quality.docs.with_name("spark")) as gate:
+        rows = SparkRows(relation_frame(spark, session.meta.objects.uri, version, find(version.catalog, suite.view), epoch))
+        return gate.check(suite, suite.whole, rows, epoch, ["id"])
+
+
+def change(chance: random.Random, session: Session, rows: set[int]) -> None:
+    """Some inserts, deletes and updates."""
+
+    def literal(value: Any) -> str:
+        return "NULL" if value is None else repr(value) if not isinstance(value, Decimal) else str(value)
+
+    def row(id_: int) -> str:
+        n = chance.choice([None, *range(1, 100)])
+        values = [id_, chance.choice(["a", "b", "c", "d", None]), chance.choice(["2024-01-01", "2024-02-29", None])]
+        values += [n, chance.choice([None, chance.uniform(-20, 20)]), Decimal(chance.randrange(10_000)) / 100]
+        values += [chance.choice([None, "k", f"k{chance.randrange(40)}", "x|1"])]
+        return f"({', '.join(map(literal, values))})"
+
+    if rows and (gone := chance.sample(sorted(rows), len(rows) // 5)):
+        session.execute(f"DELETE FROM sales WHERE id IN ({', '.join(map(str, gone))})")
+        rows -= {*gone}
+    new = [i for i in chance.sample(range(200), 25 if rows else 55) if i not in rows]
+    session.execute(f"INSERT INTO sales VALUES {', '.join(map(row, new))}")
+    rows |= {*new}
+    session.execute(f"UPDATE sales SET n = n + 7, code = concat(code, '1') WHERE id % 7 = {chance.randrange(7)}")
+
+
+@pytest.mark.spark
+def test_what_is_kept_of_a_view_is_what_great_expectations_finds_over_all_rows(spark: SparkSession, tmp_path: Path) -> None:
+    assert {item["type"] for item in ITEMS} == EXPECTATIONS
+    pipeline, chance, rows = pipeline_in(tmp_path, ITEMS, maintain=True), random.Random(4), set[int]()
+    failed: dict[str, int] = {}
+    with Session(pipeline.store, spark) as session:
+        apply(session, pipeline)
+        for epoch_number in range(4):
+            if epoch_number == 3:
+                session.execute("DELETE FROM sales")  # no row is left: sums are NULL
+                rows.clear()
+            elif epoch_number:
+                change(chance, session, rows)
+            epoch = session.flush().epoch
+            record = validate_epoch(without_spark, session.meta, pipeline, epoch)
+            (here,) = record.views
+            assert here.maintained == len(ITEMS)
+            there = by_spark(spark, session, pipeline, epoch)
+            assert {f.expectation for f in here.failures} == {f.expectation for f in there.failures}
+            theirs = {m.expectation: m.value for m in there.metrics}
+            for metric in here.metrics:
+                value = theirs.pop(metric.expectation)
+                if not rows and "column_value" in metric.expectation:
+                    value = value or 0  # of no row Spark's engine counts None that miss a rule
+                assert metric.value == (value if value is None else pytest.approx(value, rel=1e-12)), metric
+            assert not theirs
+            assert here.rows == there.rows == len(rows)
+            for mine, its in zip(sorted(here.failures, key=str), sorted(there.failures, key=str), strict=True):
+                assert mine.observed.split(", e.g.")[0].split(" of ")[-1] == its.observed.split(", e.g.")[0].split(" of ")[-1]
+            for failure in here.failures:
+                failed[failure.expectation] = failed.get(failure.expectation, 0) + 1
+    assert len(failed) > len(ITEMS) // 2, "or too little of it can fail"
+
+
+UNIQUE = expectation("expect_column_values_to_be_unique", column="code")
+MEAN = expectation("expect_column_mean_to_be_between", column="n", min_value=10)
+MEDIAN = expectation("expect_column_median_to_be_between", column="n", min_value=1)
+FILLED = expectation("expect_column_values_to_not_be_null", column="shop")
+NUMBERS, REPEATED = "view __quality__kept", "view __quality__kept__repeated__code"
+
+
+@pytest.mark.spark
+def test_measures_come_and_go_with_their_suite_and_view(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def steps() -> list[tuple[Action, str]]:
+        return [step for step in apply(session, pipeline) if "__quality__" in step[1] and step[0] is not Action.NONE]
+
+    pipeline = pipeline_in(tmp_path, [UNIQUE, MEAN])
+    with Session(pipeline.store, spark) as session:
+        assert steps() == [], "the view is new, and so it is small"
+        session.execute("INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, concat('k', id) FROM VALUES (1), (2), (3) AS t(id)")
+        session.flush()
+        monkeypatch.setattr("jobs.gate.measures.SMALL_VIEW_ROWS", 2)
+        assert steps() == [(Action.CREATE, NUMBERS), (Action.CREATE, REPEATED)]
+        session.flush()
+        assert steps() == []
+        (shown,) = session.execute("SHOW MATERIALIZED VIEWS")
+        assert shown.table is not None
+        assert shown.table["name"].to_pylist() == ["kept"]
+
+        monkeypatch.setattr("jobs.gate.measures.SMALL_VIEW_ROWS", 100)
+        pipeline_in(tmp_path, [MEAN])
+        assert steps() == [(Action.CHANGE, NUMBERS), (Action.DROP, REPEATED)], (
+            "what has measures keeps them, and what is not asked for goes"
+        )
+        pipeline_in(tmp_path, [MEAN], scan="full")
+        assert steps() == [(Action.DROP, NUMBERS)]
+        pipeline_in(tmp_path, [UNIQUE, MEAN], maintain=True)
+        assert steps() == [(Action.CREATE, NUMBERS), (Action.CREATE, REPEATED)]
+        session.flush()
+
+        (pipeline.folder / "views.sql").write_text(VIEW.replace("n < 1000", "n < 2000"))
+        assert steps() == [(Action.FOLLOW, NUMBERS), (Action.FOLLOW, REPEATED)]
+        epoch = session.flush().epoch
+        (view,) = validate_epoch(without_spark, session.meta, pipeline, epoch).views
+        assert (view.maintained, view.rows, view.failures) == (2, 3, ())
+        session.execute("DROP MATERIALIZED VIEW kept")
+        session.flush()
+        assert [r.name for r in session.meta.latest().catalog.live()] == ["sales"]
+        (pipeline.folder / "views.sql").write_text("CREATE TABLE other (id INT, PRIMARY KEY (id))")
+        with pytest.raises(QualitySuiteError, match=r"kept.json: found view 'kept', expected a view of the pipeline"):
+            apply(session, pipeline)
+
+
+@pytest.mark.spark
+def test_a_large_view_is_read_for_what_is_not_kept_alone_and_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    """A median is looked for in all rows, a rule on rows in changed ones, the others in no row; a warning does not change that."""
+    warned = {**UNIQUE, "severity": "warning"}
+    pipeline = pipeline_in(tmp_path, [MEAN, MEDIAN, FILLED, warned], maintain=True)
+    with Session(pipeline.store, spark) as session:
+        apply(session, pipeline)
+        session.execute("INSERT INTO sales SELECT id, 'a', NULL, id, 1.5, 1.25, 'k' FROM range(50) AS t(id)")
+        epoch = session.flush().epoch  # published, so that the next is looked at where it differs from this one
+        (view,) = validate_epoch(lambda _: spark, session.meta, pipeline, epoch, small_view_rows=10).views
+        assert (view.maintained, view.scanned, view.rows) == (2, 2, 50), "nobody has looked at its rows before"
+        assert [w.observed for w in view.warnings] == ["50 of 50 rows, e.g. " + ", ".join("k" * 10)]
+        session.execute("UPDATE sales SET shop = NULL WHERE id = 7")
+        (run,) = advance(SparkRunner(spark), session.meta)
+        record = validate_epoch(lambda _: spark, session.meta, pipeline, run.epoch, small_view_rows=10)
+        (view,) = record.views
+        assert (view.maintained, view.scanned) == (2, 1)
+        assert [(f.expectation, f.observed) for f in view.failures] == [
+            ("expect_column_values_to_not_be_null(column='shop')", "1 of 1 rows, e.g. None")
+        ]
+        assert {"  2 of them answered by what epochs keep of the view, no row read", "  1 of them read all rows"} <= {*record_lines(record)}
+
+
+@pytest.mark.spark
+def test_measures_that_are_not_what_the_suite_asks_for_are_not_used(spark: SparkSession, tmp_path: Path) -> None:
+    """A suite that was changed and not applied, a measure that is paused, a sum beyond its type: all rows are looked at."""
+    total = expectation("expect_column_sum_to_be_between", column="price", min_value=0)
+    pipeline = pipeline_in(tmp_path, [MEAN, total], maintain=True)
+    with Session(pipeline.store, spark) as session:
+        apply(session, pipeline)
+        session.execute("INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, 'k' FROM range(3) AS t(id)")
+        epoch = session.flush().epoch
+
+        def maintained() -> int:
+            (view,) = validate_epoch(lambda _: spark, session.meta, pipeline, epoch, small_view_rows=0).views
+            assert view.failures == ()
+            return view.maintained
+
+        assert maintained() == 2
+        pipeline_in(tmp_path, [MEAN, total, expectation("expect_column_max_to_be_between", column="n", max_value=99)], maintain=True)
+        assert maintained() == 0
+        pipeline_in(tmp_path, [MEAN, total], maintain=True)
+        assert maintained() == 2
+        assert pipeline.quality is not None
+        suite = read_suite(pipeline.quality.suites()[0])
+        with session.meta.reading(epoch) as version:
+            there = {r.name: r for r in version.catalog.at(epoch)}
+            wanted = measures_of(suite, there["kept"])
+            assert measured(session.meta.objects, version, there, there["kept"], wanted, epoch) is not None
+            paused = {name: msgspec.structs.replace(r, paused=epoch) if r.internal else r for name, r in there.items()}
+            assert measured(session.meta.objects, version, paused, there["kept"], wanted, epoch) is None
+            other = msgspec.structs.replace(there["kept"], id=99)  # another view of that name: these are not its measures
+            assert measured(session.meta.objects, version, there, other, wanted, epoch) is None
+
+
+def test_a_sum_beyond_its_type_is_left_to_spark() -> None:
+    numbers = {"rows": 3, "nulls__n": 1, "sum__n": None}
+    assert _cannot_be_null("sum__n", numbers)
+    assert not _cannot_be_null("sum__n", {**numbers, "nulls__n": 3})
+    assert not _cannot_be_null("max__n", {**numbers, "max__n": None})
+
+
+@pytest.mark.spark
+def test_a_rule_is_compared_with_what_its_runs_before_found(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows within 30 % of the median of the last four runs that readers saw; a run that fails is none of them."""
+    rule = {"type": "expect_table_row_count_to_be_between", "kwargs": {}, "meta": {"history": {"runs": 4, "within": 0.3}}}
+    pipeline = pipeline_in(tmp_path, [rule], maintain=True)
+    seen = []
+    with Session(pipeline.store, spark) as session:
+        apply(session, pipeline)
+        for first, last in ((0, 100), (100, 300), (300, 310), (310, 330), (330, 900), (900, 901)):
+            session.execute(f"INSERT INTO sales SELECT id, 'a', NULL, 1, 1.5, 1.25, 'k' FROM range({first}, {last}) AS t(id)")
+            (run,) = advance(SparkRunner(spark), session.meta)
+            record = validate_epoch(without_spark, session.meta, pipeline, run.epoch)
+            assert validate_epoch(without_spark, session.meta, pipeline, run.epoch) == record
+            if record.passed:
+                session.meta.publish(run.epoch)
+                assert validate_epoch(without_spark, session.meta, pipeline, run.epoch) == record, "also once it is published"
+            (view,) = record.views
+            seen.append((view.metrics[0].value, view.metrics[0].earlier, [f.observed for f in view.failures]))
+    said = "where the last 4 runs and 30% to either side allow {}"
+    assert seen == [
+        (100, (), []),
+        (300, (100,), []),
+        (310, (300, 100), []),
+        (330, (310, 300, 100), []),
+        (900, (330, 310, 300, 100), [f"900, {said.format('213 to 396')}"]),
+        (901, (330, 310, 300, 100), [f"901, {said.format('213 to 396')}"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        ({**UNIQUE, "meta": {"history": {"runs": 3, "within": 0.3}}}, "history of expect_column_values_to_be_unique"),
+        ({**MEAN, "meta": {"history": {"runs": 3, "within": 0.3}}}, "history beside min_value"),
+        ({"type": MEAN["type"], "meta": {"history": {"runs": 0, "within": 0.3}}}, "history.runs 0"),
+        ({"type": MEAN["type"], "meta": {"history": {"runs": 1, "within": "30%"}}}, 'history.within "30%"'),
+        ({"type": MEAN["type"], "meta": {"history": {"runs": 1}}}, 'history {"runs": 1}'),
+    ],
+)
+def test_a_history_that_cannot_be_is_named(tmp_path: Path, item: dict[str, Any], found: str) -> None:
+    pipeline = pipeline_in(tmp_path, [item])
+    with pytest.raises(QualitySuiteError, match=re.escape(f"kept.json: found expectation 1: {found}, expected ")):
+        measures(pipeline)
+
+
+def test_a_suite_that_passed_by_its_rules_on_rows_is_known_to_have(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, [MEAN, FILLED])
+    assert pipeline.quality is not None
+    suite = read_suite(pipeline.quality.suites()[0])
+    mean, filled = "expect_column_mean_to_be_between(column='n', min_value=10)", "expect_column_values_to_not_be_null(column='shop')"
+
+    def passed(*failed: str, metrics: bool = True, digest: str = suite.digest) -> bool:
+        kept = (Metric(mean, 1.0), Metric(filled, 0.0)) if metrics else ()
+        found = ViewQuality("kept", 1, 2, warnings=tuple(Failure(f, "") for f in failed), suite=digest, metrics=kept)
+        return passed_before(QualityRecord(1, (found,)), suite)
+
+    assert passed()
+    assert passed(mean)
+    assert not passed(filled)
+    assert not passed(mean, filled)
+    assert not passed(mean, metrics=False), "a record of a release before calls expectations otherwise"
+    assert passed(metrics=False)
+    assert not passed(digest="another")
+    assert not passed_before(None, suite)
