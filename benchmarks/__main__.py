@@ -16,7 +16,7 @@ Apart from those, and each with options of its own:
     python -m benchmarks by-spark                a view that Spark computes a part of, beside Spark's own SELECT; two minutes
     python -m benchmarks publish                 an epoch's changes to a Delta table, beside a plain MERGE of them; half a minute
     python -m benchmarks replace                 a view that takes another's place under two views, beside making all anew; a minute
-    python -m benchmarks quality                 ten rules over 1 M and 10 M rows of which 1,000 changed, beside a scan by Spark; ten minutes
+    python -m benchmarks quality                 ten rules over 1 M and 10 M rows of which 1,000 changed, beside a scan; ten minutes
     python -m benchmarks rebalance               units 2 -> 3 -> 8 -> 2 under load, the moving epochs beside ordinary ones; a minute
     python -m benchmarks restate                 a day of a hundred is corrected, beside making the views anew; a minute
     python -m benchmarks windows --rows 10000000 window functions: rows at the end of one partition; 1 M rows: half a minute

@@ -26,6 +26,7 @@ from jobs.gate.gate import validate_epoch, without_spark
 from jobs.gate.record import QualityRecord
 from jobs.session import Session
 from jobs.settings.pipeline import Pipeline, load_pipeline
+from jobs.upkeep.compaction import compact
 
 BUDGET = 1.3  # growth of the gate's seconds, and of the epoch's with measures, from the smallest size to the largest
 CHANGED = 1_000
@@ -83,9 +84,11 @@ def _measured(rows: int, runs: int) -> Measured:
             for first in range(0, rows, BATCH):
                 session.insert("orders", _orders(random, np.arange(first, min(rows, first + BATCH))))
                 session.flush()
+            compact(session.meta)
             before = [_epoch(session, random, rows)[0] for _ in range(runs + 1)][1:]
             session.apply(pipeline.scripts(), derived=measures(_pipeline(pipeline.folder, {"maintain": True})))
             session.flush()
+            compact(session.meta)
             epochs, gates = [], []
             for run in range(runs + 2):  # two to warm up: nobody has judged all rows at the first
                 seconds, epoch = _epoch(session, random, rows)

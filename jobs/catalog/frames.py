@@ -16,7 +16,8 @@ from jobs.catalog.query import with_lengths
 from jobs.catalog.reader import NoStoredRowsError, columns_ddl, relation_frame
 from jobs.catalog.stored_rows import StoredRows
 from jobs.sql.binder import Binder
-from jobs.sql.plain_view import plain_view_of, quoted, register
+from jobs.sql.plain_view import plain_view_of, register
+from jobs.sql.quoting import quoted
 from jobs.sql.sandbox import items, table_of
 from jobs.sql.statements import CreateView
 from statestore.errors import InputError

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 from jobs.catalog.read import warn_of_age
 from jobs.catalog.reader import NoStoredRowsError, changes_frame, relation_frame
 from jobs.plan.definition import functions_of, output_of
-from jobs.sql.plain_view import plain_view_of, quoted, register
+from jobs.sql.plain_view import plain_view_of, register
+from jobs.sql.quoting import quoted
 from jobs.sql.sandbox import table_of
 from jobs.sql.statements import RelationAt
 from jobs.sql.text_lengths import METADATA_KEY

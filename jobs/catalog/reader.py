@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from jobs.executors.base import numbered_columns
 from jobs.flow.failure import carried_by_spark
 from jobs.plan.definition import output_of
+from jobs.sql.quoting import quoted
 from statestore.errors import InputError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.shared_buffer import SharedBuffer
@@ -217,4 +218,4 @@ def _frame(
 
 def columns_ddl(columns: Sequence[ColumnSpec]) -> str:
     """The schema of a frame with these columns, as Spark reads it."""
-    return ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in columns)
+    return ", ".join(f"{quoted(c.name)} {c.type}" for c in columns)

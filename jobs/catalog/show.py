@@ -15,6 +15,7 @@ from jobs.plan.definition import (
 from jobs.plan.explain import explain_relation
 from jobs.sources.rejects import rejects_name
 from jobs.sql.logical import Field
+from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateTable, CreateView, Explain, Show, Shown
 from statestore.meta.catalog import Catalog, Relation, RelationKind
 
@@ -154,7 +155,7 @@ def _declared(fields: Sequence[Field]) -> str:
 
 def _name(name: str) -> str:
     """A column's name as a statement may write it: in backquotes where it is not all small letters, digits and _."""
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    return name if _PLAIN.fullmatch(name) else quoted(name)
 
 
 def _option(name: str) -> str:

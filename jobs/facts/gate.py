@@ -8,7 +8,7 @@ import msgspec
 
 from jobs.facts.moment import moment
 from jobs.gate.index import RESULTS, Result
-from jobs.gate.record import Failure, Verdict, ViewQuality, read_record
+from jobs.gate.record import Failure, Metric, Verdict, ViewQuality, read_record
 from jobs.gate.suite import read_suite
 from jobs.gate.text import expectation_text
 from jobs.settings.pipeline import QualitySettings
@@ -31,6 +31,9 @@ class CheckFacts(msgspec.Struct, frozen=True):
     failures: tuple[Failure, ...]
     warnings: tuple[Failure, ...]
     pages: tuple[str, ...] = ()  # of the Data Docs, as paths below their folder
+    metrics: tuple[Metric, ...] = ()  # an expectation each
+    maintained: int = 0  # expectations answered by what epochs keep of the view
+    scanned: int = 0  # those for which all rows of a large view were read
 
 
 class EpochQuality(msgspec.Struct, frozen=True):
@@ -50,6 +53,7 @@ class ExpectationHistory(msgspec.Struct, frozen=True):
     only_reports: bool
     in_suite: bool  # False: it is no longer in the file
     outcomes: tuple[tuple[int, Verdict], ...]  # (epoch, what became of it), newest first; NONE: the suite had another digest then
+    values: tuple[float | None, ...]  # what was observed, or how many rows missed it, as `outcomes`
     last_failure: Failure | None
     last_failed: int | None  # epoch
 
@@ -82,14 +86,15 @@ def expectations(view: str, checks: Sequence[CheckFacts], settings: QualitySetti
 
 
 def _history(text: str, only_reports: bool, in_suite: bool, checks: Sequence[CheckFacts]) -> ExpectationHistory:
-    outcomes, last, last_epoch = [], None, None
+    outcomes, values, last, last_epoch = [], [], None, None
     for check in checks:
         failure = next((f for f, _ in _failed(check) if f.expectation == text), None)
         if failure is not None and last is None:
             last, last_epoch = failure, check.epoch
         passed = Verdict.PASSED if in_suite else Verdict.NONE
         outcomes.append((check.epoch, passed if failure is None else Verdict.FAILED))
-    return ExpectationHistory(text, only_reports, in_suite, tuple(outcomes), last, last_epoch)
+        values.append(next((metric.value for metric in check.metrics if metric.expectation == text), None))
+    return ExpectationHistory(text, only_reports, in_suite, tuple(outcomes), tuple(values), last, last_epoch)
 
 
 def _failed(check: CheckFacts) -> Iterator[tuple[Failure, bool]]:
@@ -110,7 +115,19 @@ def _in_file(view: str, settings: QualitySettings | None) -> Iterator[tuple[str,
 
 def _check(epoch: int, view: ViewQuality, pages: tuple[str, ...]) -> CheckFacts:
     return CheckFacts(
-        epoch, moment(epoch), view.view, view.verdict, view.rows, view.all_rows, view.expectations, view.failures, view.warnings, pages
+        epoch,
+        moment(epoch),
+        view.view,
+        view.verdict,
+        view.rows,
+        view.all_rows,
+        view.expectations,
+        view.failures,
+        view.warnings,
+        pages,
+        view.metrics,
+        view.maintained,
+        view.scanned,
     )
 
 

@@ -376,10 +376,12 @@ def _text(result: "ExpectationValidationResult") -> str:
 def _number(result: "ExpectationValidationResult") -> float | None:
     """What was observed, or how many rows missed the expectation; None where that is no finite number."""
     found: Mapping[str, Any] = result.result or {}
-    value = found.get("observed_value", found.get("unexpected_count"))
+    value = found.get("observed_value")
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        value = found.get("unexpected_count")
-    return None if value is None or not math.isfinite(value) else float(value)
+        if "unexpected_count" not in found:
+            return None
+        value = found["unexpected_count"] or 0  # of no row at all Spark's engine counts None
+    return float(value) if math.isfinite(value) else None
 
 
 def stored_rows(version: HummockVersion, table_id: int) -> int:
@@ -410,9 +412,9 @@ def _observed(result: "ExpectationValidationResult") -> str:
         of_all = f" of {found['element_count']} rows" if "element_count" in found else " distinct values"
         return f"{found['unexpected_count']}{of_all}{sample and f', e.g. {sample}'}"
     if "observed_value" in found:
-        history = (_carried(result, "history") or {}) if result.expectation_config is not None else {}
-        bounds = result.expectation_config.kwargs if history and result.expectation_config is not None else {}
-        return f"{found['observed_value']}{history and _history_text(history, bounds)}"
+        history, config = _carried(result, "history"), result.expectation_config
+        bounds = "" if history is None or config is None else _history_text(history, config.kwargs)
+        return f"{found['observed_value']}{bounds}"
     return f"an error: {_exception_text(result.exception_info or {})}"
 
 

@@ -1,6 +1,5 @@
 """Expectations that are compared with their own history: the bounds that they then have."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,6 +44,7 @@ def _bounded(item: dict[str, Any], earlier: Sequence[float]) -> dict[str, Any]:
 def _bounds(history: History, earlier: Sequence[float]) -> tuple[float, float]:
     if len(earlier) < min(FEWEST_RUNS, history.runs):
         return -_ANY, _ANY
-    middle = statistics.median(earlier)
+    low, high = sorted(earlier)[(len(earlier) - 1) // 2], sorted(earlier)[len(earlier) // 2]
+    middle = (low + high) / 2
     off = abs(middle) * history.within
     return middle - off, middle + off

@@ -20,8 +20,7 @@ from typing import Any
 from jobs.catalog.reader import stored_table
 from jobs.gate.suite import QualitySuiteError, Suite, require_columns
 from jobs.plan.difference import words_of
-from jobs.sql.plain_view import quoted as name_text
-from jobs.sql.spark_text import quoted as string_text
+from jobs.sql.quoting import quoted, string_text
 from statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 
 SMALL_VIEW_ROWS = 100_000
@@ -91,9 +90,9 @@ def measures_of(suite: Suite, view: Relation) -> Measures:
         return Measures((), (), (), (), (), {})
     views = {numbers_view(view.name): _select({"rows": "count(*)", **numbers}, view.name)}
     for column in values:
-        name = name_text(column)
+        name = quoted(column)
         views[values_view(view.name, column)] = (
-            f"SELECT {name}, count(*) AS `rows` FROM {name_text(view.name)} WHERE {name} IS NOT NULL GROUP BY {name}"
+            f"SELECT {name}, count(*) AS `rows` FROM {quoted(view.name)} WHERE {name} IS NOT NULL GROUP BY {name}"
         )
     for columns in repeated:
         if not _is_unique_by_key(view, columns):
@@ -153,7 +152,7 @@ def _aggregate(name: str, sql: str, kinds: frozenset[str]) -> _Judge:
         column = arguments.get("column")
         if not isinstance(column, str) or _kind(view, column) not in kinds:
             return None
-        return Needs({alias(name, column): sql.format(name_text(column)), **_nulls(column)})
+        return Needs({alias(name, column): sql.format(quoted(column)), **_nulls(column)})
 
     return judge
 
@@ -164,7 +163,7 @@ def alias(name: str, column: str) -> str:
 
 
 def _nulls(column: str) -> dict[str, str]:
-    return {alias("nulls", column): f"count_if({name_text(column)} IS NULL)"}
+    return {alias("nulls", column): f"count_if({quoted(column)} IS NULL)"}
 
 
 def _in_set(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
@@ -207,7 +206,7 @@ def all_nulls(columns: Sequence[str]) -> str:
 
 
 def _all_null(columns: Sequence[str]) -> str:
-    return " AND ".join(f"{name_text(c)} IS NULL" for c in columns)
+    return " AND ".join(f"{quoted(c)} IS NULL" for c in columns)
 
 
 def _share(arguments: Mapping[str, Any]) -> bool:
@@ -232,13 +231,13 @@ def _by_row(metric: str, told_by: Sequence[str], condition: Callable[[str, str, 
         column = arguments.get("column")
         if not isinstance(column, str) or not _share(arguments):
             return None
-        met = condition(name_text(column), _kind(view, column), arguments)
+        met = condition(quoted(column), _kind(view, column), arguments)
         if met is None:
             return None
         given = {name: arguments[name] for name in told_by if arguments.get(name) not in (None, False)}
         called = alias(f"missed_{hashlib.sha256(repr((metric, given)).encode()).hexdigest()[:8]}", column)
         missed = Missed(called, metric, column, given)
-        sql = f"count_if({name_text(column)} IS NOT NULL AND NOT ({met}))"
+        sql = f"count_if({quoted(column)} IS NOT NULL AND NOT ({met}))"
         return Needs({called: sql, **_nulls(column)}, missed=(missed,))
 
     return judge
@@ -344,15 +343,13 @@ EXPECTATIONS = frozenset(_KEPT)
 
 
 def _select(numbers: Mapping[str, str], view: str) -> str:
-    columns = ", ".join(f"{sql} AS {name_text(name)}" for name, sql in numbers.items())
-    return f"SELECT {columns} FROM {name_text(view)}"
+    columns = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in numbers.items())
+    return f"SELECT {columns} FROM {quoted(view)}"
 
 
 def _repeated(view: str, columns: Sequence[str]) -> str:
-    names = ", ".join(map(name_text, columns))
-    return (
-        f"SELECT {names}, count(*) AS `rows` FROM {name_text(view)} WHERE NOT ({_all_null(columns)}) GROUP BY {names} HAVING count(*) > 1"
-    )
+    names = ", ".join(map(quoted, columns))
+    return f"SELECT {names}, count(*) AS `rows` FROM {quoted(view)} WHERE NOT ({_all_null(columns)}) GROUP BY {names} HAVING count(*) > 1"
 
 
 def _is_unique_by_key(view: Relation, columns: Sequence[str]) -> bool:
@@ -381,4 +378,4 @@ def statements_for(suites: Sequence[Suite], catalog: Catalog, stored_rows: Calla
         require_columns(suite, [column.name for column in view.columns])
         if suite.maintain or numbers_view(view.name) in there or stored_rows(view) > SMALL_VIEW_ROWS:
             for name, select in measures_of(suite, view).views.items():
-                yield suite.file, f"CREATE MATERIALIZED VIEW {name_text(name)} AS {select}"
+                yield suite.file, f"CREATE MATERIALIZED VIEW {quoted(name)} AS {select}"

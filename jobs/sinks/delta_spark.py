@@ -22,7 +22,7 @@ from jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, kept_hours, merge_key, properties_of
 from jobs.sinks.delta_state import held_by, open_table
 from jobs.sinks.location import Location, folder_name
-from jobs.sql.plain_view import quoted
+from jobs.sql.quoting import quoted
 
 _TXN = "spark.databricks.delta.write.txn"
 

@@ -35,6 +35,7 @@ from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
 from jobs.sources.text import bad_texts, require_text, with_shown_bytes
 from jobs.sql.logical import Field
+from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateSource
 from jobs.sql.type_names import name_of_type
 from statestore.errors import TussockError
@@ -118,12 +119,12 @@ class SparkFiles(FileSource):
         fields = [(f.name, f.type) for f in source.fields[:width]]
         if self.corrupt_records:
             fields.append((_CORRUPT, "string"))
-        declared = ", ".join(f"{_quoted(name)} {kind}" for name, kind in fields)
+        declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields)
         options = self.reader_options(source) | hadoop_options(files)
         reader = session.read.format(self.format).options(**options).schema(declared)
         read = reader.load([_spark_path(place_of_bytes(f)) for f in files])
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
-        rows = read.select(*(read[_quoted(name)] for name, _ in fields), path)
+        rows = read.select(*(read[quoted(name)] for name, _ in fields), path)
         return rows.mapInArrow(_packer(files, source, width, columns, self.raw_column), OUTPUT_DDL)
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
@@ -232,10 +233,6 @@ def _pinned_path(spark_path: str) -> str:
     """The path a PinnedFile has, from `_metadata.file_path` (an encoded URI)."""
     scheme, _, rest = spark_path.partition(":")
     return "s3:" + unquote(rest) if scheme == "s3a" else "/" + unquote(rest).lstrip("/")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _first_cause(text: str) -> str:

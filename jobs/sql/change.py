@@ -23,7 +23,7 @@ from jobs.sql.assign import assignments_of, check_value, default_expression, req
 from jobs.sql.errors import translated
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.key_columns import require_values
-from jobs.sql.plain_view import quoted
+from jobs.sql.quoting import quoted
 from jobs.sql.refusals import refuse_unstable
 from jobs.sql.sandbox import Sandbox, column_of, items, option_of, table_of
 from jobs.sql.source_text import SourceText

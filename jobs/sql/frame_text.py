@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.plain_view import quoted
+from jobs.sql.quoting import quoted
 from jobs.sql.sandbox import Sandbox, items, option_of
 from jobs.sql.spark_text import NoTextError, literal, parameters, written
 

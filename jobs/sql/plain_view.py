@@ -4,6 +4,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreatePlainView
 from statestore.meta.catalog import Relation
 
@@ -27,8 +28,3 @@ def register(session: SparkSession, view: CreatePlainView, query: str | None = N
     rows: DataFrame = session.sql(" " * _BEHIND_ALL_TEXT + (view.sql if query is None else query))
     picked = (F.col(quoted(own)).alias(f.name) for own, f in zip(view.columns, view.fields, strict=True))
     rows.select(*picked).createOrReplaceTempView(quoted(view.name))
-
-
-def quoted(name: str) -> str:
-    """A name as SQL may write it, whatever its characters."""
-    return "`" + name.replace("`", "``") + "`"

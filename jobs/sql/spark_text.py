@@ -18,6 +18,7 @@ from py4j.java_gateway import JavaObject, is_instance_of
 
 from jobs.sql.errors import SqlError, translated
 from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Place
+from jobs.sql.quoting import string_text
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
 from jobs.sql.type_names import name_of_type
@@ -166,7 +167,7 @@ class _Writer:
             raise NoTextError("an error with a class and parameters has no text; give raise_error a message alone")
         if said.productPrefix() == "CreateMap":
             return self.text(said.children().apply(1))
-        return quoted(said.value().valueArray().getUTF8String(0).toString())
+        return string_text(said.value().valueArray().getUTF8String(0).toString())
 
     def _lambda(self, node: JavaObject) -> str:
         for variable in items(node.arguments()):
@@ -210,9 +211,9 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             pairs = " ".join(f"WHEN {c} THEN {v}" for c, v in zip(args[0::2], args[1::2], strict=False))
             return f"CASE {pairs}{f' ELSE {args[-1]}' if len(args) % 2 else ''} END"
         case "Like" | "ILike":
-            return f"({args[0]} {name.upper()} {args[1]} ESCAPE {quoted(str(node.escapeChar()))})"
+            return f"({args[0]} {name.upper()} {args[1]} ESCAPE {string_text(str(node.escapeChar()))})"
         case "LikeAll" | "NotLikeAll" | "LikeAny" | "NotLikeAny":
-            patterns = ", ".join(quoted(p.toString()) for p in items(node.patterns()))
+            patterns = ", ".join(string_text(p.toString()) for p in items(node.patterns()))
             return f"({args[0]} {'NOT ' if name.startswith('Not') else ''}LIKE {'ALL' if name.endswith('All') else 'ANY'} ({patterns}))"
         case "GetStructField":
             return f"{args[0]}.{_name(node.child().dataType().fields()[node.ordinal()].name())}"
@@ -258,17 +259,11 @@ def literal(node: JavaObject) -> str:
     value = node.value()
     if value is not None:
         if kind == "string":
-            return quoted(value.toString() if isinstance(value, JavaObject) else str(value))
+            return string_text(value.toString() if isinstance(value, JavaObject) else str(value))
         if kind == "timestamp":  # a text would be read in the time zone of the session, where an hour may come twice
             return f"timestamp_micros({value}L)"
     text = str(node.sql())
     return text if kind in ("binary", "date") else text.replace("`", "\\u0060")
-
-
-def quoted(text: str) -> str:
-    """A string constant. A backtick is written as an escape, so that one in a text of Spark is always a name's."""
-    plain = {"'": "\\'", "\\": "\\\\", "`": "\\u0060", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\u0000"}
-    return "'" + "".join(plain.get(c, c) for c in text) + "'"
 
 
 def _name(text: str) -> str:
@@ -278,14 +273,14 @@ def _name(text: str) -> str:
 
 
 def _schema(kind: JavaObject) -> str:
-    return quoted(str(kind.sql()))
+    return string_text(str(kind.sql()))
 
 
 def _options(options: JavaObject) -> str:
     if options.isEmpty():
         return ""
     pairs = sorted((str(entry._1()), str(entry._2())) for entry in items(options.toSeq()))
-    return f", map({', '.join(f'{quoted(k)}, {quoted(v)}' for k, v in pairs)})"
+    return f", map({', '.join(f'{string_text(k)}, {string_text(v)}' for k, v in pairs)})"
 
 
 @dataclass(slots=True)

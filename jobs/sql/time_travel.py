@@ -20,7 +20,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 
 from jobs.sql.errors import UnsupportedQueryError, from_spark, sql_error
-from jobs.sql.plain_view import quoted
+from jobs.sql.quoting import quoted
 from jobs.sql.sandbox import Sandbox, items, text_of
 from jobs.sql.source_text import SourceText, edited
 from jobs.sql.statements import RelationAt

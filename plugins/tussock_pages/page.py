@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tussock_pages.graph import BOX_HEIGHT, BOX_WIDTH
-from tussock_pages.spark import HEIGHT, WIDTH
+from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 from tussock_pages.stores import Looked
 
 RELOAD_S = "1"
@@ -26,6 +26,11 @@ def page(request: Request, template: str, status: int = 200, **shown: Any) -> HT
 def count(number: float | None) -> str:
     """12,345; a dash for what is not known."""
     return "–" if number is None else f"{number:,.0f}"
+
+
+def number(value: float | None) -> str:
+    """A measured value: 12,345 or, where it is none of whole units, 0.1234; a dash for what is not known."""
+    return "–" if value is None else f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"
 
 
 def size(number: float | None) -> str:
@@ -66,5 +71,5 @@ def age(now: datetime, at: datetime | None) -> str:
 _templates = Environment(
     loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-_templates.filters |= {"count": count, "size": size, "span": span, "moment": moment}
-_templates.globals |= {"age": age, "spark_size": (WIDTH, HEIGHT), "box_size": (BOX_WIDTH, BOX_HEIGHT)}
+_templates.filters |= {"count": count, "number": number, "size": size, "span": span, "moment": moment}
+_templates.globals |= {"age": age, "sparkline": sparkline, "spark_size": (WIDTH, HEIGHT), "box_size": (BOX_WIDTH, BOX_HEIGHT)}

@@ -22,18 +22,18 @@ class Sparkline:
 def sparkline(numbers: Sequence[float | None]) -> Sparkline | None:
     """A line through these numbers, oldest first; where one is not known the line goes on to the next. None: there is nothing to draw.
 
-    The foot of the line is 0, so that two of them can be compared.
+    The foot of the line is 0, or the least number where that is below, so that two of them can be compared.
     """
     known = [(place, float(number)) for place, number in enumerate(numbers) if number is not None]
     if not known:
         return None
-    most = max(number for _, number in known)
+    foot, most = min(0.0, *(number for _, number in known)), max(0.0, *(number for _, number in known))
     step = (WIDTH - 2 * PAD) / max(1, len(numbers) - 1)
 
     def at(place: int, number: float) -> tuple[float, float]:
-        return PAD + place * step, HEIGHT - PAD - (HEIGHT - 2 * PAD) * (number / most if most else 0)
+        return PAD + place * step, HEIGHT - PAD - (HEIGHT - 2 * PAD) * ((number - foot) / (most - foot) if most > foot else 0)
 
     spots = [at(place, number) for place, number in known]
     line = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in spots)
     area = f"{line}V{HEIGHT - PAD}H{spots[0][0]:.1f}Z"
-    return Sparkline(line, area, *spots[-1], min(number for _, number in known), most, known[-1][1])
+    return Sparkline(line, area, *spots[-1], min(n for _, n in known), max(n for _, n in known), known[-1][1])

@@ -11,7 +11,7 @@ from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import NeedsSparkError
 from jobs.session import Session
 from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.spark_text import quoted
+from jobs.sql.quoting import string_text
 from tests.truth.compare import assert_same_answer
 
 pytestmark = pytest.mark.spark
@@ -78,7 +78,7 @@ DOCS = (
 
 
 def test_fields_of_documents_that_fit_no_schema_are_those_that_spark_finds(session: Session) -> None:
-    rows = ", ".join(f"({500 + i}, NULL, NULL, 'http://A/x', {quoted(doc)}, NULL)" for i, doc in enumerate(DOCS))
+    rows = ", ".join(f"({500 + i}, NULL, NULL, 'http://A/x', {string_text(doc)}, NULL)" for i, doc in enumerate(DOCS))
     session.execute(f"INSERT INTO pages VALUES {rows}")
     session.flush()
     require_truth(session)

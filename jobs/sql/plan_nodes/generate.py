@@ -11,8 +11,9 @@ from py4j.java_gateway import JavaObject
 from jobs.sql.expression_tree import needs_spark
 from jobs.sql.logical import BY_SPARK, Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Place, Plan, Project
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from jobs.sql.quoting import string_text
 from jobs.sql.sandbox import items
-from jobs.sql.spark_text import JSON_TUPLE, quoted
+from jobs.sql.spark_text import JSON_TUPLE
 from jobs.sql.type_names import name_of_type
 
 _GENERATORS = {"Explode": Generator.EXPLODE, "PosExplode": Generator.POSEXPLODE, "Inline": Generator.INLINE}
@@ -59,7 +60,7 @@ def _fields_of_json(args: Sequence[Expr], fields: int, place: Place | None) -> l
     shown = []
     for arg in args:
         if isinstance(arg, Literal):
-            shown.append("CAST(NULL AS string)" if arg.value is None else quoted(str(arg.value)))
+            shown.append("CAST(NULL AS string)" if arg.value is None else string_text(str(arg.value)))
         else:
             shown.append(f"`a{len(read)}`")
             read.append(arg)

@@ -14,7 +14,7 @@ from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.supersede import abandon
 from jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
 from jobs.gate.index import Result, add_results
-from jobs.gate.record import SAMPLE_KEYS, Failure, QualityGateError, QualityRecord, ViewQuality, stays_published
+from jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityGateError, QualityRecord, ViewQuality, stays_published
 from jobs.gate.rows import SparkRows
 from jobs.gate.suite import QualitySuiteError, read_suite
 from jobs.session import Session
@@ -57,7 +57,8 @@ def delays(spark: SparkSession) -> DataFrame:
 
 def test_a_view_that_meets_its_suite_passes_and_gets_a_page(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_be_unique", column="carrier"))
-    assert checked(gate, delays, file, ["carrier"]) == Found(rows=3, failures=())
+    metric = Metric("expect_column_values_to_be_unique(column='carrier')", 0.0)
+    assert checked(gate, delays, file, ["carrier"]) == Found(rows=3, failures=(), metrics=(metric,))
     (page,) = (tmp_path / "docs/validations/delays").rglob("*.html")
     assert f"epoch-{EPOCH}" in str(page)
     index = (tmp_path / "docs/index.html").read_text()
@@ -91,7 +92,7 @@ def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
     found = checked(gate, delays, file, ["carrier", "month"])
     assert found.failures == (
         Failure(
-            "expect_column_values_to_be_between(column='delay', min_value=0.0)",
+            "expect_column_values_to_be_between(column='delay', min_value=0)",
             "1 of 3 rows, e.g. -3.0",
             ({"carrier": "UA", "month": "2", "delay": "-3.0"},),
         ),
@@ -101,7 +102,7 @@ def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
     assert not record.passed
     message = str(QualityGateError(record))
     assert f"epoch {EPOCH} did not pass the quality gate and is not published; readers still see the epoch before." in message
-    assert "view 'delays': expect_column_values_to_be_between(column='delay', min_value=0.0): found 1 of 3 rows, e.g. -3.0" in message
+    assert "view 'delays': expect_column_values_to_be_between(column='delay', min_value=0): found 1 of 3 rows, e.g. -3.0" in message
     assert "failing rows: carrier=UA, month=2, delay=-3.0" in message
 
 
@@ -119,7 +120,8 @@ def test_a_view_of_many_failing_rows_names_a_sample(gate: QualityGate, spark: Sp
 
 def test_an_empty_view_passes_what_asks_nothing_of_its_size(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"))
-    assert checked(gate, delays.limit(0), file, ["carrier"]) == Found(0, ())
+    found = checked(gate, delays.limit(0), file, ["carrier"])
+    assert (found.rows, found.failures) == (0, ())
 
 
 def test_later_epochs_add_pages_to_the_same_docs(delays: DataFrame, tmp_path: Path) -> None:
