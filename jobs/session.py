@@ -193,7 +193,7 @@ class Session:
             scripts: the files with their text, in order.
             prune: drop the views that the files do not name.
             resume: paused views that are to go on: they are built anew, and those that were paused with them.
-            derived: what follows from the views of the files: the measures of a pipeline's quality suites.
+            derived: what follows from the views of the files: the measures of a pipeline's quality suites; None: they stay as they are.
 
         Raises: InputError branches that name the place, with the file in a note; nothing is logged then.
         """
@@ -209,12 +209,12 @@ class Session:
     def _deployment(
         self, scripts: Sequence[tuple[Path, str]], prune: bool, resume: Sequence[str], derived: "Derived | None", *, stores_rows: bool
     ) -> "Deployment":
-        from jobs.catalog.deployment import Deploying, nothing_derived
+        from jobs.catalog.deployment import Deploying
 
         version = self.meta.latest()
         catalog = self._pending.at(version)
         deploying = Deploying(self.meta, self._statements, version, catalog, self._pending.log_end, stores_rows)
-        return deploying.of(scripts, prune, resume, derived or nothing_derived)
+        return deploying.of(scripts, prune, resume, derived)
 
     def flush(
         self,

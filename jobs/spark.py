@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -180,3 +181,22 @@ def epoch_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
         for name, value in {**REQUIRED, **EPOCH, "spark.sql.session.timeZone": time_zone}.items():
             session.conf.set(name, value)
     return session
+
+
+def tasks_done(spark: SparkSession, tasks: int) -> tuple[int, int] | None:
+    """How many tasks of the application's running jobs are done, and of how many; None where none runs.
+
+    Args:
+        tasks: of a stage that has not begun, about.
+    """
+    tracker, done, known = spark.sparkContext.statusTracker(), 0, 0
+    try:
+        for job in tracker.getActiveJobsIds():
+            info = tracker.getJobInfo(job)
+            for stage in () if info is None else info.stageIds:
+                found = tracker.getStageInfo(stage)
+                done += 0 if found is None else found.numCompletedTasks
+                known += tasks if found is None else max(found.numTasks, 1)
+    except (Py4JError, ConnectionError):  # the JVM is going
+        return None
+    return (done, known) if known else None

@@ -59,11 +59,6 @@ Derived = Callable[[Catalog, Callable[[Relation], int]], Iterable[Script]]
 """Statements that follow from the views of a catalog, each with the file that asks for it; the second argument counts stored rows."""
 
 
-def nothing_derived(_: Catalog, __: Callable[[Relation], int]) -> tuple[Script, ...]:
-    """Of a session that has no pipeline."""
-    return ()
-
-
 class Action(StrEnum):
     """What a deployment does about one statement, or one relation that no statement names."""
 
@@ -143,11 +138,11 @@ class Deploying:
     def __post_init__(self) -> None:
         self._draft = Draft(self.catalog, self.version.epoch + 1)
 
-    def of(self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = (), derived: Derived = nothing_derived) -> Deployment:
+    def of(self, scripts: Sequence[Script], prune: bool, resume: Sequence[str] = (), derived: Derived | None = None) -> Deployment:
         """The deployment of these files.
 
         Args:
-            derived: what follows from the views that they make, for the project's own use.
+            derived: what follows from the views that they make, for the project's own use; None: that is left as it is.
             prune: views that they do not name are dropped.
             resume: paused views that are to go on: they are built anew, and those that were paused with them.
 
@@ -160,11 +155,11 @@ class Deploying:
                     whole = whole and self._take(path, statement)
                     if not whole:
                         self._name(statement)
-        if whole:
+        if derived is not None and whole:
             for path, text in derived(self._draft.catalog, lambda relation: self._stored(relation)[0]):
                 with noted(path):
                     self._take(path, ScriptStatement(text, Place(1, 1)))
-        self._without_files(prune and whole, whole)
+        self._without_files(prune and whole, own=derived is not None and whole)
         self._resume(resume)
         self._settle()
         changes = bool(self._draft.statements)
@@ -271,11 +266,11 @@ class Deploying:
 
     # --- what no file names ------------------------------------------------------------------------------------------------------
 
-    def _without_files(self, prune: bool, whole: bool) -> None:
-        """Views of the catalog that the files do not name; what is for the project's own use, and no longer used, goes by itself."""
+    def _without_files(self, prune: bool, own: bool) -> None:
+        """Views of the catalog that the files do not name. `own`: what is for the project's own use, and no longer used, goes by itself."""
         views = [r for r in self._draft.catalog.live() if r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
-        for view in reversed([r for r in views if r.name not in self._named]):
-            if goes := prune or (view.internal and whole):
+        for view in reversed([r for r in views if r.name not in self._named and (own or not r.internal)]):
+            if goes := prune or view.internal:
                 self._draft.add(Drop(view.kind, view.name))
             self._add(Step(Action.DROP if goes else Action.GONE, _what(view), ""))
 

@@ -21,6 +21,8 @@ from jobs.wire.measured import Measured
 from statestore.errors import InputError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import SstInfo
+from statestore.meta.work import followed
+from statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +50,12 @@ class Ran:
         return f"{fragments} fragments in {len(self.reports)} actors, {rows} rows in, {len(self.uploaded)} SSTs uploaded by units"
 
 
-def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequence[Held] = ()) -> Ran:
+def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequence[Held] = (), progress: Progress = no_progress) -> Ran:
     """Run an epoch's levels, without its flush.
 
     Args:
         held: what epochs in flight sealed, oldest first: the rows that `plan.base` counts and that are not in its version's SSTs.
+        progress: called with one line from time to time, where it takes long.
 
     Raises: InputError branches when an input stops the epoch; errors of the object store. Nothing is flushed then.
     """
@@ -78,7 +81,8 @@ def run_levels(runner: LevelRunner, meta: MetaStore, plan: EpochPlan, held: Sequ
     log.info("running %d levels on %d units, expecting to seal %s", len(plan.schedule.levels), task.unit_count, task.expected.value)
     started = {a.fragment for batch in own for a in addresses_of(batch)} | {r.scheduled.id for r in reads}
     levels = LevelsToRun(meta.objects, task, reads, held, meta.settings.time_zone, views_by_spark(plan.schedule, started))
-    answers, sealed = runner.run(levels)
+    with followed(meta.objects, "epoch", f"epoch {task.epoch}", levels.far, progress):
+        answers, sealed = runner.run(levels)
     try:
         return Ran(*read_answers(answers), sealed, levels.measured)
     except BaseException:

@@ -22,6 +22,7 @@ from jobs.wire.epoch_task import EpochTask
 from jobs.wire.flush_policy import Expected, FlushPolicy
 from jobs.wire.measured import Measured
 from statestore.errors import InputError, TussockError
+from statestore.meta.work import HowFar
 from statestore.objectstore.base import ObjectStore
 
 P = ParamSpec("P")
@@ -57,6 +58,7 @@ class LevelsToRun:
         time_zone: the pipeline's.
         by_spark: views of which Spark computes something in this epoch.
         measured: gets what units and workers measured; of a flush by Spark when it is done.
+        far: gets what says how much of it is done.
     """
 
     objects: ObjectStore
@@ -66,6 +68,7 @@ class LevelsToRun:
     time_zone: str = "UTC"
     by_spark: tuple[str, ...] = ()
     measured: Measured = field(default_factory=Measured)
+    far: HowFar = field(default_factory=HowFar)
 
 
 class LevelRunner(Protocol):
@@ -96,10 +99,15 @@ class LocalRunner:
             raise NeedsSparkError(sorted({read.source.name for read in levels.reads}), levels.by_spark)
         assert not any(True for one in levels.held for _ in one.frames(0, one.tables)), "Spark holds epochs before this one"
         found, report = CELL_SCHEMA.empty_table(), levels.measured.add
+        done, units = 0, task.unit_count * len(task.schedule.levels)
+        levels.far.ask = lambda: (done, units)
         for level in range(len(task.schedule.levels)):
             functions = [level_function(lambda: task, level, lambda unit=unit: unit, report) for unit in range(task.unit_count)]  # type: ignore[misc]
             arriving = [found.filter(pc.equal(found["slot"], unit)) for unit in range(task.unit_count)]
-            answers = [self.attempt(unit, *both) for unit, both in enumerate(zip(functions, arriving, strict=True))]
+            answers = []
+            for unit, both in enumerate(zip(functions, arriving, strict=True)):
+                answers.append(self.attempt(unit, *both))
+                done += 1
             found = pa.concat_tables([CELL_SCHEMA.empty_table(), *answers])
         is_sealed = pc.equal(found["fragment"], int(Mail.SEALED))
         return found.filter(pc.invert(is_sealed)), self.hold(levels, found.filter(is_sealed))

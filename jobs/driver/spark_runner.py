@@ -25,7 +25,7 @@ from jobs.driver.held import Held, HeldByDriver
 from jobs.driver.leaves import SparkRead
 from jobs.driver.runner import LevelsToRun, P, R
 from jobs.flow.failure import SourceFileError, carried_failure
-from jobs.spark import epoch_session
+from jobs.spark import epoch_session, tasks_done
 from jobs.task.flush import flush_function
 from jobs.task.level import level_function
 from jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
@@ -57,6 +57,7 @@ class SparkRunner:
         """See LevelRunner."""
         spark, task = epoch_session(self.spark, levels.time_zone if levels.by_spark else "UTC"), levels.task
         known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
+        levels.far.ask = partial(tasks_done, spark, task.unit_count)
         try:
             cells = _cells(spark, epoch_session(self.spark), known, levels, self._measuring.report)
             with spark_errors_as_ours(levels.reads), self._measuring.into(levels.measured):

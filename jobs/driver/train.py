@@ -202,7 +202,7 @@ class Train:
         self.progress(f"epoch {barrier.epoch}: running {sum(len(level) for level in levels)} fragments in {len(levels)} levels")
         with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
             try:
-                ran = run_levels(self.runner, self.meta, plan, held)
+                ran = run_levels(self.runner, self.meta, plan, held, self.progress)
             except InputError as err:
                 named = with_names(err, self.meta, plan)
                 self.drain()

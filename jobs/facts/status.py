@@ -15,6 +15,7 @@ from jobs.facts.views import Quality, ViewFacts, ViewState, views
 from jobs.settings.prices import Prices
 from jobs.sources.rejects import rejects_name
 from statestore.meta.store import MetaStore
+from statestore.meta.work import work_under_way
 
 STUCK = timedelta(minutes=15)  # an epoch that is open for longer, and for STUCK_TIMES the longest of those before it, is not getting on
 STUCK_TIMES = 10
@@ -28,6 +29,16 @@ class Trouble(msgspec.Struct, frozen=True):
     do: str  # the next step
     wrong: bool = True  # readers miss something, or will
     since: datetime | None = None
+
+
+class WorkFacts(msgspec.Struct, frozen=True):
+    """Long work that somebody is at: an epoch's levels, a compaction."""
+
+    what: str
+    began: datetime
+    at: datetime  # when it was so
+    done: int  # tasks
+    total: int  # as far as they are known
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -50,6 +61,7 @@ class Status(msgspec.Struct, frozen=True):
     shape: StoreFacts
     cost: CostFacts
     vacuum: VacuumFacts | None = None  # None: nobody looked
+    work: tuple[WorkFacts, ...] = ()  # long work that is under way
 
     @property
     def wrong(self) -> bool:
@@ -75,9 +87,9 @@ def status(
         freshness: how old the pipeline wants its views to be at most, ms by name.
         everything: also what is stored of each unit, and what vacuum would free.
 
-    Cost: the version once; a GET for the open barrier, and what `barrier_facts` reads of one; a HEAD for the log's end; the requests of
-    `sources`, `views` and `epochs`. With `everything` a range read of each SST, and a listing of the store. Nothing grows with the number
-    of epochs.
+    Cost: the version once; a GET for the open barrier, and what `barrier_facts` reads of one; a HEAD for the log's end; a LIST of long
+    work; the requests of `sources`, `views` and `epochs`. With `everything` a range read of each SST, and a listing of the store. Nothing
+    grows with the number of epochs.
     """
     version = meta.latest()
     found = meta.barrier_after(version.epoch)
@@ -114,6 +126,10 @@ def status(
         shape,
         cost(version, done, prices or Prices()),
         vacuum(meta) if everything else None,
+        tuple(
+            WorkFacts(work.what, now_of(work.began), now_of(work.at), work.done, work.total)
+            for work in work_under_way(meta.objects, int(now.timestamp() * 1000))
+        ),
     )
 
 

@@ -24,7 +24,7 @@ def status_text(found: Status, most: int) -> str:
     Args:
         most: rows of the tables of sources, views and units at most; those in trouble come first.
     """
-    parts = [_head(found), *_troubles(found), _epochs(found), *_open(found), _sources(found.sources, found.at, most)]
+    parts = [_head(found), *_troubles(found), _epochs(found), *_open(found), *_work(found), _sources(found.sources, found.at, most)]
     parts += [_views(found, most), _units(found.units, len(found.epochs), most), _store(found)]
     return "\n\n".join(part for part in parts if part)
 
@@ -85,6 +85,11 @@ def _epoch(epoch: EpochFacts) -> tuple[str, ...]:
     rows = f"{epoch.rows_in:,}", f"{epoch.rows_out:,}"
     note = "" if epoch.published else "not published"
     return (_time(epoch.at), *rows, *seconds, f"{epoch.ssts:,}", bytes_text(epoch.bytes), requests, note)
+
+
+def _work(found: Status) -> Iterator[str]:
+    for work in found.work:
+        yield f"{work.what}: {work.done:,} of {work.total:,} tasks done; began {_time(work.began)}, {_ago(work.began, found.at)}"
 
 
 def _open(found: Status) -> Iterator[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from jobs.flow.failure import encode_failure, first_failure
-from jobs.spark import epoch_session
+from jobs.spark import epoch_session, tasks_done
 from statestore.errors import RetryableError, TussockError
 from statestore.hummock.amplification import Amplification, measure
 from statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece
@@ -33,6 +34,7 @@ from statestore.meta.compaction import LEASE_MS
 from statestore.meta.errors import LostRaceError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
+from statestore.meta.work import HowFar, followed
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
 from statestore.progress import Progress, no_progress
@@ -201,22 +203,29 @@ class _Lease:
             self.tasks = self.meta.renew_compactions(self.tasks, self.lease_ms)
 
 
-def run_here(objects: ObjectStore) -> Runner:
-    """Pieces one after another in this process."""
+def run_here(objects: ObjectStore, far: HowFar | None = None) -> Runner:
+    """Pieces one after another in this process. `far`: gets what says how many are done."""
 
     def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
-        return [_merged(objects, piece, beat) for piece in pieces]
+        done: list[Merged] = []
+        if far is not None:
+            far.ask = lambda: (len(done), len(pieces))
+        for piece in pieces:
+            done.append(_merged(objects, piece, beat))  # noqa: PERF401  another thread counts them
+        return done
 
     return run
 
 
-def run_with_spark(spark: SparkSession, store_uri: str) -> Runner:
+def run_with_spark(spark: SparkSession, store_uri: str, far: HowFar | None = None) -> Runner:
     """Pieces as tasks of one Spark job; workers read and write the store themselves. The job's being there counts as getting on: a task
     that hangs is Spark's to end."""
 
     def run(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
         if not pieces:
             return []
+        if far is not None:
+            far.ask = partial(tasks_done, spark, len(pieces))
         known = spark.sparkContext.broadcast([msgspec.json.encode(piece) for piece in pieces])
 
         def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -285,16 +294,23 @@ def compact(
     run: Runner | None = None,
     tasks: int = 1,
     pieces: int = 1,
+    far: HowFar | None = None,
     progress: Progress = no_progress,
 ) -> list[TaskDone]:
     """Rounds until nothing is due, or nothing gets on: all that is left was lost to others or failed.
 
-    Arguments as for `compact_round`; by default one task after another, in this process.
+    Arguments as for `compact_round`; by default one task after another, in this process. `far`: where `run` says how much is done.
     Raises: the first error of a task that failed, after the rounds.
     """
     options = options or CompactionOptions()
+    far = far or HowFar()
+    run = run or run_here(meta.objects, far)
     done: list[TaskDone] = []
-    while found := compact_round(meta, options, run or run_here(meta.objects), full=full, tasks=tasks, pieces=pieces, progress=progress):
+    while True:
+        with followed(meta.objects, "compaction", "compaction", far, progress):
+            found = compact_round(meta, options, run, full=full, tasks=tasks, pieces=pieces, progress=progress)
+        if not found:
+            break
         done += found
         if full or all(task.outcome in ("lost", "failed") for task in found):
             break
@@ -312,9 +328,9 @@ def compact_with_spark(
     progress: Progress = no_progress,
 ) -> list[TaskDone]:
     """Rounds until nothing is due, with the pieces of a round's tasks as Spark tasks. Raises as `compact` does."""
-    slots = spark.sparkContext.defaultParallelism
-    run = run_with_spark(spark, meta.objects.uri)
-    return compact(meta, options, full=full, run=run, tasks=slots, pieces=2 * slots, progress=progress)
+    slots, far = spark.sparkContext.defaultParallelism, HowFar()
+    run = run_with_spark(spark, meta.objects.uri, far)
+    return compact(meta, options, full=full, run=run, tasks=slots, pieces=2 * slots, far=far, progress=progress)
 
 
 def show_amplification(found: Amplification) -> str:

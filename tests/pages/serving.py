@@ -29,7 +29,7 @@ from httpx2 import Response  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from jobs.driver.publish import publish  # noqa: E402
-from jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record  # noqa: E402
+from jobs.gate.record import Failure, Metric, QualityRecord, ViewQuality, write_record  # noqa: E402
 from statestore.meta.store import MetaStore  # noqa: E402
 from tests.jobs.driver.embedded import append, epoch, insert, new_store  # noqa: E402
 from tests.jobs.plan.catalogs import counted, scan, table, view  # noqa: E402
@@ -63,7 +63,8 @@ class Shop:
             self.epochs.append(epoch(self.meta).epoch)
         for place, number in enumerate(self.epochs):
             failures = (FAILED,) if place == 2 else ()
-            write_record(self.meta.objects, QualityRecord(number, (ViewQuality("per_g", 2, 2, failures),)))
+            metrics = (Metric("expect_column_values_to_be_between(column='n', min_value=1)", float(len(failures))),)
+            write_record(self.meta.objects, QualityRecord(number, (ViewQuality("per_g", 2, 2, failures, metrics=metrics),)))
         publish(self.meta, self.epochs[1])
         (folder / "docs/validations").mkdir(parents=True)
         (folder / "docs/index.html").write_text("<h1>Data quality</h1><script>alert(1)</script>")

@@ -42,6 +42,10 @@ def test_a_sparkline_stands_on_zero_and_passes_over_what_is_not_known() -> None:
     assert drawn is not None
     assert (drawn.least, drawn.most, drawn.last, drawn.line.count("L")) == (1, 4, 2, 2)
     assert drawn.y == pytest.approx(HEIGHT / 2)
+    below = sparkline([-2, 2])
+    assert below is not None
+    assert below.line == f"M3.0 {HEIGHT - 3:.1f}L{WIDTH - 3:.1f} 3.0", "its foot is the least"
+    assert (below.least, below.most) == (-2, 2)
     flat = sparkline([0, 0])
     assert flat is not None
     assert flat.x <= WIDTH

@@ -1,12 +1,15 @@
 """What pages show, against what the store holds by another way of asking."""
 
 import re
+import time
 from html import unescape
 from threading import Event
 
+import msgspec
 import pytest
 
 from jobs.facts.history import epoch_page, epochs_of_run
+from statestore.meta.work import Work
 from tests.jobs.driver.embedded import rows
 from tests.pages.serving import Shop, Visitor
 
@@ -50,6 +53,18 @@ def test_views_show_state_and_the_rows_that_epochs_changed(admin: Visitor, shop:
 def test_a_view_that_is_older_than_its_pipeline_wants_is_marked_and_counted_as_trouble(admin: Visitor) -> None:
     assert 'title="to be at most 2 h old"' in admin.get(DAG).text
     assert "view per_g is older than" in read(admin, DAG)
+
+
+def test_long_work_shows_how_far_it_is(admin: Visitor, shop: Shop) -> None:
+    now = int(time.time() * 1000)
+    shop.meta.objects.put("work/epoch.json", msgspec.json.encode(Work("epoch 7", now - 60_000, now, 1_250, 5_000)))
+    try:
+        deadline = time.monotonic() + 60
+        while "is at work" not in (text := read(admin, DAG)) and time.monotonic() < deadline:  # the status is looked up behind the page
+            time.sleep(0.5)
+        assert re.search(r"Epoch 7 is at work since \S+ \S+ UTC: 1,250 of 5,000 tasks done", text), text
+    finally:
+        shop.meta.objects.delete(["work/epoch.json"])
 
 
 def test_an_epoch_shows_rows_seconds_and_failing_rows(admin: Visitor, shop: Shop) -> None:
@@ -96,6 +111,7 @@ def test_quality_shows_each_expectation_over_time_with_the_rows_that_failed_last
     text = read(admin, f"{DAG}/quality/per_g")
     assert "expect_column_values_to_not_be_null(column='g') only reports" in text
     assert "g n 8 0" in text
+    assert "what was observed, or the rows that missed it: from" in answer
     assert "there is none" in read(admin, f"{DAG}/quality/nope", 404)
 
 

@@ -2,15 +2,21 @@
 
 import random
 import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 
+import pyarrow as pa
 import pytest
+from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from jobs.driver.barrier import inject
 from jobs.driver.epoch import run_epoch
 from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
 from jobs.driver.spark_runner import SparkRunner
+from jobs.spark import tasks_done
 from jobs.wire.flush_policy import FlushPolicy
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
@@ -91,3 +97,30 @@ def test_spark_and_this_process_write_the_same_ssts(policy: FlushPolicy, meta: M
     shuffled = UnkindShuffle(3)
     shuffled.policy = policy
     assert after(tmp_path / "store", tmp_path / "shuffled", shuffled) == here
+
+
+@pytest.mark.spark
+def test_spark_says_how_many_tasks_of_its_jobs_are_done(spark: SparkSession) -> None:
+    """Two of four tasks wait until they have been counted."""
+    gate = Event()
+
+    def wait(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            if batch.num_rows and batch.column(0)[0].as_py() >= 2:
+                time.sleep(3)
+            yield batch
+
+    def run() -> None:
+        spark.range(0, 4, 1, 4).mapInArrow(wait, "id bigint").collect()
+        gate.set()
+
+    assert tasks_done(spark, 9) is None, "no job runs"
+    work = Thread(target=inheritable_thread_target(spark)(run), daemon=True)
+    work.start()
+    seen = set()
+    while not gate.is_set():
+        seen.add(tasks_done(spark, 9))
+        time.sleep(0.02)
+    work.join()
+    assert (2, 4) in seen, seen
+    assert tasks_done(spark, 9) is None

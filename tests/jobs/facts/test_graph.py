@@ -12,7 +12,7 @@ from jobs.facts.graph import NodeState, around, explained, fragments, graph, rea
 from jobs.facts.moment import moment
 from jobs.facts.overview import pipeline_state, relation_states
 from jobs.facts.upkeep import upkeep
-from jobs.gate.record import Failure, Verdict
+from jobs.gate.record import Failure, Metric, Verdict
 from jobs.settings.pipeline import PublishSettings, QualitySettings
 from jobs.settings.retention import Retention
 from jobs.upkeep.vacuum import clean
@@ -109,12 +109,14 @@ def test_an_expectation_has_a_history_also_where_the_suite_has_changed_since(tmp
 
     def check(number: int, failures: tuple[Failure, ...], warnings: tuple[Failure, ...]) -> CheckFacts:
         verdict = Verdict.FAILED if failures else Verdict.PASSED
-        return CheckFacts(number, moment(number), "v", verdict, 5, True, 2, failures, warnings)
+        metrics = () if number == 2 else (Metric("a(column='x')", number / 2),)
+        return CheckFacts(number, moment(number), "v", verdict, 5, True, 2, failures, warnings, metrics=metrics)
 
     checks = [check(3, (), (now,)), check(2, (old,), ()), check(1, (), (now,))]
     found = {e.expectation: e for e in expectations("v", checks, QualitySettings(tmp_path, tmp_path))}
     assert list(found) == ["a(column='x')", "b()", "gone(column='x')"]
     assert found["a(column='x')"].outcomes == ((3, Verdict.PASSED), (2, Verdict.PASSED), (1, Verdict.PASSED))
+    assert (found["a(column='x')"].values, found["b()"].values) == ((1.5, None, 0.5), (None, None, None)), "epoch 2 is of a release before"
     assert (found["b()"].only_reports, found["b()"].last_failed) == (True, 3)
     assert [v for _, v in found["b()"].outcomes] == [Verdict.FAILED, Verdict.PASSED, Verdict.FAILED]
     gone = found["gone(column='x')"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 from jobs import cli
 from jobs.driver.barrier import inject
 from jobs.driver.detour import Detour
+from jobs.driver.epoch import run_epoch
 from jobs.driver.publish import publish
+from jobs.driver.runner import LocalRunner
 from jobs.driver.supersede import abandon
 from jobs.facts.epochs import epochs
 from jobs.facts.moment import moment
@@ -26,8 +29,10 @@ from jobs.facts.units import units
 from jobs.facts.views import Quality, ViewFacts, ViewState
 from jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
 from jobs.settings.prices import Prices
+from jobs.shell.status_text import status_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from jobs.task.level import CellFunction
 from statestore.meta.store import MetaStore
 from statestore.objectstore.requests import Requests
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
@@ -42,6 +47,12 @@ def files(tmp_path: Path) -> Path:
     (tmp_path / "files").mkdir()
     write(tmp_path / "files" / "1.parquet", range(10))
     return tmp_path / "files"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long work is what takes a hundredth of a second."""
+    monkeypatch.setattr("statestore.meta.work.EVERY_S", 0.01)
 
 
 @pytest.fixture
@@ -183,6 +194,31 @@ def test_an_open_epoch_is_shown_and_is_wrong_when_it_does_not_get_on(shop: MetaS
     assert (trouble.about, trouble.since) == ("epoch", moment(barrier.epoch))
 
 
+@pytest.mark.usefixtures("impatient")
+def test_an_epoch_that_takes_long_says_how_far_it_is(shop: MetaStore) -> None:
+    """In its own log, and to whoever looks meanwhile."""
+    seen, said = list[Status](), list[str]()
+
+    class Slow(LocalRunner):
+        def attempt(self, unit: int, function: CellFunction, cells: pa.Table) -> pa.Table:
+            if unit == 1 and not seen:
+                while not (found := look(shop, datetime.now(UTC))).work:
+                    time.sleep(0.01)
+                seen.append(found)
+            return super().attempt(unit, function, cells)
+
+    insert(shop, "t", (2, 8, 1))
+    barrier = inject(shop)
+    assert barrier is not None
+    run_epoch(Slow(), shop, barrier, said.append)
+    (work,) = seen[0].work
+    assert (work.what, work.done) == (f"epoch {barrier.epoch}", 1), "the first of two units of the first level"
+    assert work.total >= 2
+    assert f"epoch {barrier.epoch}: 1 of {work.total} tasks done" in status_text(seen[0], 10)
+    assert any(line.startswith(f"epoch {barrier.epoch}: 1 of {work.total} tasks done after ") for line in said)
+    assert look(shop, datetime.now(UTC)).work == ()
+
+
 def test_pages_of_epochs_follow_each_other_without_a_gap(tmp_path: Path) -> None:
     """Also below what readers may name, as far as manifests are there; each manifest is read once."""
     meta = new_store(tmp_path / "store")
@@ -256,7 +292,7 @@ def test_a_status_of_many_views_and_epochs_reads_as_much_as_one_of_few(tmp_path:
         look(reader)
         counts.append(reader.objects.requests.so_far() - before)  # type: ignore[attr-defined]
     assert counts[0].get == counts[1].get
-    assert counts[1] == Requests(counts[1].get, bytes_in=counts[1].bytes_in), "it only reads, and lists nothing of the store"
+    assert counts[1] == Requests(counts[1].get, list=1, bytes_in=counts[1].bytes_in), "it only reads, and lists only long work"
 
 
 def test_the_command_prints_what_is_wrong_first_and_says_so_by_its_exit_code(

@@ -1,6 +1,7 @@
 """Compactors at work: to the end, beside one another and beside epochs, failing, stopped, and in Spark."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from statestore.hummock.vacuum import vacuum
 from statestore.meta.compaction import LEASE_MS
 from statestore.meta.store import MetaStore
 from statestore.meta.version import CompactionTask
+from statestore.meta.work import HowFar
 from statestore.objectstore.base import ObjectStoreUnavailableError
 from statestore.objectstore.local import LocalObjectStore
 from tests.memory_store import MemoryObjectStore
@@ -43,6 +45,23 @@ def test_compaction_goes_on_until_nothing_is_due_and_changes_no_row() -> None:
     for epoch in epochs:
         store.check(version, epoch)
     assert compact(store.open("compactor"), SMALL) == []
+
+
+def test_a_compaction_that_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("statestore.meta.work.EVERY_S", 0.01)
+    store, said, far = living_store(MemoryObjectStore()), list[str](), HowFar()
+    inner, all_done = run_here(store.objects, far), re.compile(r"compaction: (\d) of \1 tasks done after ")
+
+    def slow(pieces: Sequence[MergePiece], beat: Beat) -> list[Merged]:
+        found = inner(pieces, beat)
+        deadline = time.monotonic() + 30
+        while pieces and not any(all_done.match(line) for line in said) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
+
+    compact(store.open("compactor"), SMALL, run=slow, far=far, pieces=3, progress=said.append)
+    assert any(all_done.match(line) for line in said), said
+    assert list(store.objects.list("work/")) == []
 
 
 def test_a_full_compaction_leaves_what_the_newest_epoch_sees_and_waits_for_others() -> None:

@@ -1,0 +1,46 @@
+"""How far long work is: said from time to time while it lasts, and by nobody afterwards."""
+
+import time
+
+from statestore.meta.work import HowFar, followed, work_under_way
+from statestore.objectstore.base import ObjectStoreUnavailableError
+from tests.memory_store import MemoryObjectStore
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def wait_for(said: list[str], lines: int) -> None:
+    deadline = time.monotonic() + 30
+    while len(said) < lines:
+        assert time.monotonic() < deadline, said
+        time.sleep(0.01)
+
+
+def test_work_is_said_to_be_under_way_while_it_is() -> None:
+    objects, far, said = MemoryObjectStore(), HowFar(), list[str]()
+    with followed(objects, "epoch", "epoch 7", far, said.append, every_s=0.01):
+        time.sleep(0.1)
+        assert said == [], "nobody knows how far it is"
+        assert work_under_way(objects, now_ms()) == ()
+        far.ask = lambda: (3, 1_200)
+        wait_for(said, 2)
+        (work,) = work_under_way(objects, now_ms())
+        assert (work.what, work.done, work.total) == ("epoch 7", 3, 1_200)
+        assert work.began <= work.at <= now_ms()
+        assert work_under_way(objects, work.at + 61_000) == (), "who was at it has died"
+    assert said[0].startswith("epoch 7: 3 of 1,200 tasks done after ")
+    assert work_under_way(objects, now_ms()) == ()
+    assert list(objects.list("work/")) == []
+
+
+def test_work_goes_on_where_the_store_cannot_be_told() -> None:
+    class Away(MemoryObjectStore):
+        def put(self, name: str, data: bytes) -> None:
+            raise ObjectStoreUnavailableError("memory", "PUT", "it is away")
+
+    far, said = HowFar(), list[str]()
+    far.ask = lambda: (1, 2)
+    with followed(Away(), "epoch", "epoch 7", far, said.append, every_s=0.01):
+        wait_for(said, 3)
