@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from jobs.plan.explain import explain_relation
-from jobs.plan.schedule import Scheduled, schedule
+from jobs.plan.schedule import Schedule, Scheduled, schedule
 from jobs.settings.pipeline import PublishSettings
 from statestore.meta.catalog import Catalog, Relation, RelationKind
 from statestore.meta.sight import published_sight
@@ -96,8 +96,11 @@ def readers(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def fragments(catalog: Catalog, relation: Relation) -> tuple[FragmentFacts, ...]:
+def fragments(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> tuple[FragmentFacts, ...]:
     """The fragments of a relation and of all that it reads, in the order in which an epoch runs them. No reads of the store.
+
+    Args:
+        whole: the schedule of the catalog at the relation's first epoch, where it was made before.
 
     None of a paused view, which no epoch runs.
     """
@@ -106,13 +109,13 @@ def fragments(catalog: Catalog, relation: Relation) -> tuple[FragmentFacts, ...]
     for other in reversed(tuple(by_id.values())):
         if other.id in wanted:
             wanted |= set(other.depends_on)
-    planned = schedule(catalog, relation.created).fragments()
+    planned = (whole or schedule(catalog, relation.created)).fragments()
     return tuple(_fragment(s) for s in planned if s.relation_id in wanted)
 
 
-def explained(catalog: Catalog, relation: Relation) -> str:
-    """EXPLAIN of a relation, as text. Empty for what no epoch maintains: a plain view, a function."""
-    return "" if relation.kind in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION) else explain_relation(catalog, relation)
+def explained(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:
+    """EXPLAIN of a relation, as text. Empty for what no epoch maintains: a plain view, a function. `whole`: as of `fragments`."""
+    return "" if relation.kind in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION) else explain_relation(catalog, relation, whole)
 
 
 def _state(relation: Relation, held_back: Mapping[str, int]) -> NodeState:

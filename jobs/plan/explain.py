@@ -9,20 +9,23 @@ from collections.abc import Mapping, Sequence
 from jobs.executors.operator import column_list
 from jobs.plan.fragments import Dispatch, Input, input_number, is_input
 from jobs.plan.lineage import Lineage, NamedColumn
-from jobs.plan.schedule import Scheduled, schedule
+from jobs.plan.schedule import Schedule, Scheduled, schedule
 from jobs.sql.logical import Column
 from statestore.meta.catalog import Catalog, Relation, TableSchema
 
 
-def explain_relation(catalog: Catalog, relation: Relation) -> str:
+def explain_relation(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:
     """How an epoch maintains `relation`, from its leaves up.
+
+    Args:
+        whole: the schedule of the catalog at the relation's first epoch, where it was made before.
 
     One block per fragment: its level, its actors, what it reads and how that is dispatched, its operators in order, its state tables
     with keys. Of a paused view, how it was maintained until then.
     """
     by_relation = {r.id: r for r in catalog.live()}
     wanted = _with_upstream(relation, by_relation)
-    planned = [s for s in schedule(catalog, relation.created).fragments() if s.relation_id in wanted]
+    planned = [s for s in (whole or schedule(catalog, relation.created)).fragments() if s.relation_id in wanted]
     lineage = Lineage(planned, by_relation.values())
     lines = [f"{relation.kind} {relation.name}({', '.join(f'{c.name} {c.type}' for c in relation.columns)})"]
     if relation.paused is not None:

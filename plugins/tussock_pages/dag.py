@@ -15,6 +15,7 @@ from jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state, 
 from jobs.facts.status import Status
 from jobs.facts.tables import tables
 from jobs.facts.views import ViewFacts, ViewState
+from jobs.plan.schedule import schedule
 from jobs.settings.pipeline import find_pipeline
 from jobs.sql.statements import Show, Shown
 from statestore.meta.catalog import RelationKind
@@ -155,7 +156,8 @@ def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
     relation = next((r for r in version.catalog.live() if r.name == name and r.kind is not RelationKind.FUNCTION), None)
     if relation is None:
         return None
-    found: tuple[FragmentFacts, ...] = () if relation.kind is RelationKind.PLAIN_VIEW else fragments(version.catalog, relation)
+    whole = schedule(version.catalog, relation.created)
+    found: tuple[FragmentFacts, ...] = () if relation.kind is RelationKind.PLAIN_VIEW else fragments(version.catalog, relation, whole)
     nodes = {node.name: node for node in graph(version)}
     return {
         "state": next(s for s in relation_states(version) if s.name == name),
@@ -166,7 +168,7 @@ def _relation(version: HummockVersion, name: str) -> dict[str, Any] | None:
         "tables": [table for table in tables(version) if table.relation == name],
         "fragments": {str(f.id): f for f in found},
         "drawing": draw({str(f.id): tuple(map(str, f.reads)) for f in found}),
-        "explained": explained(version.catalog, relation),
+        "explained": explained(version.catalog, relation, whole),
     }
 
 

@@ -46,11 +46,12 @@ class Row:
     dag_id: str
     state: PipelineState | None
     error: TussockError | None
-    waiting: Waiting | None  # None: it is being looked up
+    waiting: Waiting | None  # None: it is not known
     unseen_s: float | None  # freshness of the view that is furthest behind
     wrong: int  # troubles that a person should see to
     run: Run | None
     paused: bool | None  # the DAG; None: Airflow does not have it
+    looking: bool = False  # what waits is being looked up
 
 
 def look_at_status(store: Store) -> Looked:
@@ -70,7 +71,8 @@ def overview(request: Request, user: User, session: SessionDep, page_number: Ann
     runs, paused = last_runs(session, dag_ids), paused_dags(session, dag_ids)
     rows = [_row(p, runs, paused) for p in shown]
     pages = max(1, -(-len(mine) // PIPELINES_A_PAGE))
-    return page(request, "overview.html", rows=rows, total=len(mine), page_number=page_number, pages=pages)
+    looking = any(row.looking for row in rows)
+    return page(request, "overview.html", looking=looking, rows=rows, total=len(mine), page_number=page_number, pages=pages)
 
 
 def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]) -> Row:
@@ -79,10 +81,11 @@ def _row(pipeline: Pipeline, runs: Mapping[str, Run], paused: Mapping[str, bool]
     try:
         store = open_store(pipeline)
         state = store.at_version("state", lambda _, version: pipeline_state(version))
-        found: Status | None = look_at_status(store).value
+        looked = look_at_status(store)
+        found: Status | None = looked.value
     except TussockError as err:
         return Row(pipeline, dag_id, None, err, None, None, 0, run, is_paused)
     if found is None:
-        return Row(pipeline, dag_id, state, None, None, None, 0, run, is_paused)
+        return Row(pipeline, dag_id, state, None, None, None, 0, run, is_paused, looked.looking)
     wrong = sum(trouble.wrong for trouble in found.troubles)
     return Row(pipeline, dag_id, state, None, Waiting.of(found.sources), oldest_unseen_s(found.views), wrong, run, is_paused)

@@ -16,10 +16,15 @@ RELOAD_S = "1"
 FOLDER = Path(__file__).resolve().parent
 
 
-def page(request: Request, template: str, status: int = 200, **shown: Any) -> HTMLResponse:
-    """A page. `shown`: what its template names, and nothing else. Where something is still being looked up it loads itself again."""
+def page(request: Request, template: str, status: int = 200, *, looking: bool = False, **shown: Any) -> HTMLResponse:
+    """A page, which loads itself again while something is being looked up.
+
+    Args:
+        looking: something is that is not a Looked of `shown`.
+        shown: what its template names, and nothing else.
+    """
     text = _templates.get_template(template).render(base=request.scope.get("root_path", ""), now=datetime.now(UTC), **shown)
-    looking = any(isinstance(value, Looked) and value.looking for value in shown.values())
+    looking |= any(isinstance(value, Looked) and value.looking for value in shown.values())
     return HTMLResponse(text, status, headers={"Refresh": RELOAD_S} if looking else None)
 
 

@@ -4,8 +4,10 @@ Minutes long, most of them to make the stores.
 """
 
 import logging
+import shutil
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,11 +29,10 @@ SUITED = 20  # views of the store with many epochs, each with a suite
 FAILED = (Failure("expect_column_values_to_be_between(column='n', min_value=1)", "1 of 2 rows, e.g. 0", ({"g": "8", "n": "0"},)),)
 
 
-def pipeline(shop: Shop, name: str, more: str = "") -> MetaStore:
+def pipeline(shop: Shop, name: str, store: Path, more: str = "") -> MetaStore:
     """The store of a pipeline beside `shop`. Airflow need not know its DAG: its admin may read all."""
     folder = shop.folder / "pipelines" / name
     folder.mkdir()
-    store = Path(shop.folder / name)
     (folder / "pipeline.toml").write_text(f'name = "{name}"\nstore = "{store}"\nsql = ["views.sql"]\n{more}')
     return new_store(store)
 
@@ -39,7 +40,7 @@ def pipeline(shop: Shop, name: str, more: str = "") -> MetaStore:
 @pytest.fixture(scope="module")
 def wide(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
     """The DAG of a pipeline of 1,000 views, a tenth of which read others, all with a suite; and its epochs."""
-    meta = pipeline(shop, "wide", f'[quality]\ndocs = "{shop.folder}/docs"\n')
+    meta = pipeline(shop, "wide", shop.folder / "wide", f'[quality]\ndocs = "{shop.folder}/docs"\n')
     names = [f"view_with_a_rather_long_name_{i}" for i in range(VIEWS)]
     append(meta, table("t"), *(view(name, counted(scan("t"), 1)) for name in names))
     epochs = []
@@ -53,9 +54,11 @@ def wide(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
 
 
 @pytest.fixture(scope="module")
-def long(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
+def long(app: FastAPI, shop: Shop) -> Iterator[tuple[str, list[int]]]:
     """The DAG of a pipeline of 100,000 epochs, each with its barrier, manifest, deltas and record; and its epochs."""
-    meta = pipeline(shop, "long", f'[quality]\ndocs = "{shop.folder}/docs"\n')
+    memory = Path("/dev/shm")  # half a million small files: a disk would take ten times as long
+    store = Path(tempfile.mkdtemp(prefix="tussock-pages-", dir=memory if memory.is_dir() else shop.folder))
+    meta = pipeline(shop, "long", store / "store", f'[quality]\ndocs = "{shop.folder}/docs"\n')
     names = [f"v{i}" for i in range(SUITED)]
     append(meta, table("t"), *(view(name, counted(scan("t"), 1)) for name in names))
     insert(meta, "t", (1, 1, 1))
@@ -68,7 +71,8 @@ def long(app: FastAPI, shop: Shop) -> tuple[str, list[int]]:
             meta.raise_floor(epochs[-KEPT // 2])
     logging.disable(logging.NOTSET)
     print(f"{EPOCHS} epochs in {time.perf_counter() - began:.0f} s")
-    return "epoch_long", epochs
+    yield "epoch_long", epochs
+    shutil.rmtree(store)
 
 
 def next_epoch(meta: MetaStore, names: Sequence[str], number: int) -> int:
@@ -85,24 +89,27 @@ def next_epoch(meta: MetaStore, names: Sequence[str], number: int) -> int:
 
 
 def measured(admin: Visitor, shop: Shop, dag: str, pages: Sequence[str]) -> list[str]:
-    """Each page twice: the first of a version asks the store, those after it are what a reader meets. Returns what is too slow or large."""
-    wrong = []
+    """Each page as the first that a process shows of the store, and again, which is what a reader meets; the best of three, since others
+    may be at work. Returns what is too slow or large."""
+    from tussock_pages import stores
     from tussock_pages.actions import ACTIONS
 
     for page in ("", "/graph", "/epochs", f"/epochs/{shop.epochs[0]}", "/quality", "/quality/per_g", "/relations/per_g", "/actions"):
         admin.get(f"/tussock/dags/epoch_shop{page}")  # templates are made ready when they are first used, once a process
-    name = dag.removeprefix("epoch_")
+    name, wrong = dag.removeprefix("epoch_"), []
     does = [f"/tussock/dags/{action.kind}_{name}/actions/{action.name}" for action in ACTIONS]
-    for path in ["/tussock/pipelines", *(f"/tussock/dags/{dag}{page}" for page in pages), *does]:
-        seconds = []
-        for _ in range(2):
-            began = time.perf_counter()
-            answer = admin.get_once(path)
-            seconds.append(time.perf_counter() - began)
-        said = f"{seconds[0]:.3f} s, again {seconds[1]:.3f} s, {len(answer.content):,} bytes: {path}"
+    for path in [*(f"/tussock/dags/{dag}{page}" for page in pages), *does]:
+        first, again = [], []
+        for _ in range(3):
+            stores._stores.pop(name, None)
+            for seconds in (first, again):
+                began = time.perf_counter()
+                answer = admin.get_once(path)
+                seconds.append(time.perf_counter() - began)
+                assert answer.status_code == 200, path
+        said = f"{min(first):.3f} s, again {min(again):.3f} s, {len(answer.content):,} bytes: {path}"
         print(said)
-        assert answer.status_code == 200, path
-        if max(seconds) > MOST_S or len(answer.content) > MOST_BYTES:
+        if max(min(first), min(again)) > MOST_S or len(answer.content) > MOST_BYTES:
             wrong.append(said)
     return wrong
 
