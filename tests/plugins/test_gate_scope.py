@@ -143,6 +143,7 @@ def test_what_fails_is_held_back_with_the_view_over_it_and_the_others_are_publis
     second = shop.change((4, 2, 1))
     done = shop.publish(second, "per_g")
     assert [v.name for v in done.views] == ["keys"]
+    assert [v.name for v in steps.view_news("shop", lambda view: steps.Said(first)).views] == ["keys"]
     assert done.held == {"per_g": first, "sizes": first}
     shop.require(per_g=first, sizes=first, keys=second)
     with pytest.raises(HeldViewsError, match=r"the suites of per_g failed.*(?s:.)*failing rows: g=1"):
@@ -173,6 +174,10 @@ def test_it_is_published_again_as_soon_as_its_suite_passes_with_all_that_changed
     done = {v.name: v for v in shop.publish(good).views}
     assert {name: v.since for name, v in done.items()} == {"per_g": first, "sizes": first, "keys": last}
     assert {name: v.changed_rows for name, v in done.items()} == {"per_g": 6, "sizes": 9, "keys": 1}
+    told = {"per_g": first, "sizes": first, "keys": last}  # no event of what was held back
+    assert {v.name: (v.since, v.changed_rows) for v in steps.view_news("shop", lambda view: steps.Said(told[view])).views} == {
+        name: (v.since, v.changed_rows) for name, v in done.items()
+    }
     assert done["per_g"].quality is Verdict.PASSED
     assert done["sizes"].quality is Verdict.NONE
     assert Verdict.NONE.value == "not checked"
