@@ -494,8 +494,10 @@ def compare(proof: Proof) -> None:
     if "Every view is equal to Spark." not in said or not equal or all(int(rows) == 0 for _, rows in equal):
         raise ProofError(said)
     proof.note("views", "; ".join(f"{view} {rows} rows" for view, rows in equal) + ": all equal to Spark")
-    read = in_airflow(proof, "tussock", "status", "flights").splitlines()
-    proof.note("tussock status", read[0] if read else "")
+    read = in_airflow(proof, "tussock", "read", "--pipeline", "flights", "worst_routes", "--csv").splitlines()
+    if f"worst_routes: {len(read) - 1} rows, equal to Spark" not in said:
+        raise ProofError(f"tussock read has {len(read) - 1} rows of worst_routes")
+    proof.note("tussock read", f"worst_routes has {len(read) - 1} rows; the first: {read[1]}")
 
 
 # --- 6: the containers -----------------------------------------------------------------------------------------------------------
