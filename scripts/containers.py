@@ -73,7 +73,7 @@ class Proof:
     folder: Path
     days: int
     environment: dict[str, str]
-    mark: str = field(default_factory=lambda: secrets.token_hex(16))
+    mark: str
     seen: list[tuple[str, str]] = field(default_factory=list)
 
     def note(self, subject: str, finding: str) -> None:
@@ -110,7 +110,7 @@ def main() -> int:
     try:
         ensure_tools()
         with working_folder(given.folder) as folder:
-            proof = Proof(folder, given.days, settings_of_podman(folder))
+            proof = Proof(folder, given.days, settings_of_podman(folder), mark_of(folder))
             try:
                 prove(proof)
             finally:
@@ -200,6 +200,14 @@ def settings_of_podman(folder: Path) -> dict[str, str]:
         "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
         "DISABLE_HC_SYSTEMD": "true",  # healthchecks are run from here
     }
+
+
+def mark_of(folder: Path) -> str:
+    """The random text that is among the build's secrets: the one of the layers that are in the folder already, if there are any."""
+    file = folder / "mark"
+    if not file.exists():
+        file.write_text(secrets.token_hex(16))
+    return file.read_text()
 
 
 def remove_containers(proof: Proof) -> None:
