@@ -12,6 +12,7 @@ for people.
 Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs, or passes in pandas, over it.
 """
 
+import copy
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,6 +113,7 @@ class QualityGate:
             for name in self._context.get_site_names():
                 self._context.delete_data_docs_site(name)
             self._context.add_data_docs_site(site_name="docs", site_config=site)
+            _store_what_can_be_written(self._context.validation_results_store)
         self.docs = docs
         self._checked: list[_Checked] = []
 
@@ -442,6 +444,29 @@ def _failing_keys(found: Mapping[str, Any], key: Sequence[str]) -> Iterator[dict
 
 def _first_lines(err: Exception, lines: int = 6) -> str:
     return " ".join(line.strip() for line in str(err).splitlines()[:lines])
+
+
+def _store_what_can_be_written(store: Any) -> None:
+    """Have a store of results take those that Great Expectations makes and then cannot write, or not show on a page."""
+    serialize = store.serialize
+
+    def writable(value: Any) -> Any:
+        suite = copy.copy(value)
+        suite.results = [_writable(result) for result in value.results]
+        return serialize(suite)
+
+    store.serialize = writable
+
+
+def _writable(result: "ExpectationValidationResult") -> "ExpectationValidationResult":
+    """A result whose `success` is no boolean of numpy's, as those of quantiles are, and which counts no unexpected rows where it counts
+    distinct values: its page divides by the rows."""
+    shown, found = copy.copy(result), result.result or {}
+    shown.success = bool(result.success)
+    if "unexpected_count" in found and "element_count" not in found:
+        values = ", ".join(map(str, found.get("partial_unexpected_list") or ()))
+        shown.result = {"observed_value": f"{found['unexpected_count']} distinct values{values and f', e.g. {values}'}"}
+    return shown
 
 
 @contextmanager

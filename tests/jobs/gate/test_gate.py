@@ -106,6 +106,26 @@ def test_a_failing_expectation_is_told_with_what_was_found_and_the_keys_of_rows(
     assert "failing rows: carrier=UA, month=2, delay=-3.0" in message
 
 
+def test_quantiles_and_distributions_are_judged_over_all_rows(gate: QualityGate, spark: SparkSession, tmp_path: Path) -> None:
+    ranges = {"quantiles": [0.5, 0.9], "value_ranges": [[40, 60], [None, 80]]}
+    bins = {"bins": [0, 50, 100], "weights": [0.5, 0.5]}
+    file = suite(
+        tmp_path,
+        expectation("expect_column_quantile_values_to_be_between", column="id", quantile_ranges=ranges),
+        expectation("expect_column_median_to_be_between", column="id", min_value=40, max_value=60),
+        expectation("expect_column_kl_divergence_to_be_less_than", column="id", partition_object=bins, threshold=0.1),
+        expectation("expect_column_value_z_scores_to_be_less_than", column="id", threshold=3, double_sided=True),
+        expectation("expect_column_distinct_values_to_be_in_set", column="id", value_set=list(range(99))),
+    )
+    found = checked(gate, spark.range(100).toDF("id"), file, ["id"])
+    failure, beside = found.failures
+    assert beside.observed == "1 distinct values, e.g. 99"
+    assert failure.expectation.startswith("expect_column_quantile_values_to_be_between(column='id'")
+    assert "'values': [49, 89]" in failure.observed or "'values': [49.0, 89.0]" in failure.observed, failure
+    (page,) = (tmp_path / "docs/validations/delays").rglob("*.html")
+    assert "1 distinct values, e.g. 99" in page.read_text()
+
+
 def test_the_key_that_the_suite_names_goes_before_the_views_own(gate: QualityGate, delays: DataFrame, tmp_path: Path) -> None:
     file = suite(tmp_path, expectation("expect_column_values_to_not_be_null", column="delay"), key=["month"])
     assert checked(gate, delays, file, ["carrier"]).failures[0].keys == ({"month": "1", "delay": "None"},)
