@@ -63,6 +63,11 @@ def span(seconds: float | None) -> str:
     raise AssertionError
 
 
+def fitted(text: str, most: int) -> str:
+    """A text of so many characters: what is too long loses its middle, since names of views that belong together differ at the end."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
+
+
 def moment(at: datetime | None) -> str:
     """A moment in UTC, to the second."""
     return "–" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
@@ -76,5 +81,5 @@ def age(now: datetime, at: datetime | None) -> str:
 _templates = Environment(
     loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-_templates.filters |= {"count": count, "number": number, "size": size, "span": span, "moment": moment}
+_templates.filters |= {"count": count, "number": number, "size": size, "span": span, "moment": moment, "fitted": fitted}
 _templates.globals |= {"age": age, "sparkline": sparkline, "spark_size": (WIDTH, HEIGHT), "box_size": (BOX_WIDTH, BOX_HEIGHT)}

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from tussock_pages.graph import BOX_HEIGHT, BOX_WIDTH, draw
-from tussock_pages.page import size, span
+from tussock_pages.page import fitted, size, span
 from tussock_pages.spark import HEIGHT, WIDTH, sparkline
 
 
@@ -54,3 +54,10 @@ def test_a_sparkline_stands_on_zero_and_passes_over_what_is_not_known() -> None:
 def test_numbers_read_as_people_write_them() -> None:
     assert [size(n) for n in (None, 0, 999, 1000, 1_234_567, 5e12)] == ["–", "0 B", "999 B", "1 kB", "1.23 MB", "5 TB"]
     assert [span(s) for s in (None, 0.1234, 59.6, 61, 3600, 90_061)] == ["–", "0.123 s", "60 s", "1 min 1 s", "1 h", "1 d 1 h"]
+
+
+def test_names_that_are_too_long_for_a_box_are_still_told_apart_by_their_ends() -> None:
+    names = [f"carrier_{n}_worst_routes_of_{m}" for n in range(12) for m in range(12)]
+    assert len({fitted(name, 23) for name in names}) == len(names)
+    assert {len(fitted(name, 23)) for name in names} == {23}
+    assert fitted("carrier_delays", 23) == "carrier_delays"
