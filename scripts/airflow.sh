@@ -68,10 +68,10 @@ stop() {
 }
 
 show_address() { # once the API server answers; the password for a person at a terminal alone
-    local port=${AIRFLOW__API__PORT:-8080}
+    local port=${AIRFLOW__API__PORT:-8080} login="in $PASSWORDS"
     until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 1; done
-    printf '\nAirflow: %s   user and password: %s\n\n' \
-        "${AIRFLOW__API__BASE_URL:-http://localhost:$port}" "$([ -t 1 ] && cat "$PASSWORDS" || echo "in $PASSWORDS")"
+    if [ -t 1 ]; then login=$(cat "$PASSWORDS"); fi
+    printf '\nAirflow: %s   user and password: %s\n\n' "${AIRFLOW__API__BASE_URL:-http://localhost:$port}" "$login"
 }
 
 if [ "${1:-}" = up ]; then up; else exec airflow "$@"; fi
