@@ -20,6 +20,7 @@ class NodeState(StrEnum):
     HELD = "held"  # a source in trouble: its new files wait
     PAUSED = "paused"  # a view that stays at the rows it has
     HELD_BACK = "held back"  # a view whose rows a suite keeps from readers
+    BUILDING = "being built"  # a new view that several epochs build; nobody sees it yet
 
 
 class GraphNode(msgspec.Struct, frozen=True):
@@ -44,15 +45,21 @@ class FragmentFacts(msgspec.Struct, frozen=True):
 
 
 def graph(version: HummockVersion, publish: PublishSettings | None = None) -> tuple[GraphNode, ...]:
-    """The pipeline's nodes, each after what it reads: live relations, and one sink where it publishes to tables. No reads of the store.
+    """The pipeline's nodes, each after what it reads: live relations, new views that several epochs build, and one sink where it publishes
+    to tables. No reads of the store.
 
     Functions are left out, through which no rows flow, and what is for the project's own use.
     """
     live = [r for r in version.catalog.live() if r.kind is not RelationKind.FUNCTION and not r.internal]
     names = {r.id: r.name for r in live}
+    new = [r for build in version.catalog.builds for r in build.relations if r.name not in names.values() and not r.internal]
+    names |= {r.id: r.name for r in new}
     held_back = published_sight(version).held
     nodes = [
         GraphNode(r.name, r.kind, _state(r, held_back), tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names)) for r in live
+    ]
+    nodes += [
+        GraphNode(r.name, r.kind, NodeState.BUILDING, tuple(names[i] for i in dict.fromkeys(r.depends_on) if i in names)) for r in new
     ]
     if publish is not None:
         views = tuple(r.name for r in live if r.kind is RelationKind.VIEW)

@@ -111,8 +111,8 @@ def _word(statement: str) -> str:
 def _answered(spark: SparkSession, number: int, sql: str) -> list[Asked]:
     try:
         return [Asked(number, sql, spark.sql(sql).toArrow())]
-    except (PySparkException, Py4JJavaError, pa.ArrowException):
-        return []
+    except (PySparkException, Py4JJavaError, pa.ArrowException, ValueError):
+        return []  # an error of the query's own, or one of Spark's when it hands its answer over (a NULL where it promised none)
 
 
 def _tables(spark: SparkSession) -> dict[str, Table]:

@@ -25,6 +25,7 @@ from jobs.driver.epoch import BuildFailedError, advance, run_epoch
 from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import LocalRunner
 from jobs.driver.supersede import abandon
+from jobs.facts.graph import NodeState, graph
 from jobs.facts.views import ViewState, views
 from jobs.gate.gate import validate_epoch
 from jobs.plan.apply import apply_statement
@@ -191,6 +192,9 @@ def test_a_new_view_is_seen_by_nobody_until_it_is_built_and_its_name_is_taken(me
     known = {fact.view: (fact.state, fact.reason) for fact in views(meta, datetime.now(UTC))}
     assert known["per_a"] == (ViewState.BUILDING, catalog.builds[0].progress)
     assert known["per_g"][0] is not ViewState.BUILDING
+    drawn = {node.name: (node.state, node.reads) for node in graph(meta.latest(), None)}
+    assert drawn["per_a"] == (NodeState.BUILDING, ("t",))
+    assert drawn["per_g"][0] is NodeState.RUNS
     advance(LocalRunner(), meta, max_epoch_bytes=MAX_BYTES)
     assert find(meta.latest().catalog, "per_a").created == meta.latest().epoch, "earlier epochs do not have it"
 
