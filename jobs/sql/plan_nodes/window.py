@@ -62,7 +62,8 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
             order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
     calls, ids, fields = [], [], []
     for named in functions:
-        calls.append(_Call(walk, named.child(), scope, tuple(order)).bound())
+        are_peers = all(without_places(key.expr) in partition for key in order)
+        calls.append(_Call(walk, named.child(), scope, tuple(order), are_peers).bound())
         ids.append(named.exprId().id())
         fields.append(walk.field(named, named.name(), calls[-1].type))
     plan = Window(below.plan, tuple(partition.values()), tuple(order), tuple(calls), (*below.plan.fields, *fields))
@@ -83,8 +84,9 @@ def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Boun
 class _Call:
     """One WindowExpression on its way to a WindowCall."""
 
-    def __init__(self, walk: PlanWalk, node: JavaObject, scope: dict[int, Expr], order: tuple[SortKey, ...]) -> None:
-        self._walk, self._node, self._scope, self._order = walk, node, scope, order
+    def __init__(self, walk: PlanWalk, node: JavaObject, scope: dict[int, Expr], order: tuple[SortKey, ...], are_peers: bool) -> None:
+        """`are_peers`: all rows of a partition are, since the order is by what divides them, or by nothing."""
+        self._walk, self._node, self._scope, self._order, self._are_peers = walk, node, scope, order, are_peers
 
     def bound(self) -> WindowCall:
         function = self._node.windowFunction()
@@ -162,7 +164,18 @@ class _Call:
     def _frame(self) -> Frame:
         frame = self._node.windowSpec().frameSpecification()
         by_rows = frame.frameType().productPrefix() == "RowFrame"
+        if self._are_peers and not by_rows and (self._sign(frame.lower()) > 0 or self._sign(frame.upper()) < 0):
+            raise self._walk.refuse(
+                self._node,
+                "a RANGE frame that leaves out its own row, in an order by what the window is partitioned by",
+                "order by another column",
+            )
         return Frame(by_rows, self._bound(frame.lower(), by_rows), self._bound(frame.upper(), by_rows))
+
+    def _sign(self, edge: JavaObject) -> float:
+        """Of a bound's offset; 0 for one that is none."""
+        offset = None if edge.productPrefix() in _EDGES else self._argument(edge)
+        return float(offset.value) if isinstance(offset, Literal) and isinstance(offset.value, int | float | str) else 0.0
 
     def _bound(self, edge: JavaObject, by_rows: bool) -> FrameBound:
         if (known := _EDGES.get(edge.productPrefix())) is not None:
