@@ -1,7 +1,7 @@
 """Scripts split into statements, and the words of a text."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.sql.errors import SqlError
@@ -43,6 +43,7 @@ def test_what_does_not_end_is_named_with_its_place(script: str, reason: str, pla
 _PIECES = st.sampled_from(["SELECT", "a1", "'x;y'", "'it''s'", '"q;"', "`n;``m`", "r'\\'", "3.5", "(", ",", ")", "--c;\n", "/* ; /*;*/ */"])
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a machine that others use is no fault of the pieces
 @given(st.lists(st.lists(_PIECES, min_size=1), max_size=5), st.sampled_from([" ", "\n", "\t "]))
 def test_joined_statements_come_apart_again(statements: list[list[str]], blank: str) -> None:
     def is_comment(piece: str) -> bool:
