@@ -150,14 +150,14 @@ class Deploying:
         """
         whole = True
         for path, script in scripts:
-            with noted(path):
+            with _noted(path):
                 for statement in split_script(script):
                     whole = whole and self._take(path, statement)
                     if not whole:
                         self._name(statement)
         if derived is not None and whole:
             for path, text in derived(self._draft.catalog, lambda relation: self._stored(relation)[0]):
-                with noted(path):
+                with _noted(path):
                     self._take(path, ScriptStatement(text, Place(1, 1)))
         self._without_files(prune and whole, own=derived is not None and whole)
         self._resume(resume)
@@ -323,7 +323,7 @@ class Deploying:
 
 
 @contextmanager
-def noted(path: Path) -> Iterator[None]:
+def _noted(path: Path) -> Iterator[None]:
     """What goes wrong inside names the file."""
     try:
         yield

@@ -115,11 +115,14 @@ class Measured:
 
     def _distinct(self, what: str, column: str, arguments: Mapping[str, Any]) -> Any:
         there, wanted = self.values[column]["value"], list(arguments.get("value_set") or ())
+        if pa.types.is_integer(there.type):
+            there = there.cast(pa.int64())  # a set may hold what the column can't
         limit = arguments.get("limit") or 20
         if what.startswith("not_in_set"):
             others = there.filter(pc.invert(pc.is_in(there, value_set=pa.array(wanted, there.type))))
             return len(others) if what.endswith(".count") else sorted(others.to_pylist())[:limit]
-        missing = [value for value in wanted if value not in set(there.to_pylist())]
+        known = {*there.to_pylist()}
+        missing = [value for value in wanted if value not in known]
         return len(missing) if what.endswith(".count") else missing[:limit]
 
     def _compound(self, name: str, columns: tuple[str, ...]) -> Any:
@@ -196,7 +199,7 @@ def _repeated(parts: Iterator[pa.Table], columns: Sequence[str]) -> Repeated:
         rows += pc.sum(part["rows"]).as_py() or 0
         if len(sample) < SAMPLE_KEYS:
             for row in part.slice(0, SAMPLE_KEYS).to_pylist():
-                sample += [{column: row[column] for column in columns}] * row["rows"]
+                sample += [{column: row[column] for column in columns}] * min(row["rows"], SAMPLE_KEYS)
     return Repeated(rows, tuple(sample[:SAMPLE_KEYS]))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,9 +18,9 @@ from jobs.deploy import measures
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
 from jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
-from jobs.gate.measured import _cannot_be_null, measured
-from jobs.gate.measures import EXPECTATIONS, measures_of
-from jobs.gate.record import Failure, Metric, QualityRecord, ViewQuality, passed_before, record_lines
+from jobs.gate.measured import Measured, _cannot_be_null, _repeated, measured
+from jobs.gate.measures import EXPECTATIONS, Measures, measures_of
+from jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityRecord, ViewQuality, passed_before, record_lines
 from jobs.gate.rows import SparkRows
 from jobs.gate.suite import QualitySuiteError, read_suite
 from jobs.plan.definition import find
@@ -270,6 +271,19 @@ def test_a_sum_beyond_its_type_is_left_to_spark() -> None:
     assert _cannot_be_null("sum__n", numbers)
     assert not _cannot_be_null("sum__n", {**numbers, "nulls__n": 3})
     assert not _cannot_be_null("max__n", {**numbers, "max__n": None})
+
+
+def test_a_value_that_half_of_a_large_view_holds_is_sampled_and_not_written_out() -> None:
+    found = _repeated(iter([pa.table({"code": ["a", "b"], "rows": [10**12, 2]})]), ["code"])
+    assert (found.rows, found.sample) == (10**12 + 2, ({"code": "a"},) * SAMPLE_KEYS)
+
+
+def test_a_set_may_hold_numbers_that_its_column_cannot() -> None:
+    values = {"n": pa.table({"value": pa.array([1, 2], pa.int8()), "rows": [1, 1]})}
+    kept = Measured(Measures((), (), (), (), (), {}), (("n", "tinyint"),), {"rows": 2}, values, {})
+    wanted = {"value_set": [1, 300]}
+    assert kept.metric("column.distinct_values.not_in_set", {"column": "n"}, wanted) == [2]
+    assert kept.metric("column.distinct_values.missing_from_column", {"column": "n"}, wanted) == [300]
 
 
 @pytest.mark.spark
