@@ -313,7 +313,7 @@ def _looks(
     small_view_rows, most_rows = sizes
     relation = relations[suite.view]
     require_columns(suite, [column.name for column in relation.columns])
-    stored = stored_rows(version, stored_table(relation).table_id)
+    stored = _stored_rows(version, stored_table(relation).table_id)
     is_large = stored > small_view_rows
     key = suite.key or tuple(_key_columns(relation))
     measures = measures_of(suite, relation)
@@ -386,7 +386,7 @@ def _number(result: "ExpectationValidationResult") -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def stored_rows(version: HummockVersion, table_id: int) -> int:
+def _stored_rows(version: HummockVersion, table_id: int) -> int:
     """Rows of a state table in all SSTs, overwritten ones included. No reads."""
     sections = (section for level in version.levels for sst in level for section in sst.sections)
     return sum(section.rows for section in sections if section.table_id == table_id)
