@@ -4,7 +4,7 @@ A chapter's views are built by one epoch. What is refused stands in refused_of_s
 query may be.
 """
 
-from collections import Counter
+import fcntl
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from tests.truth.compare import assert_same_answer
 
 REFUSED = Path(__file__).with_name("refused_of_spark.yaml")
 _SHOWN = 90  # characters of a reason
+_SHARES = 8  # which processes beside each other can take
 #: Files that are about settings, commands, texts of other collations, types that no table keeps, and what is no query of a table.
 _LEFT_OUT = (
     "charvarchar",
@@ -43,31 +44,45 @@ def _asked() -> list[str]:
 
 @pytest.mark.deep
 @pytest.mark.spark
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("share", range(_SHARES))
 def test_every_query_of_sparks_own_tests_is_equal_or_refused_for_a_known_reason(
-    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+    share: int, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    known: dict[str, dict[int, str]] = yaml.safe_load(REFUSED.read_text()) or {}
-    found: dict[str, dict[int, str]] = {}
     wrong: list[str] = []
-    counts: Counter[str] = Counter()
-    for file in _asked():
-        told = len(wrong)
+    new: dict[str, str] = {}
+    for file in _asked()[share::_SHARES]:
+        told, equal = len(wrong), 0
+        refused: dict[int, str] = {}
         session = spark.newSession()
         session.conf.set("spark.sql.ansi.enabled", "true")
         for number, chapter in enumerate(chapters(session, statements_of(file))):
-            refused = _judge(chapter, session, tmp_path / "stores" / file.replace("/", "-") / str(number), file, wrong)
-            counts.update(equal=len(chapter.asked) - len(refused), refused=len(refused))
-            if refused:
-                found.setdefault(file, {}).update(refused)
+            found = _judge(chapter, session, tmp_path / file.replace("/", "-") / str(number), file, wrong)
+            equal += len(chapter.asked) - len(found)
+            refused |= found
         forget(session)
-        print(f"{file}: {dict(counts)}", *(f"  wrong: {what}" for what in wrong[told:]), sep="\n", flush=True)
-    if request.config.getoption("--update-cases"):
-        header = "".join(line for line in REFUSED.read_text().splitlines(keepends=True) if line.startswith("#"))
-        REFUSED.write_text(header + yaml.safe_dump(found, width=1000, allow_unicode=True))
+        print(f"{file}: {equal} equal, {len(refused)} refused", *(f"  wrong: {what}" for what in wrong[told:]), sep="\n", flush=True)
+        if request.config.getoption("--update-cases"):
+            _write(file, refused)
+        known = _known().get(file, {})
+        new |= {f"{file}#{n}": reason for n, reason in refused.items() if n not in known}
     assert not wrong, "\n".join(wrong)
-    new = {f"{f}#{n}": reason for f, listed in found.items() for n, reason in listed.items() if n not in known.get(f, {})}
     assert not new, f"refused, and not in {REFUSED.name}: {new}; --update-cases writes it anew"
+
+
+def _known() -> dict[str, dict[int, str]]:
+    return yaml.safe_load(REFUSED.read_text()) or {}
+
+
+def _write(file: str, refused: dict[int, str]) -> None:
+    """Put a file's refusals in the place of those that are known. Several processes do so at a time."""
+    with REFUSED.open("r+") as cases:
+        fcntl.flock(cases, fcntl.LOCK_EX)
+        header = "".join(line for line in REFUSED.read_text().splitlines(keepends=True) if line.startswith("#"))
+        known = _known()
+        known.pop(file, None)
+        known |= {file: refused} if refused else {}
+        REFUSED.write_text(header + yaml.safe_dump(known, width=1000, allow_unicode=True))
 
 
 def _judge(chapter: Chapter, spark: SparkSession, store: Path, file: str, wrong: list[str]) -> dict[int, str]:
