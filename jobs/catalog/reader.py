@@ -91,11 +91,11 @@ def scan_stored(
 def scan_changed(
     objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, epoch: int, vnodes: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
-    """The relation's rows at `epoch` that were not there, or were others, at `since`: as `scan_relation`, at the cost of what changed."""
+    """The relation's rows at `epoch` that were written after `since`: as `scan_relation`, at the cost of what changed."""
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
-    for changed in table.changes(since, columns=tuple(range(len(names))), vnodes=vnodes):
-        yield changed.rows.filter(pc.greater(changed.weights, 0)).rename_columns(names)
+    for rows in table.written(since, columns=tuple(range(len(names))), vnodes=vnodes):
+        yield rows.rename_columns(names)
 
 
 def relation_rows(

@@ -236,6 +236,28 @@ class HummockStore:
         opened. Compaction puts old and new rows into one block but leaves each its epoch, so more blocks are read and the answer is the
         same.
         """
+        for keys, put, after in self._written(table_id, first, last, since, until, columns):
+            found, before = self.multi_get(table_id, keys, since, columns, schema if schema is not None else after.schema)
+            net = net_changes(keys, np.asarray(found), before, put, after)
+            if net.num_rows:
+                yield net
+
+    def written(
+        self, table_id: int, first: bytes | None, last: bytes | None, since: int, until: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of first … last at `until` that were written after `since`, also where the row before was the same.
+
+        Requires, yields: as `changes`, without `weight`. Cost: that of `changes` without the read at `since`, whose keys may lie in as many
+        blocks as there are.
+        """
+        for keys, put, after in self._written(table_id, first, last, since, until, columns):
+            if put.any():
+                yield after.add_column(0, KEY, keys).filter(pa.array(put))
+
+    def _written(
+        self, table_id: int, first: bytes | None, last: bytes | None, since: int, until: int, columns: Sequence[str] | None
+    ) -> Iterator[tuple[pa.BinaryArray, npt.NDArray[np.bool_], pa.Table]]:
+        """The newest entry of each key written in between, in batches: keys, whether it puts, and its row."""
         self.require_readable(since)
         self.require_readable(until)
         runs = list(_runs(self._sections(table_id, until, first, last, since)))
@@ -246,11 +268,7 @@ class HummockStore:
             ]
             for rows in merge_runs(cursors, newest_between(since, until)):
                 keys = one_array(rows.column(0)).cast(pa.binary())
-                after = rows.select(range(HEAD_COLUMNS, rows.num_columns))
-                found, before = self.multi_get(table_id, keys, since, columns, schema if schema is not None else after.schema)
-                net = net_changes(keys, np.asarray(found), before, rows.column(2).to_numpy() == PUT, after)
-                if net.num_rows:
-                    yield net
+                yield keys, rows.column(2).to_numpy() == PUT, rows.select(range(HEAD_COLUMNS, rows.num_columns))
 
     def require_readable(self, epoch: int) -> None:
         """Raises EpochExpiredError, EpochNotCommittedError unless this version answers reads at `epoch`."""

@@ -108,6 +108,10 @@ def assert_changes_agree(
     expected = [change for change in old + new if (first is None or change[0] >= first) and (last is None or change[0] < last)]
     asked = f"changes of table {table} from {first!r} to {last!r} after {since} up to {until}"
     assert sorted(found, key=repr) == sorted(expected, key=repr), asked
+    written = [(row.pop("key"), row) for part in store.written(table, first, last, since, until) for row in part.to_pylist()]
+    assert len({key for key, _ in written}) == len(written), f"a key twice in what was written: {asked}"
+    assert all(after.get(key) == row for key, row in written), f"written: {asked}"
+    assert {key for key, weight, _ in expected if weight > 0} <= {key for key, _ in written}, f"written: {asked}"
     return len(found)
 
 
