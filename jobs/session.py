@@ -454,6 +454,7 @@ class Session:
             return self._answer(text, place, version, sight)
 
     def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
+        from jobs.sql.collected import collected
         from jobs.sql.errors import NoRelationError, SqlError
         from jobs.sql.spark_errors import spark_errors_as_ours
 
@@ -466,7 +467,7 @@ class Session:
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
         with spark_errors_as_ours(bound.source):
-            return self._statements.frame(bound.source.text, bound, version, sight).toArrow()
+            return collected(self._statements.frame(bound.source.text, bound, version, sight))
 
 
 def _noted(answer: Answer, notes: Sequence[str]) -> Answer:

@@ -51,6 +51,20 @@ def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Arra
     return rebuilt(column, kind, lambda array, wanted: array if array.type == wanted else array.cast(wanted))
 
 
+def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns, by position, under the schema's names and of exactly its types. Raises pa.ArrowInvalid for a value that does not fit.
+
+    As a table's own cast, which pairs the fields of structs by name, and refuses a struct that is NULL where fields of it may not be.
+    """
+    return pa.Table.from_arrays([_conformed(column, kind) for column, kind in zip(rows.columns, schema.types, strict=True)], schema=schema)
+
+
+def _conformed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    return relabelled(column, kind) if is_nested(kind) else column.cast(kind)
+
+
 def as_list(array: pa.Array) -> pa.Array:
     """A column of maps as lists of structs (key, value); lists as they are."""
     if not pa.types.is_map(array.type):

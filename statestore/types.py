@@ -29,6 +29,11 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+#: A variant as Spark hands it to Arrow: its encoded value, and the names in it. That its fields are never NULL tells it from other structs.
+VARIANT = pa.struct(
+    [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"})]
+)
+_SIMPLE["variant"] = VARIANT
 _NAMES = {arrow: name for name, arrow in _SIMPLE.items()}
 _DURATION = pa.duration("us")
 _UNITS = ("day", "hour", "minute", "second")
@@ -76,6 +81,11 @@ def type_name(arrow: pa.DataType) -> str:
     if pa.types.is_struct(arrow) and arrow.num_fields:
         return struct_name([(field.name, type_name(field.type)) for field in arrow])
     raise UnsupportedTypeError(str(arrow))
+
+
+def holds_variant(kind: pa.DataType) -> bool:
+    """Whether values of the type are variants, or hold some."""
+    return bool(kind == VARIANT) or any(holds_variant(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def array_name(element: str) -> str:

@@ -14,6 +14,7 @@ from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Expr, Generator
+from statestore.nested import conformed
 from statestore.table.state_table import StateTable
 from statestore.vnode import one_array
 
@@ -78,7 +79,7 @@ class GenerateExecutor:
             made = [pa.concat_arrays([column, pa.nulls(len(empty), column.type)]) for column in made]
         taken = take_rows(chunk, rows)
         out = make_chunk([*(taken.column(c) for c in range(node.width)), *made, pa.array(places)], taken[WEIGHT])
-        return net(out.cast(chunk_schema(node.types)))
+        return net(conformed(out, chunk_schema(node.types)))
 
 
 def _elements(lists: pa.Array, generator: Generator) -> tuple[Counts, list[pa.Array]]:

@@ -90,6 +90,18 @@ class FirstRow(_OfRows):
 
 
 @dataclass(frozen=True, slots=True)
+class FirstRows(_OfRows):
+    """A column of a group's first `count` rows in an order, as a list; NULL without rows. One limited scan of the touched groups."""
+
+    count: int
+
+    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        found = rows.firsts(groups, self.column, self.count)
+        empty = pa.array(np.diff(found.starts) == 0)
+        return pc.if_else(empty, None, lists(found, self.type))
+
+
+@dataclass(frozen=True, slots=True)
 class OfAllRows(_OfRows):
     """A slot over all rows of a group in turn."""
 

@@ -72,6 +72,10 @@ class OrderedState:
         taken = pa.array(places, mask=places < 0)
         return [one_array(read.rows.column(self._places.index(c))).take(taken) for c in columns]
 
+    def firsts(self, groups: pa.Table, column: int, count: int) -> Segments:
+        """A column of the input in each group's first rows, `count` at most. One limited scan."""
+        return segments_of(self._table.scan_prefix(groups, limit=count), groups.num_rows, [self._places.index(column)])
+
     def all(self, groups: pa.Table, columns: Sequence[int]) -> Segments:
         """All rows of the groups, in order. Memory: all of them."""
         return segments_of(self._table.scan_prefix(groups), groups.num_rows, [self._places.index(c) for c in columns])

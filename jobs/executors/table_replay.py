@@ -29,6 +29,7 @@ from statestore.hummock.key import encode_keys
 from statestore.hummock.row_shape import repeated, value_of
 from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.nested import conformed
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type
 from statestore.vnode import vnodes_of
@@ -131,7 +132,7 @@ class TableReplayExecutor:
     def _take_in(self, chunk: pa.Table, touched: "_Touched") -> None:
         if chunk.num_rows == 0:
             return
-        goes, rows = pc.less(chunk[WEIGHT], 0), _as_schema(rows_of(chunk), self._schema)
+        goes, rows = pc.less(chunk[WEIGHT], 0), conformed(rows_of(chunk), self._schema)
         self._delete_keys(rows.filter(goes), touched)
         come = rows.filter(pc.invert(goes))
         self._put(come.take(_last_of_each(touched.keys_of(come))), touched)
@@ -141,11 +142,11 @@ class TableReplayExecutor:
         rows = self._widened(rows, rows.num_columns)
         if self._node.row_id:
             rows = rows.append_column("id", pa.array(row_ids(entry, rows.num_rows)))
-            rows = self._own(_as_schema(rows, self._schema))
+            rows = self._own(conformed(rows, self._schema))
             touched.add(rows, _nulls(self._schema, rows.num_rows), pa.array(np.zeros(rows.num_rows, np.bool_)))
             self._table.insert_rows(rows)
             return
-        rows = self._own(_as_schema(rows, self._schema))
+        rows = self._own(conformed(rows, self._schema))
         self._put(rows.take(_last_of_each(touched.keys_of(rows))), touched)
 
     def _change(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
@@ -155,7 +156,7 @@ class TableReplayExecutor:
         if self._node.row_id:
             ids = pc.coalesce(rows.column(rows.num_columns - 1), pa.array(row_ids(entry, rows.num_rows)))
             rows = rows.set_column(rows.num_columns - 1, "id", ids)
-        rows = _as_schema(rows, self._schema)
+        rows = conformed(rows, self._schema)
         self._delete_keys(self._own(rows.filter(goes)), touched)
         self._put(self._own(rows.filter(pc.invert(goes))), touched)
 
@@ -171,7 +172,7 @@ class TableReplayExecutor:
         if rows.num_rows == 0:
             return
         found = self._table.get_rows(rows.select(list(self._node.key)))
-        old = _as_schema(found.rows, self._schema)
+        old = conformed(found.rows, self._schema)
         touched.add(rows, old, found.found)
         self._table.delete_rows(old.filter(found.found))
 
@@ -180,7 +181,7 @@ class TableReplayExecutor:
         if rows.num_rows == 0:
             return
         found = self._table.get_rows(rows.select(list(self._node.key)))
-        touched.add(rows, _as_schema(found.rows, self._schema), found.found)
+        touched.add(rows, conformed(found.rows, self._schema), found.found)
         self._table.insert_rows(rows)
 
     def _update(self, entry: Update, number: int, touched: "_Touched") -> None:
@@ -193,7 +194,7 @@ class TableReplayExecutor:
                 new = self._kernel.project(old, exprs, self._node.types)
             except RowError as err:
                 raise self._row_error(entry, number, old, exprs[err.expression], err) from err
-            new = _as_schema(new, self._schema)
+            new = conformed(new, self._schema)
             touched.add(old, old, _all_true(old.num_rows))
             self._table.update_rows(old, new)
 
@@ -212,12 +213,12 @@ class TableReplayExecutor:
             found = self._table.get_rows(own)
             candidates = iter([found.rows.filter(found.found)])
         for batch in candidates:
-            rows = _as_schema(batch, self._schema)
+            rows = conformed(batch, self._schema)
             if rows.num_rows == 0:
                 continue
             if entry.where is not None:
                 try:
-                    rows = _as_schema(self._kernel.filter(rows, entry.where), self._schema)
+                    rows = conformed(self._kernel.filter(rows, entry.where), self._schema)
                 except RowError as err:
                     raise self._row_error(entry, number, rows, entry.where, err) from err
             if rows.num_rows:
@@ -295,7 +296,7 @@ class _Touched:
         existed = pa.chunked_array(self._found, pa.bool_()).take(first)
         before = pa.concat_tables(self._before).take(first)
         now = table.get_rows(pa.concat_tables(self._columns).take(first))
-        after = _as_schema(now.rows, self._schema)
+        after = conformed(now.rows, self._schema)
         equal = pa.array(same_rows(before, after))
         same = pc.or_(pc.and_(pc.invert(existed), pc.invert(now.found)), pc.and_(pc.and_(existed, now.found), equal))
         gone, come = pc.and_not(existed, same), pc.and_not(now.found, same)
@@ -321,11 +322,6 @@ def _pinned_columns(where: Expr | None, node: TableReplay) -> list[tuple[Literal
     if any(c is None or any(v.type != node.types[k] for v in c) for c, k in zip(confined, node.key, strict=True)):
         return None
     return [c for c in confined if c is not None]
-
-
-def _as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns, by position, under the names c0, c1, …"""
-    return rows.rename_columns(schema.names).cast(schema)
 
 
 def _nulls(schema: pa.Schema, n: int) -> pa.Table:

@@ -24,6 +24,7 @@ from jobs.sql.logical import Comparison, Expr
 from statestore.hummock.key import encode_prefixes
 from statestore.hummock.sorted_keys import successors
 from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.nested import conformed
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type
 
@@ -107,7 +108,7 @@ class TemporalFilterExecutor:
             _weighted(passed, 1 if _rose(before, now) == node.comparison.lets_in else -1),
             _weighted(changed.come.filter(self._there(changed.come, now)), 1),
         ]
-        return net(pa.concat_tables([part.cast(chunk_schema(node.types)) for part in parts]).combine_chunks())
+        return net(pa.concat_tables([conformed(part, chunk_schema(node.types)) for part in parts]).combine_chunks())
 
     def _there(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
         """(rows,) whether each is there at a bound; one without a value is not."""

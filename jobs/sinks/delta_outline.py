@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import Outline, UnpublishableColumnError
-from statestore.types import INTERVALS, arrow_type
+from statestore.types import INTERVALS, arrow_type, holds_variant
 
 APP = "tussock"  # appId of the transaction identifiers; their version is the epoch
 STORE, ENGINE, KEY = "tussock.store", "tussock.engine", "tussock.key"
@@ -56,6 +56,8 @@ def checked_columns(outline: Outline, taken: Sequence[str] = ()) -> None:
             reason = "has a name that is taken"
         elif _INTERVAL.search(column.type):
             reason = f"is of type {column.type}, and Delta has no intervals"
+        elif holds_variant(arrow_type(column.type)):
+            reason = f"is of type {column.type}, and few readers of Delta know variants; publish a view with to_json of it"
         else:
             continue
         raise UnpublishableColumnError(outline.name, column.name, reason)

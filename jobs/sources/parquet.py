@@ -33,7 +33,7 @@ from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
 from statestore.nested import is_nested, rebuilt
-from statestore.types import arrow_type, type_name
+from statestore.types import VARIANT, arrow_type, type_name
 from statestore.vnode import one_array
 
 if TYPE_CHECKING:
@@ -218,15 +218,28 @@ def _require_columns(
             there = "no such column" if not same else "several columns of this name"
             raise SchemaMismatchError(file.path, declared.name, f"{there} (the file has {', '.join(schema.names)})", declared.type)
         one_by_one = options.get(ON_ERROR) == QUARANTINE and narrows(same[0].type, arrow_type(declared.type))
-        if not (one_by_one or reads_as(same[0].type, arrow_type(declared.type))):
-            raise SchemaMismatchError(file.path, declared.name, str(same[0].type), declared.type)
+        if not (one_by_one or column_reads_as(same[0].type, arrow_type(declared.type))):
+            raise SchemaMismatchError(file.path, declared.name, _shown(same[0].type, declared.type), declared.type)
         found.append(same[0].name)
     return found
 
 
 def _may_be_bad(schema: pa.Schema, name: str | None, declared: str) -> bool:
     """Whether values of a file's column may be none of the declared type."""
-    return name is not None and ("string" in declared or not reads_as(schema.field(name).type, arrow_type(declared)))
+    return name is not None and ("string" in declared or not column_reads_as(schema.field(name).type, arrow_type(declared)))
+
+
+def column_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+    """As `reads_as`, of a whole column: a variant's parts may come in either order, as files have them."""
+    if declared == VARIANT:
+        return pa.types.is_struct(found) and {f.name: f.type for f in found} == {f.name: f.type for f in VARIANT}
+    return reads_as(found, declared)
+
+
+def _shown(found: pa.DataType, declared: str) -> str:
+    if declared == "variant" and pa.types.is_struct(found) and "typed_value" in [f.name for f in found]:
+        return "a shredded variant, of which Spark alone makes whole ones (spark.sql.variant.writeShredding.enabled=false writes those)"
+    return str(found)
 
 
 def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
@@ -237,7 +250,7 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     if found == declared:
         return True
     if is_nested(found) or is_nested(declared):
-        return _nested_reads_as(found, declared)
+        return declared != VARIANT and _nested_reads_as(found, declared)
     if kinds.is_duration(declared) or kinds.is_duration(found):  # in a file both are plain numbers
         return {found, declared} == {pa.int64(), pa.duration("us")}
     if kinds.is_integer(found):
@@ -287,6 +300,8 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
     target = arrow_type(declared)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if target == VARIANT:
+        return pa.chunked_array([_variant(chunk) for chunk in column.chunks], target)
     if is_nested(target):
         return pa.chunked_array([_nested_as_declared(chunk, target, legacy_zone) for chunk in column.chunks], target)
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
@@ -303,6 +318,11 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
     if legacy_zone is not None and declared == "timestamp":  # local times have no zone, and Spark leaves them
         column = rebased(column, legacy_zone)
     return column
+
+
+def _variant(array: pa.StructArray) -> pa.StructArray:
+    parts = [array.field(part.name) for part in VARIANT]
+    return pa.StructArray.from_arrays(parts, fields=list(VARIANT), mask=array.is_null() if array.null_count else None)
 
 
 def _nested_as_declared(array: pa.Array, target: pa.DataType, legacy_zone: str | None) -> pa.Array:

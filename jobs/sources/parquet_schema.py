@@ -65,18 +65,20 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
         raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
     leaves = [opened.schema.column(i) for i in range(len(opened.schema))]
     old = tuple(f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96")  # Arrow calls them local times, Spark instants
-    intervals = _intervals_of(opened.schema_arrow)
+    noted = _noted_by_spark(opened.schema_arrow)
     return tuple(
-        Field(f.name, intervals.get(f.name) or _type_of(name, f, any(path.startswith(f"{f.name}.") for path in old)))
+        Field(f.name, noted.get(f.name) or _type_of(name, f, any(path.startswith(f"{f.name}.") for path in old)))
         for f in opened.schema_arrow
     )
 
 
-def _intervals_of(schema: pa.Schema) -> dict[str, str]:
-    """The columns that are intervals in a file that Spark wrote: numbers but for Spark's own note on them."""
-    noted = (schema.metadata or {}).get(_SPARKS_NOTE)
-    columns = msgspec.json.decode(noted)["fields"] if noted is not None else []
-    return {c["name"]: c["type"] for c in columns if c["type"] in INTERVALS and schema.field(c["name"]).type == pa.int64()}
+def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
+    """The columns that are intervals or variants in a file that Spark wrote: numbers and structs but for Spark's own note on them."""
+    note = (schema.metadata or {}).get(_SPARKS_NOTE)
+    columns = msgspec.json.decode(note)["fields"] if note is not None else []
+    stored = {**dict.fromkeys(INTERVALS, pa.types.is_int64), "variant": pa.types.is_struct}
+    kinds = [(c["name"], c["type"]) for c in columns if isinstance(c["type"], str)]
+    return {name: kind for name, kind in kinds if kind in stored and stored[kind](schema.field(name).type)}
 
 
 def storable_field(file: str, name: str, spark_type: str) -> Field:

@@ -72,6 +72,11 @@ def _first(name: str, function: JavaObject) -> Parts:
     return Parts(name, [function.child()], (("ignoreNulls", _boolean(function.ignoreNulls())),))
 
 
+def _first_by(name: str, function: JavaObject) -> Parts:
+    """max_by(x, y, k) and min_by(x, y, k)."""
+    return Parts("MinBy" if function.reverse() else "MaxBy", [function.valueExpr(), function.orderingExpr()], (("k", str(function.k())),))
+
+
 def _mode(name: str, function: JavaObject) -> Parts:
     """Of values that are equally frequent: Spark names one by its order reversed (`true`: the least), or leaves it open."""
     reverse = function.reverseOpt()
@@ -135,6 +140,7 @@ _READERS: dict[str, Callable[[str, JavaObject], Parts]] = {
     "Last": _first,
     "CollectList": _first,
     "CollectSet": _first,
+    "MaxMinByK": _first_by,
     "Mode": _mode,
     "Percentile": _percentile,
     "PercentileDisc": _percentile,

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from jobs.sql.assign import assignments_of, check_value, default_expression, require_boolean
+from jobs.sql.collected import collected
 from jobs.sql.errors import translated
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.key_columns import require_values
@@ -32,6 +33,7 @@ from jobs.sql.text_lengths import fitted_texts
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
 from statestore.meta.catalog import KeyColumn, Relation
+from statestore.nested import conformed
 from statestore.types import arrow_type
 
 _OLD, _NEW, _ACTION = "__old", "__new", "__action"  # columns of frames, beside the user's
@@ -141,7 +143,7 @@ def changed_rows(sandbox: Sandbox, session: SparkSession, target: DataFrame, bou
     with sandbox.active():
         parsed = sandbox.parse_statement(source)
     with translated(source):
-        found = [(c, _changed(walk, table, c, hidden=not table.key).toArrow()) for c in _candidates(walk, session, target, table, parsed)]
+        found = [(c, collected(_changed(walk, table, c, hidden=not table.key))) for c in _candidates(walk, session, target, table, parsed)]
     schema = _stored_schema(table)
     gone, come = [schema.empty_table()], [schema.empty_table()]
     for candidates, rows in found:
@@ -315,7 +317,7 @@ def _stored_schema(table: CreateTable) -> pa.Schema:
 def _columns(rows: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
     """The fields of a struct column as a table."""
     whole = rows[name].combine_chunks()
-    return pa.Table.from_arrays([f.cast(t) for f, t in zip(whole.flatten(), schema.types, strict=True)], schema=schema)
+    return conformed(pa.table(whole.flatten(), schema.names), schema)
 
 
 def _without_values(table: CreateTable, rows: pa.Table) -> pa.Table:

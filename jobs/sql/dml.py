@@ -27,6 +27,7 @@ from jobs.sql.assign import (
 )
 from jobs.sql.catalyst import bind_projection
 from jobs.sql.change import bind_change
+from jobs.sql.collected import collected
 from jobs.sql.errors import SqlError, UnsupportedQueryError, sql_error, translated
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.grammar import Cursor
@@ -37,6 +38,7 @@ from jobs.sql.source_text import SourceText
 from jobs.sql.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update
 from jobs.sql.text_lengths import fitted_texts
 from statestore.meta.catalog import Relation, RelationKind
+from statestore.nested import conformed
 from statestore.types import arrow_type
 
 
@@ -116,9 +118,8 @@ def rows_to_insert(
     sources = [f"`c{of_target[j]}`" if j in of_target else default_sql(table, j) for j in range(len(table.fields))]
     renamed = frame.toDF(*(f"c{i}" for i in range(len(into.targets))))
     try:
-        found = renamed.selectExpr(
-            *(f"CAST({s} AS {f.type}) AS `t{j}`" for j, (s, f) in enumerate(zip(sources, table.fields, strict=True)))
-        ).toArrow()
+        casts = (f"CAST({s} AS {f.type}) AS `t{j}`" for j, (s, f) in enumerate(zip(sources, table.fields, strict=True)))
+        found = collected(renamed.selectExpr(*casts))
     except PySparkException as err:
         if (unfit := _unfit_value(renamed, into)) is None:
             raise
@@ -126,7 +127,7 @@ def rows_to_insert(
         offset = None if offset_of is None else offset_of(row, column)
         raise unfit_value(source or SourceText(into.select), table, into.targets[column], value, offset) from err
     schema = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in table.fields])
-    rows = pa.Table.from_arrays([c.cast(f.type) for c, f in zip(found.columns, schema, strict=True)], schema=schema)
+    rows = conformed(found, schema)
     require_values(table, rows)
     return fitted_texts(table, rows)
 

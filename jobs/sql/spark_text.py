@@ -170,6 +170,8 @@ class _Writer:
         return string_text(said.value().valueArray().getUTF8String(0).toString())
 
     def _lambda(self, node: JavaObject) -> str:
+        if node.hidden():  # what was written reads no variable and has no arrow
+            return self.text(node.function())
         for variable in items(node.arguments()):
             self._variables[variable.exprId().id()] = f"x{len(self._variables)}"
         names = [self._variables[v.exprId().id()] for v in items(node.arguments())]
@@ -262,6 +264,8 @@ def literal(node: JavaObject) -> str:
             return string_text(value.toString() if isinstance(value, JavaObject) else str(value))
         if kind == "timestamp":  # a text would be read in the time zone of the session, where an hour may come twice
             return f"timestamp_micros({value}L)"
+    elif kind != "void":  # of arrays, maps and structs Spark writes NULL alone
+        return f"CAST(NULL AS {node.dataType().sql()})"
     text = str(node.sql())
     return text if kind in ("binary", "date") else text.replace("`", "\\u0060")
 

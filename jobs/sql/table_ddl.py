@@ -7,6 +7,7 @@ import pyarrow as pa
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.assign import default_of
+from jobs.sql.collected import collected
 from jobs.sql.dml import bind_rows, named_table
 from jobs.sql.errors import sql_error
 from jobs.sql.grammar import Cursor
@@ -143,7 +144,7 @@ def _value_now(sandbox: Sandbox, source: SourceText, place: int, field: Field, s
     if not frame._jdf.queryExecution().analyzed().deterministic():
         reason = f"the default of column {field.name!r} ({sql}) differs from row to row, and the rows that are there get one value"
         raise sql_error(source, place, reason)
-    value = frame.toArrow().column(0).combine_chunks()
+    value = collected(frame).column(0).combine_chunks()
     return one_array(relabelled(value, arrow_type(field.type)))
 
 

@@ -29,6 +29,7 @@ from jobs.sql.logical import BY_SPARK, Call, Column
 from jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells
 from jobs.wire.failed_row import RaisedInSpark, shown_value
 from statestore.errors import DamagedError, TussockError
+from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type, type_name
 
 UNIT, ROW, RAISED, VALUE = "unit", "row", "raised", "v"
@@ -150,8 +151,10 @@ def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column
-    if pa.types.is_timestamp(column.type) or pa.types.is_nested(column.type):
+    if pa.types.is_timestamp(column.type):
         return column.cast(wanted)
+    if is_nested(column.type):
+        return relabelled(column, wanted)
     raise SparkTypeError(text, str(column.type), kind)
 
 

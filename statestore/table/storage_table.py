@@ -79,8 +79,8 @@ class StorageTable:
         return self._changes(since, until, columns, range(self.layout.vnode_count) if vnodes is None else vnodes)
 
     def written(self, since: int, columns: Sequence[int] | None = None, vnodes: Iterable[int] | None = None) -> Iterator[pa.Table]:
-        """This epoch's rows that were written after `since`, an epoch as in `changes`: those that it gives at +1, and rows that were written
-        again as they were.
+        """This epoch's rows that were written after `since`, an epoch as in `changes`: those that it gives at +1, and rows that were
+        written again as they were.
 
         Raises: as `changes`. Cost: blocks that hold a row written since; no row is looked up, so it does not grow with the table.
         """

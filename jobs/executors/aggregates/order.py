@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jobs.executors.agg_call import Agg
 from jobs.executors.agg_result import Result
 from jobs.executors.distinct_state import DistinctValues
-from jobs.executors.held import Collected, CollectedDistinct, FirstRow, Joined, JoinedDistinct
+from jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRows, Joined, JoinedDistinct
 from jobs.executors.order import Order
 from jobs.executors.ordered_state import OrderedRows
 from jobs.executors.value_state import Slot, State
@@ -43,20 +43,24 @@ class First(_Kept):
 
 
 class By(_Kept):
-    """min_by and max_by: of the row whose second argument is the least or the greatest; rows where that is NULL do not count."""
+    """min_by and max_by: of the row whose second argument is the least or the greatest, or (`k`) of so many, as a list. Rows where that
+    argument is NULL do not count."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
         arg, arg_type = call.first
         (by,) = call.more
         largest = call.function is AggFunction.MAX_BY
         rows = OrderedRows(f"agg_{call.function.sql}_c{by}", (Order(by, largest, False),), (arg,), (by,))
+        if (k := call.param("k")) is not None:
+            return (FirstRows(rows, arg, call.type, int(k)),)
         return (FirstRow(rows, arg, arg_type),)
 
     def carrier(self, call: Agg) -> int | None:
         return 1
 
     def note(self, call: Agg) -> str:
-        return _TIES
+        k = call.param("k")
+        return _TIES if k is None else f"reads {k} rows a touched group; {_TIES}"
 
 
 class ListAgg(_Kept):

@@ -98,6 +98,8 @@ class _Call:
         name = function.productPrefix().replace("ApproximatePercentile", "PercentileDisc")  # which it is kept as
         if name in REFUSED:
             raise self._walk.expressions.refuse(self._node, None, REFUSED[name])
+        if name == "MaxMinByK":
+            raise self._walk.expressions.refuse(self._node, None, "a number of rows of max_by or min_by OVER a window is not kept")
         if name not in list(WindowFunction):
             raise self._walk.expressions.refuse(self._node, None, f"the functions kept OVER a window are {_KEPT}")
         kind = WindowFunction(name)
