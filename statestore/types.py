@@ -35,12 +35,14 @@ VARIANT = pa.struct(
 )
 _SIMPLE["variant"] = VARIANT
 _NAMES = {arrow: name for name, arrow in _SIMPLE.items()}
-_DURATION = pa.duration("us")
+_DURATION, _TIME = pa.duration("us"), pa.time64("ns")
 _UNITS = ("day", "hour", "minute", "second")
 #: Intervals of days to seconds: one kind of value, microseconds; which units one names decides how Spark writes it as text.
 INTERVALS = tuple(f"interval {u}" for u in _UNITS) + tuple(f"interval {a} to {b}" for i, a in enumerate(_UNITS) for b in _UNITS[i + 1 :])
-_NAMES[_DURATION] = "interval day to second"
-_SIMPLE |= dict.fromkeys(INTERVALS, _DURATION)
+#: Times of day: nanoseconds since midnight; the digits of a second decide how Spark writes one as text.
+TIMES = tuple(f"time({digits})" for digits in range(7))
+_NAMES |= {_DURATION: "interval day to second", _TIME: "time(6)"}
+_SIMPLE |= {**dict.fromkeys(INTERVALS, _DURATION), **dict.fromkeys(TIMES, _TIME)}
 _SHOWN = f"{', '.join(_NAMES.values())}, decimal(p,s), and array<…>, map<…> and struct<…> of them"
 _WORD = re.compile(r"[a-z_][a-z0-9_ ]*(?:\([^)]*\))?")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
@@ -81,6 +83,11 @@ def type_name(arrow: pa.DataType) -> str:
     if pa.types.is_struct(arrow) and arrow.num_fields:
         return struct_name([(field.name, type_name(field.type)) for field in arrow])
     raise UnsupportedTypeError(str(arrow))
+
+
+def is_span(kind: pa.DataType) -> bool:
+    """Whether values are intervals or times of day: counts of a unit of time, which below SQL are 64-bit integers."""
+    return bool(pa.types.is_duration(kind) or pa.types.is_time64(kind))
 
 
 def holds_variant(kind: pa.DataType) -> bool:

@@ -21,7 +21,7 @@ from jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
 from jobs.wire.cell import CELL_SCHEMA, Mail
 from jobs.wire.failed_row import RaisedInSpark
 from jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, Step
-from statestore.types import INTERVALS, arrow_type
+from statestore.types import INTERVALS, TIMES, arrow_type
 
 
 def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:
@@ -54,8 +54,8 @@ def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
 
 
 def _bound_column(text: str, kind: str) -> str:
-    """A column in the type that was bound: Arrow knows no units of an interval, which Spark's texts of it show."""
-    return f"CAST({text} AS {kind})" if kind in INTERVALS else text
+    """A column in the type that was bound: Arrow knows no units of an interval and no digits of a time, which Spark's texts of it show."""
+    return f"CAST({text} AS {kind})" if kind in INTERVALS or kind in TIMES else text
 
 
 def _text(step: Step, call: Call) -> str:

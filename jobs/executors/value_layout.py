@@ -12,6 +12,7 @@ from jobs.executors.distinct_state import DistinctValues
 from jobs.executors.integer_groups import sums_by_integer
 from jobs.executors.value_state import Deposit, RowCount, Side, Slot, State
 from statestore.nested import is_nested
+from statestore.types import is_span
 from statestore.vnode import one_array
 
 
@@ -87,10 +88,10 @@ def _grouped(keys: Sequence[pa.Array], wanted: Sequence[tuple[pa.Array, str]]) -
     if only_sums and (summed := sums_by_integer(keys[0], [column for column, _ in wanted])) is not None:
         return [summed[0]], summed[1]
     names = [f"k{i}" for i in range(len(keys))]
-    columns = [column.view(pa.int64()) if pa.types.is_duration(column.type) else column for column, _ in wanted]  # which Arrow compares
+    columns = [column.view(pa.int64()) if is_span(column.type) else column for column, _ in wanted]  # which Arrow compares
     table = pa.table([*keys, *columns], names=[*names, *(f"a{i}" for i in range(len(wanted)))])
     grouped = table.group_by(names, use_threads=False).aggregate([(f"a{i}", function) for i, (_, function) in enumerate(wanted)])
     # Another version's order of columns must not matter: take them by name.
     found = [one_array(grouped[f"a{i}_{function}"]) for i, (_, function) in enumerate(wanted)]
-    values = [v.view(column.type) if pa.types.is_duration(column.type) else v for v, (column, _) in zip(found, wanted, strict=True)]
+    values = [v.view(column.type) if is_span(column.type) else v for v, (column, _) in zip(found, wanted, strict=True)]
     return [one_array(grouped[name]) for name in names], values

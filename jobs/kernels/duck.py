@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from jobs.kernels.registry import INTEGER_BITS
 from jobs.sql.logical import Call, Literal
-from statestore.types import INTERVALS, UnsupportedTypeError, arrow_type
+from statestore.types import INTERVALS, TIMES, UnsupportedTypeError, arrow_type, is_span
 from statestore.types import type_name as type_name_of
 
 _DUCK = {
@@ -23,7 +23,7 @@ _DUCK = {
     "date": "DATE",
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
-    **dict.fromkeys(INTERVALS, "BIGINT"),  # microseconds: DuckDB's own intervals have months and days, and other comparisons
+    **dict.fromkeys((*INTERVALS, *TIMES), "BIGINT"),  # DuckDB's own intervals have months and days, and other comparisons
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -49,14 +49,14 @@ def _nested(kind: pa.DataType) -> str:
 
 
 def placed(kind: pa.DataType) -> pa.DataType:
-    """The type as it is called within DuckDB: the fields of every struct in it by their place, intervals as integers."""
+    """The type as it is called within DuckDB: the fields of every struct in it by their place, intervals and times as integers."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f"f{i}", placed(field.type)) for i, field in enumerate(kind)])
     if pa.types.is_map(kind):
         return pa.map_(placed(kind.key_type), placed(kind.item_type))
     if pa.types.is_list(kind):
         return pa.list_(placed(kind.value_type))
-    return pa.int64() if pa.types.is_duration(kind) else kind
+    return pa.int64() if is_span(kind) else kind
 
 
 def decimal_of(type_name: str) -> tuple[int, int]:

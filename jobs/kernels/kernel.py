@@ -25,7 +25,7 @@ from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of
 from jobs.sql.logical import Column, Expr, Literal, Physical
 from statestore.nested import is_nested, relabelled
-from statestore.types import arrow_type
+from statestore.types import arrow_type, is_span
 
 DEFAULT_MEMORY = "512MB"
 _SHOWN_CHARACTERS = 100  # of a value in an error
@@ -213,7 +213,7 @@ def _select_text(exprs: tuple[Expr, ...]) -> str:
 def _placed(rows: pa.Table) -> pa.Table:
     """The rows as DuckDB reads them: nested columns under its names, intervals as integers."""
     for i, field in enumerate(rows.schema):
-        if (is_nested(field.type) or pa.types.is_duration(field.type)) and (kind := placed(field.type)) != field.type:
+        if (is_nested(field.type) or is_span(field.type)) and (kind := placed(field.type)) != field.type:
             rows = rows.set_column(i, field.name, relabelled(rows.column(i), kind))
     return rows
 

@@ -247,6 +247,8 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     kinds = pa.types
     if kinds.is_dictionary(found):
         return reads_as(found.value_type, declared)
+    if kinds.is_time(declared):
+        return bool(found == pa.time64("us"))  # what Spark reads
     if found == declared:
         return True
     if is_nested(found) or is_nested(declared):

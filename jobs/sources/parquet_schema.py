@@ -113,4 +113,6 @@ def _spark_type(kind: pa.DataType, old_times: bool) -> str:
         return "binary"
     if pa.types.is_duration(kind):  # Arrow's own note on a plain number, which Spark does not know
         return "bigint"
+    if pa.types.is_time(kind):  # which Spark reads under a setting alone
+        raise UnsupportedTypeError(str(kind))
     return _WIDENED.get(kind) or type_name(kind)

@@ -33,7 +33,8 @@ _INFIX = {
     "EqualTo": "=", "EqualNullSafe": "<=>", "LessThan": "<", "LessThanOrEqual": "<=", "GreaterThan": ">", "GreaterThanOrEqual": ">=",
     "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "RLike": "RLIKE",
     "DateAddInterval": "+", "DateAddYMInterval": "+", "TimestampAddYMInterval": "+", "TimestampAddInterval": "+", "TimeAdd": "+",
-    "SubtractDates": "-", "SubtractTimestamps": "-", "MultiplyYMInterval": "*", "MultiplyDTInterval": "*",
+    "TimeAddInterval": "+",
+    "SubtractDates": "-", "SubtractTimes": "-", "SubtractTimestamps": "-", "MultiplyYMInterval": "*", "MultiplyDTInterval": "*",
     "DivideYMInterval": "/", "DivideDTInterval": "/",
 }  # fmt: skip
 _TRY = {"Add": "try_add", "Subtract": "try_subtract", "Multiply": "try_multiply", "Divide": "try_divide", "Remainder": "try_mod"}

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from statestore.errors import InputError
 from statestore.meta.catalog import KeyColumn
 from statestore.nested import as_list, bits_of, is_nested
-from statestore.types import UnsupportedTypeError
+from statestore.types import UnsupportedTypeError, is_span
 from statestore.vnode import byte_spans, fixed_values, normalised_floats, null_mask, one_array, unscaled_decimals
 
 HEADER_BYTES = 6  # table_id and vnode
@@ -190,7 +190,7 @@ def _ordered(array: pa.Array) -> list[npt.NDArray[np.unsignedinteger]]:
     kind = array.type
     if pa.types.is_boolean(kind):
         return [pc.cast(array, pa.uint8()).fill_null(0).to_numpy()]
-    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind) or is_span(kind):
         return [_flip_sign(fixed_values(array, np.dtype(f"u{kind.bit_width // 8}")))]
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):
         bits = normalised_floats(array).view(np.dtype(f"u{kind.bit_width // 8}"))

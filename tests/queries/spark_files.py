@@ -19,6 +19,7 @@ _FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
 _QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
 _SAYS_ONLY = ("EXPLAIN", "DESCRIBE", "DESC", "SHOW", "USE")
 _SETTING = re.compile(r"\s*SET\s+([\w.]+)\s*=", re.IGNORECASE)
+_SET_ZONE = re.compile(r"\s*SET\s+TIME\s+ZONE\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def chapters(spark: SparkSession, statements: list[str]) -> Iterator[Chapter]:
             continue
         if word in _SAYS_ONLY:
             continue
-        if (setting := _SETTING.match(statement)) is not None:
-            settings.setdefault(setting[1], spark.conf.get(setting[1], None))
+        if (name := _set_by(statement)) is not None:
+            settings.setdefault(name, spark.conf.get(name, None))
         elif asked:
             yield Chapter(_tables(spark), asked)
             asked = []
@@ -101,6 +102,14 @@ def forget(spark: SparkSession) -> None:
             spark.sql(f"DROP {kind} IF EXISTS `{table.name}`")
         except PySparkException:
             continue
+
+
+def _set_by(statement: str) -> str | None:
+    """The setting that a statement changes."""
+    if _SET_ZONE.match(statement):
+        return "spark.sql.session.timeZone"
+    found = _SETTING.match(statement)
+    return None if found is None else found[1]
 
 
 def _word(statement: str) -> str:

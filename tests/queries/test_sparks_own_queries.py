@@ -34,8 +34,15 @@ _LEFT_OUT = (
     "udtf/",
     "variant/",
 )
-#: Queries that leave open which of equally frequent values mode names; ours is the least.
-_OPEN = frozenset({("mode", 1), ("mode", 2), ("mode", 4), ("mode", 5)})
+#: Queries with other answers than one: which of equally frequent values mode names (ours is the least); which rows a LIMIT without an order
+#: takes; what IN says in the ON of an outer join where Spark finds nothing equal and a NULL (NULL over constants, as there, else false).
+_OPEN = frozenset(
+    {
+        *(("mode", n) for n in (1, 2, 4, 5)),
+        *(("subquery/in-subquery/in-limit", n) for n in (11, 20)),
+        ("subquery/in-subquery/in-nullability", 7),
+    }
+)
 
 
 def _asked() -> list[str]:

@@ -5,6 +5,7 @@ Ivy, which Spark brings, fetches the jar as it fetches any of Spark's packages. 
 
 import re
 import subprocess
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -37,12 +38,14 @@ def tests_jar() -> Path:
     jar = JARS / f"{_ARTIFACT}-{pyspark.__version__}-tests.jar"
     if not jar.exists():
         JARS.mkdir(parents=True, exist_ok=True)
-        (JARS / "ivy.xml").write_text(_MODULE)
-        ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-        command = ["java", "-jar", str(ivy), "-warn", "-ivy", "ivy.xml", "-retrieve", "[artifact]-[revision]-[classifier].[ext]"]
-        ran = subprocess.run(command, cwd=JARS, capture_output=True, text=True, timeout=300, check=False)
-        if not jar.exists():
-            pytest.skip(f"the jar of Spark's tests cannot be fetched here: {(ran.stdout + ran.stderr)[-500:]}")
+        with tempfile.TemporaryDirectory(dir=JARS) as own:  # several processes may fetch it, and each sees it whole or not at all
+            Path(own, "ivy.xml").write_text(_MODULE)
+            ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+            command = ["java", "-jar", str(ivy), "-warn", "-ivy", "ivy.xml", "-retrieve", "[artifact]-[revision]-[classifier].[ext]"]
+            ran = subprocess.run(command, cwd=own, capture_output=True, text=True, timeout=300, check=False)
+            if not (fetched := Path(own, jar.name)).exists():
+                pytest.skip(f"the jar of Spark's tests cannot be fetched here: {(ran.stdout + ran.stderr)[-500:]}")
+            fetched.replace(jar)
     return jar
 
 

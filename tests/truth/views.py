@@ -82,6 +82,11 @@ VIEWS: dict[str, str] = {
     "nested_scalars": "SELECT k FROM t WHERE a IN (SELECT a FROM t WHERE a >= (SELECT avg(id) FROM u WHERE g < (SELECT max(g) FROM u)))",
     "lateral_counted": "SELECT t.k, x.n, x.hi FROM t, LATERAL (SELECT count(*) AS n, max(id) AS hi FROM u WHERE u.g = t.g) x",
     "lateral_left": "SELECT t.k, x.id FROM t LEFT JOIN LATERAL (SELECT id FROM u WHERE u.g = t.g AND u.id > t.a) x ON true",
+    "last_of_group": "SELECT k, (SELECT label FROM u WHERE u.g = t.g ORDER BY at DESC NULLS LAST, id LIMIT 1) AS last FROM t",
+    "lateral_top": "SELECT t.k, x.id, x.l FROM t LEFT JOIN LATERAL "
+    "(SELECT id, upper(label) AS l FROM u WHERE u.g = t.g ORDER BY f DESC NULLS LAST, id LIMIT 2 OFFSET 1) x ON true",
+    "lateral_top_unequal": "SELECT t.k, x.id FROM t, LATERAL (SELECT id FROM u WHERE u.id > t.a ORDER BY label, id DESC LIMIT 2) x",
+    "in_top_of_group": "SELECT k FROM t WHERE a IN (SELECT big FROM w WHERE w.label = t.s ORDER BY day DESC NULLS LAST, big LIMIT 2)",
     "left_grouped": "SELECT u.id, count(t.k) AS n, max(t.a) AS hi FROM u LEFT JOIN t ON t.g = u.g GROUP BY u.id",
     "left_then_full": "SELECT t.k, u.id, w.day FROM t LEFT JOIN u ON t.g = u.g FULL JOIN w ON u.label = w.label",
     "union_all": "SELECT k, s FROM t UNION ALL SELECT id, label FROM u UNION ALL SELECT big, label FROM w",

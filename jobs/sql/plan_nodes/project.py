@@ -18,8 +18,8 @@ def bind_project(walk: PlanWalk, node: JavaObject) -> Bound:
     return projected(walk, node, walk.bind(node.child()))
 
 
-def projected(walk: PlanWalk, node: JavaObject, below: Bound) -> Bound:
-    """The Project `node` over `below`."""
+def projected(walk: PlanWalk, node: JavaObject, below: Bound, carried: Sequence[int] = ()) -> Bound:
+    """The Project `node` over `below`, whose columns of the ids `carried` come along behind the node's own."""
     below = with_subqueries(walk, below, items(node.projectList()))
     scope = below.scope()
     ids, exprs, fields = [], [], []
@@ -28,6 +28,11 @@ def projected(walk: PlanWalk, node: JavaObject, below: Bound) -> Bound:
         ids.append(named.exprId().id())
         exprs.append(expr)
         fields.append(walk.field(named, named.name(), expr.type))
+    for number in carried:
+        place = below.ids.index(number)
+        ids.append(number)
+        exprs.append(Column(place, below.plan.fields[place].type))
+        fields.append(below.plan.fields[place])
     if tuple(fields) == below.plan.fields and all(isinstance(e, Column) and e.index == i for i, e in enumerate(exprs)):
         return Bound(below.plan, tuple(ids))
     return Bound(Project(below.plan, tuple(exprs), tuple(fields)), tuple(ids))

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+import msgspec
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.aggregate_functions import REFUSED
@@ -12,6 +13,7 @@ from jobs.sql.logical import (
     Call,
     Column,
     Expr,
+    Field,
     Frame,
     FrameBound,
     FrameEdge,
@@ -22,6 +24,7 @@ from jobs.sql.logical import (
     WindowCall,
     WindowFunction,
 )
+from jobs.sql.plan_nodes.project import projected
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
 
@@ -46,7 +49,9 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
             continue
         of_rows = named.child().productPrefix() == "WindowExpression"
         (functions if of_rows else constants).append(named)  # count(NULL) OVER (…): the optimizer made 0 of it
-    below = _with_columns(walk, walk.bind(node.child()), constants)
+    sorted_by = [] if list(items(node.orderSpec())) else _sort_below(node.child())
+    child, order = _sorted(walk, sorted_by) if sorted_by else (walk.bind(node.child()), [])
+    below = _with_columns(walk, child, constants)
     if not functions:
         return below
     scope = below.scope()
@@ -55,11 +60,7 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
         expr = walk.expressions.expression(spec, scope)
         if not isinstance(expr, Literal):
             partition.setdefault(without_places(expr), expr)
-    order = []
-    for key in items(node.orderSpec()):
-        expr = walk.expressions.expression(key.child(), scope)
-        if not isinstance(expr, Literal):
-            order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
+    order += _sort_keys(walk, node.orderSpec(), scope)
     calls, ids, fields = [], [], []
     for named in functions:
         are_peers = all(without_places(key.expr) in partition for key in order)
@@ -67,7 +68,48 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
         ids.append(named.exprId().id())
         fields.append(walk.field(named, named.name(), calls[-1].type))
     plan = Window(below.plan, tuple(partition.values()), tuple(order), tuple(calls), (*below.plan.fields, *fields))
-    return Bound(plan, (*below.ids, *ids))
+    return _without_carried(Bound(plan, (*below.ids, *ids)))
+
+
+def _sort_keys(walk: PlanWalk, keys: JavaObject, scope: dict[int, Expr]) -> list[SortKey]:
+    found = (walk.expressions.sort_key(key, scope) for key in items(keys))
+    return [key for key in found if not isinstance(key.expr, Literal)]
+
+
+def _sort_below(node: JavaObject) -> list[JavaObject]:
+    """The Projects from a node down to a Sort, and that; empty where there is none.
+
+    Spark makes `ORDER BY … LIMIT k` in a subquery that reads the row around it a row_number without an order, over sorted rows.
+    """
+    chain = [node]
+    while chain[-1].productPrefix() == "Project":
+        chain.append(chain[-1].child())
+    return chain if chain[-1].productPrefix() == "Sort" else []
+
+
+def _sorted(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKey]]:
+    """What is below a window without an order of its own, and the order in which its rows come. What they are sorted by is carried up to
+    the window, in columns whose ids are negative."""
+    *projects, sort = chain
+    below = walk.bind(sort.child())
+    keys = _sort_keys(walk, sort.order(), below.scope())
+    own: list[Expr] = [Column(i, f.type) for i, f in enumerate(below.plan.fields)]
+    fields = (*below.plan.fields, *(Field(f"sorted by {i}", key.expr.type) for i, key in enumerate(keys)))
+    carried = [-1 - i for i in range(len(keys))]
+    below = Bound(Project(below.plan, (*own, *(key.expr for key in keys)), fields), (*below.ids, *carried))
+    for project in reversed(projects):
+        below = projected(walk, project, below, carried)
+    places = [below.ids.index(number) for number in carried]
+    return below, [msgspec.structs.replace(key, expr=Column(place, key.expr.type)) for key, place in zip(keys, places, strict=True)]
+
+
+def _without_carried(bound: Bound) -> Bound:
+    kept = [i for i, number in enumerate(bound.ids) if number >= 0]
+    if len(kept) == len(bound.ids):
+        return bound
+    fields = tuple(bound.plan.fields[i] for i in kept)
+    columns = tuple(Column(i, f.type) for i, f in zip(kept, fields, strict=True))
+    return Bound(Project(bound.plan, columns, fields), tuple(bound.ids[i] for i in kept))
 
 
 def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Bound:
