@@ -141,7 +141,7 @@ class _Call:
         if name in REFUSED:
             raise self._walk.expressions.refuse(self._node, None, REFUSED[name])
         if name == "MaxMinByK":
-            raise self._walk.expressions.refuse(self._node, None, "a number of rows of max_by or min_by OVER a window is not kept")
+            raise self._walk.expressions.refuse(self._node, None, "max_by and min_by of several rows are kept of groups, not OVER a window")
         if name not in list(WindowFunction):
             raise self._walk.expressions.refuse(self._node, None, f"the functions kept OVER a window are {_KEPT}")
         kind = WindowFunction(name)
