@@ -87,6 +87,7 @@ VIEWS: dict[str, str] = {
     "(SELECT id, upper(label) AS l FROM u WHERE u.g = t.g ORDER BY f DESC NULLS LAST, id LIMIT 2 OFFSET 1) x ON true",
     "lateral_top_unequal": "SELECT t.k, x.id FROM t, LATERAL (SELECT id FROM u WHERE u.id > t.a ORDER BY label, id DESC LIMIT 2) x",
     "in_top_of_group": "SELECT k FROM t WHERE a IN (SELECT big FROM w WHERE w.label = t.s ORDER BY day DESC NULLS LAST, big LIMIT 2)",
+    "near_the_mean": "SELECT k, a FROM t WHERE a IS NOT NULL ORDER BY abs(a - (SELECT avg(id) FROM u)), k LIMIT 4",
     "left_grouped": "SELECT u.id, count(t.k) AS n, max(t.a) AS hi FROM u LEFT JOIN t ON t.g = u.g GROUP BY u.id",
     "left_then_full": "SELECT t.k, u.id, w.day FROM t LEFT JOIN u ON t.g = u.g FULL JOIN w ON u.label = w.label",
     "union_all": "SELECT k, s FROM t UNION ALL SELECT id, label FROM u UNION ALL SELECT big, label FROM w",

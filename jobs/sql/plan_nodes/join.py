@@ -21,7 +21,7 @@ from jobs.sql.logical import (
     Project,
     Union,
 )
-from jobs.sql.plan_nodes.subquery import with_subqueries
+from jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
 from jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 
@@ -55,7 +55,7 @@ def bind_join(walk: PlanWalk, node: JavaObject) -> Bound:
     found = with_moment_compared(walk, found, temporal)
     if kind is JoinKind.EXISTENCE:
         found = Bound(found.plan, (*found.ids, node.joinType().exists().exprId().id()))
-    return found if own is left else _without(found, own, left)
+    return without_subqueries(found, own, left)
 
 
 def joined(left: Bound, right: Bound, kind: JoinKind, conditions: Sequence[Expr], place: Place | None) -> Bound:
@@ -134,14 +134,6 @@ def _not_in_several(left: Bound, right: Bound, pairs: Sequence[tuple[Expr, Expr,
 
 def _any_null(exprs: Sequence[Expr]) -> Expr:
     return disjunction([Call("IsNull", "boolean", (e,)) for e in exprs])
-
-
-def _without(found: Bound, own: Bound, left: Bound) -> Bound:
-    """A join's output without the columns that `left` has beyond `own`: the scalar subqueries of its condition."""
-    kept = [i for i in range(len(found.ids)) if not len(own.ids) <= i < len(left.ids)]
-    fields = tuple(found.plan.fields[i] for i in kept)
-    columns = tuple(Column(i, f.type) for i, f in zip(kept, fields, strict=True))
-    return Bound(Project(found.plan, columns, fields), tuple(found.ids[i] for i in kept))
 
 
 def _not_in_pair(conjunct: Expr, width: int) -> tuple[Expr, Expr, bool] | None:

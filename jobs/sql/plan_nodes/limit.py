@@ -6,6 +6,7 @@ from py4j.java_gateway import JavaObject
 
 from jobs.sql.logical import Literal, SortKey, TopN
 from jobs.sql.plan_nodes.project import projected
+from jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
 
@@ -38,16 +39,15 @@ def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
     while child.productPrefix() == "Project":
         projects.append(child)
         child = child.child()
-    order = []
+    order: list[SortKey] = []
     if child.productPrefix() == "Sort":
-        below = walk.bind(child.child())
-        for key in items(child.order()):
-            expr = walk.expressions.expression(key.child(), below.scope())
-            order.append(SortKey(expr, key.direction().sql() == "DESC", key.nullOrdering().sql() == "NULLS LAST"))
+        own = walk.bind(child.child())
+        below = with_subqueries(walk, own, items(child.order()))
+        order = [walk.expressions.sort_key(key, below.scope()) for key in items(child.order())]
     else:
         walk.note(_BY_KEY)
-        below = walk.bind(child)
-    bound = Bound(TopN(below.plan, tuple(order), limit, offset), below.ids)
+        own = below = walk.bind(child)
+    bound = without_subqueries(Bound(TopN(below.plan, tuple(order), limit, offset), below.ids), own, below)
     for project in reversed(projects):
         bound = projected(walk, project, bound)
     return bound
