@@ -97,8 +97,11 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _notes() -> Iterator[None]:
-    """Prints a line on standard error for each view that is read and is paused or held back."""
+    """Prints a line on standard error for each view that is read and is paused or held back, and each column that a new source leaves out."""
     from jobs.catalog.read import HeldViewWarning, PausedViewWarning
+    from jobs.sources.describe import LeftOutColumnWarning
+
+    ours = (PausedViewWarning, HeldViewWarning, LeftOutColumnWarning)
 
     said: set[str] = set()  # binding and running a query both look at what it reads
 
@@ -106,14 +109,14 @@ def _notes() -> Iterator[None]:
         message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
     ) -> None:
         shown = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
-        text = f"note: {message}" if isinstance(message, PausedViewWarning | HeldViewWarning) else shown
+        text = f"note: {message}" if isinstance(message, ours) else shown
         if text not in said:
             print(text, file=sys.stderr)
         said.add(text)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", PausedViewWarning)
-        warnings.simplefilter("always", HeldViewWarning)
+        for kind in ours:
+            warnings.simplefilter("always", kind)
         warnings.showwarning = note
         yield
 

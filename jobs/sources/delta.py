@@ -51,7 +51,6 @@ from jobs.sources.files import MISSING
 from jobs.sources.kept import Keeper
 from jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file
 from jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, reads_as, splits
-from jobs.sources.parquet_schema import UnsupportedFileTypeError, storable_field
 from jobs.sources.pins import PinnedFile
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
@@ -408,13 +407,14 @@ def _reading(source: CreateSource) -> Mapping[str, str]:
 
 
 def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
-    found = []
-    for field in snapshot.schema:
-        try:
-            found.append(storable_field(snapshot.place.root, field.name, type_name(field.type)))
-        except UnsupportedTypeError as err:
-            raise UnsupportedFileTypeError(snapshot.place.root, field.name, str(field.type)) from err
-    return tuple(found)
+    return tuple(Field(field.name, _type_of(field.type)) for field in snapshot.schema)
+
+
+def _type_of(kind: pa.DataType) -> str:
+    try:
+        return type_name(kind)
+    except UnsupportedTypeError:
+        return str(kind)
 
 
 def _require_schema(source: CreateSource, schema: pa.Schema, version: int) -> None:

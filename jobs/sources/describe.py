@@ -1,5 +1,6 @@
 """A source as it enters the log: with an absolute path, and with its columns."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,11 +10,25 @@ import msgspec
 from jobs.sources.files import RETAIN, FileSource
 from jobs.sources.kafka_cluster import SERVERS
 from jobs.sources.listing import absolute_path
+from jobs.sources.parquet_schema import UnsupportedFileTypeError
 from jobs.sources.registry import READERS, reader_of
+from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from statestore.types import UnsupportedTypeError, arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class LeftOutColumnWarning(UserWarning):
+    """A column that the files of a new source have, and the source has not."""
+
+    def __init__(self, source: str, field: Field) -> None:
+        super().__init__(source, field)
+        self.source, self.field = source, field
+
+    def __str__(self) -> str:
+        return f"source {self.source!r} leaves out column {self.field.name!r}: its type, {self.field.type}, cannot be kept"
 
 
 def placed(source: CreateSource, base: Path) -> CreateSource:
@@ -28,11 +43,27 @@ def placed(source: CreateSource, base: Path) -> CreateSource:
 
 
 def described(source: CreateSource, spark: "Callable[[], SparkSession]") -> CreateSource:
-    """The source with its columns: those declared, else those that its reader finds. Raises what the reader's `check` and `describe`
-    raise, e.g. MissingPathError. Cost: one listing, and where no columns are declared one file's footer."""
+    """The source with its columns: those declared, else those that its reader finds. One of a type that no table can hold is left out, with
+    a LeftOutColumnWarning. Raises UnsupportedFileTypeError where none is left, and what the reader's `check` and `describe` raise, e.g.
+    MissingPathError. Cost: one listing, and where no columns are declared one file's footer."""
     reader = reader_of(source)
     reader.check(source)
-    return msgspec.structs.replace(source, fields=reader.describe(source, spark))
+    found = reader.describe(source, spark)
+    kept = tuple(field for field in found if _is_kept(field.type))
+    if not kept:
+        raise UnsupportedFileTypeError(source.name, found)
+    for field in found:
+        if field not in kept:
+            warnings.warn(LeftOutColumnWarning(source.name, field), stacklevel=2)
+    return msgspec.structs.replace(source, fields=kept)
+
+
+def _is_kept(kind: str) -> bool:
+    try:
+        arrow_type(kind)
+    except UnsupportedTypeError:
+        return False
+    return True
 
 
 def place_text(source: CreateSource) -> str:

@@ -1,5 +1,6 @@
 """The columns of a source whose files say them: Parquet's types as Spark reads them, and what is wrong with any format's."""
 
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import msgspec
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 
 from jobs.sql.logical import Field
 from statestore.errors import DamagedError, InputError
-from statestore.types import INTERVALS, UnsupportedTypeError, array_name, arrow_type, map_name, struct_name, type_name
+from statestore.types import INTERVALS, UnsupportedTypeError, array_name, map_name, struct_name, type_name
 
 _SPARKS_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 # what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type
@@ -40,14 +41,15 @@ class UnreadableSchemaError(DamagedError):
 
 
 class UnsupportedFileTypeError(InputError):
-    """A column of a file whose type no table can hold."""
+    """Input without a column of a type that a table can hold."""
 
-    def __init__(self, file: str, column: str, found: str) -> None:
-        super().__init__(file, column, found)
-        self.file, self.column, self.found = file, column, found
+    def __init__(self, source: str, fields: Sequence[Field]) -> None:
+        super().__init__(source, tuple(fields))
+        self.source, self.fields = source, fields
 
     def __str__(self) -> str:
-        return f"column {self.column!r} of {self.file} has type {self.found}, which cannot be kept; declare the source's columns without it"
+        found = ", ".join(f"{f.name} {f.type}" for f in self.fields) or "no column"
+        return f"source {self.source!r} has no column that can be kept: found {found}, expected one of a type that docs/sql.md names"
 
 
 def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
@@ -57,7 +59,7 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
         file: the file, opened; only its footer is read.
         name: what messages call it.
 
-    Raises: UnreadableSchemaError, UnsupportedFileTypeError (times of day, nanoseconds that Spark refuses).
+    A type that no table can hold (times of day, nanoseconds that Spark refuses) is called as Arrow calls it. Raises: UnreadableSchemaError.
     """
     try:
         opened = pq.ParquetFile(file)
@@ -67,8 +69,7 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     old = tuple(f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96")  # Arrow calls them local times, Spark instants
     noted = _noted_by_spark(opened.schema_arrow)
     return tuple(
-        Field(f.name, noted.get(f.name) or _type_of(name, f, any(path.startswith(f"{f.name}.") for path in old)))
-        for f in opened.schema_arrow
+        Field(f.name, noted.get(f.name) or _type_of(f, any(path.startswith(f"{f.name}.") for path in old))) for f in opened.schema_arrow
     )
 
 
@@ -81,20 +82,11 @@ def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
     return {name: kind for name, kind in kinds if kind in stored and stored[kind](schema.field(name).type)}
 
 
-def storable_field(file: str, name: str, spark_type: str) -> Field:
-    """A column as Spark's own reader describes it. Raises UnsupportedFileTypeError for a type that no table can hold."""
-    try:
-        arrow_type(spark_type)
-    except UnsupportedTypeError as err:
-        raise UnsupportedFileTypeError(file, name, spark_type) from err
-    return Field(name, spark_type)
-
-
-def _type_of(file: str, column: pa.Field, old_times: bool) -> str:
+def _type_of(column: pa.Field, old_times: bool) -> str:
     try:
         return _spark_type(column.type, old_times)
-    except UnsupportedTypeError as err:
-        raise UnsupportedFileTypeError(file, column.name, str(column.type)) from err
+    except UnsupportedTypeError:
+        return str(column.type)
 
 
 def _spark_type(kind: pa.DataType, old_times: bool) -> str:

@@ -30,7 +30,7 @@ from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, BadRowError, MissingSparkModuleError, UndeclaredColumnsError, UnreadableFileError
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from jobs.sources.kept import hadoop_options, place_of_bytes
-from jobs.sources.parquet_schema import UnreadableSchemaError, storable_field
+from jobs.sources.parquet_schema import UnreadableSchemaError
 from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
 from jobs.sources.text import bad_texts, require_text, with_shown_bytes
@@ -175,7 +175,7 @@ class SparkTypedFiles(SparkFiles):
             found = spark().read.format(self.format).options(**self.reader_options(source)).load(_spark_path(file.path))._jdf.schema()
         except spark_errors() as err:
             raise UnreadableSchemaError(file.path, self.format, _first_cause(str(err))) from err
-        return tuple(storable_field(file.path, f.name(), name_of_type(f.dataType())) for f in found.fields())
+        return tuple(Field(f.name(), name_of_type(f.dataType())) for f in found.fields())
 
 
 def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":

@@ -11,8 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from jobs.sources.describe import LeftOutColumnWarning, described
 from jobs.sources.parquet_schema import UnreadableSchemaError, UnsupportedFileTypeError, parquet_fields
 from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from statestore.types import UnsupportedTypeError, arrow_type
 
 _DAY = datetime(2020, 1, 2)
 _COLUMNS = {
@@ -54,8 +57,9 @@ def test_a_files_column_has_the_type_that_spark_reads(name: str, int96: bool, sp
     try:
         expected = spark.read.parquet(str(tmp_path / "x.parquet")).schema[0].dataType.simpleString()
     except PySparkException:
-        with pytest.raises(UnsupportedFileTypeError):
-            parquet_fields(io.BytesIO(data), "x.parquet")
+        (field,) = parquet_fields(io.BytesIO(data), "x.parquet")
+        with pytest.raises(UnsupportedTypeError):
+            arrow_type(field.type)
         return
     assert parquet_fields(io.BytesIO(data), "x.parquet") == (Field("x", expected),)
 
@@ -69,12 +73,23 @@ def test_intervals_in_a_file_that_spark_wrote_are_intervals(spark: SparkSession,
     assert [(f.name, f.type) for f in fields] == spark.read.parquet(str(tmp_path / "written")).dtypes
 
 
-def test_a_column_that_holds_values_of_a_type_that_is_not_kept_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFileTypeError) as caught:
-        parquet_fields(io.BytesIO(_file(pa.array([[1.0]], pa.list_(pa.float16())))), "data/x.parquet")
-    expected = "column 'x' of data/x.parquet has type list<element: halffloat>, which cannot be kept; "
-    expected += "declare the source's columns without it"
-    assert str(caught.value) == expected
+def test_a_column_of_a_type_that_is_not_kept_is_left_out_and_said(tmp_path: Path) -> None:
+    halves = pa.array([[1.0]], pa.list_(pa.float16()))
+    pq.write_table(pa.table({"id": [1], "x": halves}), tmp_path / "some.parquet")
+    made = CreateSource("s", "parquet", (), {"path": str(tmp_path / "some.parquet")})
+    with pytest.warns(LeftOutColumnWarning, match=r"source 's' leaves out column 'x': its type, list<element: halffloat>, cannot be kept"):
+        assert described(made, no_spark).fields == (Field("id", "bigint"),)
+
+
+def test_files_without_a_column_that_can_be_kept_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array([1], pa.time32("s"))}), tmp_path / "none.parquet")
+    made = CreateSource("s", "parquet", (), {"path": str(tmp_path / "none.parquet")})
+    with pytest.raises(UnsupportedFileTypeError, match=r"source 's' has no column that can be kept: found x time32.*, expected"):
+        described(made, no_spark)
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Parquet needs no Spark")
 
 
 def test_a_file_that_is_no_parquet_is_named() -> None:
