@@ -97,7 +97,7 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _notes() -> Iterator[None]:
-    """Prints a line on standard error for each view that is read and is paused or held back, and each column that a new source leaves out."""
+    """Prints a line on standard error for each view that is read and is paused or held back, and each column that a source leaves out."""
     from jobs.catalog.read import HeldViewWarning, PausedViewWarning
     from jobs.sources.describe import LeftOutColumnWarning
 
