@@ -5,7 +5,8 @@
 
 Of the ten rules three judge rows by themselves and look at the changed ones; seven need all rows, and are answered by measures that epochs
 keep. Shown are seconds of the gate (Great Expectations' pages included), of the epochs before and after the measures were made, and of the
-same suite with `"scan": "full"` once; at the end the results of both are compared, rule by rule.
+same suite with `"scan": "full"` once; at the end the results of both are compared, rule by rule. What a suite costs is its gate and what
+its measures add to an epoch: the epoch itself looks up the thousand rows that it replaces, which lie in more blocks of a larger table.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from jobs.session import Session
 from jobs.settings.pipeline import Pipeline, load_pipeline
 from jobs.upkeep.compaction import compact
 
-BUDGET = 1.3  # growth of the gate's seconds, and of the epoch's with measures, from the smallest size to the largest
+BUDGET = 1.3  # growth of the suite's seconds from the smallest size to the largest
 CHANGED = 1_000
 BATCH = 1_000_000
 
@@ -59,6 +60,10 @@ class Measured(NamedTuple):
     gate: float
     scan: float
 
+    @property
+    def suite(self) -> float:
+        return self.gate + self.epoch - self.epoch_before
+
 
 def main(arguments: list[str]) -> int:
     """Run and print; 1 where the budget is missed, or results differ."""
@@ -67,12 +72,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=7, help="epochs measured at each size")
     options = parser.parse_args(arguments)
     found = [_measured(rows, options.runs) for rows in options.rows]
-    print(f"{'rows':>12} {'epoch without':>14} {'epoch with':>11} {'gate':>7} {'gate by scan':>13}   seconds")
+    print(f"{'rows':>12} {'epoch without':>14} {'epoch with':>11} {'gate':>7} {'suite':>7} {'gate by scan':>13}   seconds")
     for one in found:
-        print(f"{one.rows:>12,} {one.epoch_before:>14.2f} {one.epoch:>11.2f} {one.gate:>7.2f} {one.scan:>13.2f}")
-    gate, epoch = found[-1].gate / found[0].gate, found[-1].epoch / found[0].epoch
-    print(f"growth from {found[0].rows:,} to {found[-1].rows:,} rows: gate {gate:.2f}x, epoch {epoch:.2f}x (at most {BUDGET}x)")
-    return int(max(gate, epoch) > BUDGET)
+        print(f"{one.rows:>12,} {one.epoch_before:>14.2f} {one.epoch:>11.2f} {one.gate:>7.2f} {one.suite:>7.2f} {one.scan:>13.2f}")
+    growth = found[-1].suite / found[0].suite
+    print(f"growth from {found[0].rows:,} to {found[-1].rows:,} rows: suite {growth:.2f}x (at most {BUDGET}x)")
+    return int(growth > BUDGET)
 
 
 def _measured(rows: int, runs: int) -> Measured:
