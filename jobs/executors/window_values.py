@@ -201,8 +201,10 @@ def _picked(call: Over, at: OrderedRows, carried: State) -> Values:
             places, there = _pick(known, before[low]), before[high] > before[low]
     else:
         seen = np.zeros(at.partitions, np.int64)
-        if runs:
-            seen = pc.fill_null(carried[1], 0).to_numpy(zero_copy_only=False) if call.ignore_nulls else at.before.rows
+        if runs and not call.ignore_nulls:
+            seen = at.before.rows
+        elif runs and carried:  # else all rows of the partition are at hand
+            seen = pc.fill_null(carried[1], 0).to_numpy(zero_copy_only=False)
         missing = call.number - seen[at.partition]
         places, there = first + missing - 1, first + missing - 1 < high
         if call.ignore_nulls:

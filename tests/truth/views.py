@@ -110,6 +110,8 @@ VIEWS: dict[str, str] = {
     "distinct_counts": "SELECT g, count(DISTINCT a) AS na, count(DISTINCT s) FILTER (WHERE k > 9) AS ns FROM t GROUP BY g",
     "pivoted": "SELECT * FROM (SELECT g, s, a, m FROM t) PIVOT (sum(a) AS sa, count(m) AS n FOR s IN ('a' AS x, 'ab' AS y, 'ß' AS z))",
     "pivoted_texts": "SELECT * FROM (SELECT g, s, a FROM t) PIVOT (max(s) FOR a IN (1, 2, 3))",
+    "pivoted_some": "SELECT p.y + 1 AS y, u.id, p.g FROM (SELECT g, s, a FROM t) PIVOT (sum(a) FOR s IN ('a' AS x, 'ab' AS y)) AS p "
+    "JOIN u ON p.g = u.g",
     "except_all": "SELECT g FROM t EXCEPT ALL SELECT g FROM u",
     "intersect_all": "SELECT g, s FROM t INTERSECT ALL SELECT g, label FROM u",
     "stacked": "SELECT k, n, v FROM t LATERAL VIEW stack(3, 'g', g, 'a', a, 'none') AS n, v WHERE k > 2",
@@ -138,6 +140,8 @@ VIEWS: dict[str, str] = {
     "AS l, nth_value(a, 2) OVER (PARTITION BY g ORDER BY k) AS n2, first(a, true) OVER (PARTITION BY g ORDER BY k ROWS BETWEEN 1 PRECEDING "
     "AND 2 FOLLOWING) AS fa, last_value(k) OVER (PARTITION BY g ORDER BY k RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS "
     "lk FROM t",
+    "picked_beside_all": "SELECT k, nth_value(a, 2) IGNORE NULLS OVER (PARTITION BY g ORDER BY k) AS n2, lead(a) IGNORE NULLS "
+    "OVER (PARTITION BY g ORDER BY k) AS l, last_value(a) IGNORE NULLS OVER (PARTITION BY g ORDER BY k) AS la FROM t",
     "against_all": "SELECT k, a - avg(a) OVER (PARTITION BY g) AS off, count(*) OVER () AS n, 100 * k / sum(k) OVER () AS share FROM t",
     "ranked_groups": "SELECT g, s, sum(a) AS sa, rank() OVER (PARTITION BY s ORDER BY sum(a) DESC) AS r, sum(count(*)) OVER (PARTITION BY "
     "s ORDER BY g NULLS LAST) AS n FROM t GROUP BY g, s",

@@ -8,7 +8,7 @@ from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_tree import renumbered, without_places
 from jobs.sql.expressions import ExpressionWalk
 from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Field, Join, JoinKind, Plan, Project
-from jobs.sql.plan_nodes.pivot import pivot_calls, pivot_of
+from jobs.sql.plan_nodes.pivot import element_of_pivot, pivot_calls, pivot_of
 from jobs.sql.plan_nodes.session import sessions_of
 from jobs.sql.plan_nodes.subquery import subquery_row, with_scalars, with_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
@@ -47,7 +47,7 @@ def bind_aggregate(walk: PlanWalk, node: JavaObject) -> Bound:
     fields: list[Field] = []
     made: list[tuple[int, Expr]] = []
     for named in results:
-        if (pivot := pivot_of(named)) is not None:
+        if named.productPrefix() == "Alias" and (pivot := pivot_of(named.child())) is not None:
             first = len(exprs)
             for call in pivot_calls(walk.expressions, pivot, scope):
                 exprs.append(result.call(call))
@@ -102,6 +102,8 @@ class _AggregateResult:
 
     def _leaf(self, node: JavaObject) -> Expr | None:
         """The key or call that a node is; None for what is computed from them."""
+        if (column := self._of_pivot(node)) is not None:
+            return column
         if node.productPrefix() == "AggregateExpression":
             return self.call(self._walk.aggregate(node, self._scope))
         if node.productPrefix() in ("AttributeReference", "ScalarSubquery"):
@@ -109,10 +111,10 @@ class _AggregateResult:
         if len(self._keys) == self._plain_keys or node.productPrefix() == "Literal" or _has_aggregate(node):
             return None
         try:
-            column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
+            key = self._keys.get(without_places(self._walk.expression(node, self._scope)))
         except UnsupportedQueryError:  # the variable of a lambda
             return None
-        return None if column is None else Column(column, self._key_exprs[column].type)
+        return None if key is None else Column(key, self._key_exprs[key].type)
 
     def expression(self, node: JavaObject) -> Expr:
         name = node.productPrefix()
@@ -120,14 +122,22 @@ class _AggregateResult:
             return self.expression(node.child())
         if name == "AggregateExpression":
             return self.call(self._walk.aggregate(node, self._scope))
+        if (column := self._of_pivot(node)) is not None:
+            return column
         children = list(items(node.children()))
         if name in ("AttributeReference", "Literal", "ScalarSubquery") or not children:
             return self._walk.expression(node, self._key_scope)
         if len(self._keys) > self._plain_keys and not _has_aggregate(node):  # some key is no plain column: it may be this very expression
-            column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
-            if column is not None:
-                return Column(column, self._key_exprs[column].type)
+            key = self._keys.get(without_places(self._walk.expression(node, self._scope)))
+            if key is not None:
+                return Column(key, self._key_exprs[key].type)
         return self._walk.call(node, tuple(self.expression(child) for child in children))
+
+    def _of_pivot(self, node: JavaObject) -> Column | None:
+        if (found := element_of_pivot(node)) is None:
+            return None
+        pivot, place = found
+        return self.call(pivot_calls(self._walk, pivot, self._scope)[place])
 
     def call(self, call: AggCall) -> Column:
         identity = call.over(without_places, None)

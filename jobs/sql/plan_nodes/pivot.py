@@ -11,12 +11,20 @@ from jobs.sql.logical import AggCall, AggFunction, Call
 from jobs.sql.sandbox import items
 
 
-def pivot_of(named: JavaObject) -> JavaObject | None:
-    """The PivotFirst that an output column of an Aggregate is."""
-    if named.productPrefix() != "Alias" or named.child().productPrefix() != "AggregateExpression":
+def pivot_of(node: JavaObject) -> JavaObject | None:
+    """The PivotFirst that an expression of an Aggregate is."""
+    if node.productPrefix() != "AggregateExpression":
         return None
-    function = named.child().aggregateFunction()
+    function = node.aggregateFunction()
     return function if function.productPrefix() == "PivotFirst" else None
+
+
+def element_of_pivot(node: JavaObject) -> tuple[JavaObject, int] | None:
+    """The PivotFirst and the place in its array that an expression is: a SELECT of some of its columns is put into the Aggregate itself."""
+    if node.productPrefix() != "GetArrayItem" or node.ordinal().productPrefix() != "Literal":
+        return None
+    pivot = pivot_of(node.child())
+    return None if pivot is None else (pivot, node.ordinal().value())
 
 
 def pivot_calls(walk: ExpressionWalk, pivot: JavaObject, scope: Scope) -> tuple[AggCall, ...]:
