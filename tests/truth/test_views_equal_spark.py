@@ -26,6 +26,7 @@ from tests.truth.views import TOP_N, VIEWS
 from tests.turns import in_turn
 
 EPOCHS = int(os.environ.get("TUSSOCK_TRUTH_EPOCHS", "20"))
+QUICK_EPOCHS = 12
 TRAIN_EPOCHS = 12
 DEEP_SEEDS = 12
 DEEP_PAIRS = 5_000  # of a view and an epoch, at least, that a deep run compares
@@ -46,7 +47,7 @@ def read(session: Session, name: str, epoch: int | None = None) -> pa.Table:
 
 @pytest.mark.spark
 def test_a_third_of_the_views_equals_spark_after_every_epoch(spark: SparkSession, tmp_path: Path) -> None:
-    _follow(0, _with_what_they_read(in_turn(list(EVERYTHING), 3)), spark, tmp_path)
+    _follow(0, _with_what_they_read(in_turn(list(EVERYTHING), 3)), spark, tmp_path, QUICK_EPOCHS)
 
 
 @pytest.mark.deep
@@ -58,7 +59,7 @@ def test_every_view_equals_spark_after_every_epoch(seed: int, spark: SparkSessio
     assert pairs * (DEEP_SEEDS - 1) >= DEEP_PAIRS, f"{pairs} views and epochs were compared here; more seeds are needed"
 
 
-def _follow(seed: int, views: Mapping[str, str], spark: SparkSession, tmp_path: Path) -> int:
+def _follow(seed: int, views: Mapping[str, str], spark: SparkSession, tmp_path: Path, epochs: int = EPOCHS) -> int:
     """Keep views through one random history; how many pairs of a view and an epoch were compared."""
     history, pairs = History(seed), 0
     judge = judge_session(spark)
@@ -66,10 +67,10 @@ def _follow(seed: int, views: Mapping[str, str], spark: SparkSession, tmp_path: 
         session.execute("; ".join(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()))
         late = _waiting(views)
         session.execute(_created(n for n in views if n not in late))
-        for epoch in range(EPOCHS):
+        for epoch in range(epochs):
             if statements := history.epoch():
                 session.execute("; ".join(statements))
-            if epoch == EPOCHS // 3:
+            if epoch == epochs // 3:
                 session.execute(_created(late))
             session.flush(moment=(moment := _moment(epoch)))
             rows = {table: history.arrow(table) for table in TABLES}
