@@ -26,13 +26,13 @@ Params = tuple[tuple[str, str], ...]
 _BY_CHANCE = "Spark's answer depends on the order in which it meets the rows"
 _SKETCH = "a sketch takes values in and lets none go again; approx_count_distinct, count(DISTINCT …) and percentile are kept"
 _SKETCHES = (
-    "CountMinSketchAgg HllSketchAgg HllUnionAgg KllSketchAggBigint KllSketchAggDouble KllSketchAggFloat KllMergeAggBigint "
-    "KllMergeAggDouble KllMergeAggFloat ThetaSketchAgg ThetaUnionAgg ThetaIntersectionAgg TupleSketchAggDouble TupleSketchAggInteger TupleUnionAggDouble "
-    "TupleUnionAggInteger TupleIntersectionAggDouble TupleIntersectionAggInteger"
+    *("CountMinSketchAgg", "HllSketchAgg", "HllUnionAgg", "ThetaSketchAgg", "ThetaUnionAgg", "ThetaIntersectionAgg"),
+    *(f"Kll{does}Agg{kind}" for does in ("Sketch", "Merge") for kind in ("Bigint", "Double", "Float")),
+    *(f"Tuple{does}Agg{kind}" for does in ("Sketch", "Union", "Intersection") for kind in ("Double", "Integer")),
 )
 #: Functions that are known and refused, with the reason.
 REFUSED = {
-    **dict.fromkeys(_SKETCHES.split(), _SKETCH),
+    **dict.fromkeys(_SKETCHES, _SKETCH),
     "HistogramNumeric": f"{_BY_CHANCE}; group by a bin of the value",
     "ApproxTopK": f"{_BY_CHANCE}; count by value, ORDER BY that and LIMIT",
 }
