@@ -157,8 +157,8 @@ def relation_frame(
 ) -> "DataFrame":
     """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
 
-    `since`: only rows that changed after that readable epoch, as they are at `epoch`. `hidden`: with the hidden columns, behind the others;
-    all are called c0, c1, …
+    `since`: only rows written after that readable epoch, as they are at `epoch`. `hidden`: with the hidden columns, behind the others; all
+    are called c0, c1, …
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
     """

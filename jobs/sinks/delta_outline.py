@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import Outline, UnpublishableColumnError
-from statestore.types import INTERVALS, arrow_type, holds_variant
+from statestore.types import INTERVALS, TIMES, arrow_type, holds_variant
 
 APP = "tussock"  # appId of the transaction identifiers; their version is the epoch
 STORE, ENGINE, KEY = "tussock.store", "tussock.engine", "tussock.key"
 
 _NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")  # Delta's protocol keeps these out of names of columns that are not mapped
-_INTERVAL = re.compile("|".join(sorted(INTERVALS, key=len, reverse=True)))
+_SPAN = re.compile("|".join(re.escape(name) for name in sorted((*INTERVALS, *TIMES), key=len, reverse=True)))
 
 
 def delta_schema(outline: Outline) -> pa.Schema:
@@ -54,8 +54,8 @@ def checked_columns(outline: Outline, taken: Sequence[str] = ()) -> None:
             reason = f"has {found[0]!r} in its name, which Delta does not take"
         elif column.name in taken:
             reason = "has a name that is taken"
-        elif _INTERVAL.search(column.type):
-            reason = f"is of type {column.type}, and Delta has no intervals"
+        elif _SPAN.search(column.type):
+            reason = f"is of type {column.type}, and Delta has neither intervals nor times of day"
         elif holds_variant(arrow_type(column.type)):
             reason = f"is of type {column.type}, and few readers of Delta know variants; publish a view with to_json of it"
         else:

@@ -84,7 +84,6 @@ class StorageTable:
 
         Raises: as `changes`. Cost: blocks that hold a row written since; no row is looked up, so it does not grow with the table.
         """
-        self._store.require_readable(since)
         schema, names = self._selected(columns), self._names(columns)
         for first, end in vnode_ranges(range(self.layout.vnode_count) if vnodes is None else vnodes):
             low, high = self.layout.range_of(first, end)

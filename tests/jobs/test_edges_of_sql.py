@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from threading import Event, Thread
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -181,6 +182,18 @@ def test_a_window_of_time_gives_the_windows_of_spark(width: int, session: Sessio
         expected = session.query(sql).to_pylist()
         assert sorted(session.query(f"SELECT * FROM {name}").to_pylist(), key=repr) == sorted(expected, key=repr)
         assert len(expected) == 2
+
+
+def test_a_query_s_instants_are_named_after_utc_whatever_the_zone_of_the_store(session: Session, tmp_path: Path) -> None:
+    with Session(str(tmp_path / "elsewhere"), session.spark, time_zone="America/New_York") as elsewhere:
+        found = elsewhere.query("SELECT TIMESTAMP'2020-01-01 12:00:00' AS at, array(TIMESTAMP'2020-01-01 12:00:00') AS several")
+        assert [found["at"].type, found["several"].type.value_type] == [pa.timestamp("us", "UTC")] * 2
+        assert found["at"].cast("int64").to_pylist() == [1_577_898_000_000_000]
+
+
+def test_a_query_with_a_type_that_arrow_has_not_is_refused_by_its_name(session: Session) -> None:
+    with pytest.raises(SqlError, match="YearMonthIntervalType"):
+        session.query("SELECT INTERVAL 1 MONTH AS i")
 
 
 # --- threads -------------------------------------------------------------------------------------------------------------------------

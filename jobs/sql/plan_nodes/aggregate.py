@@ -102,8 +102,8 @@ class _AggregateResult:
 
     def _leaf(self, node: JavaObject) -> Expr | None:
         """The key or call that a node is; None for what is computed from them."""
-        if (column := self._of_pivot(node)) is not None:
-            return column
+        if (element := self._of_pivot(node)) is not None:
+            return element
         if node.productPrefix() == "AggregateExpression":
             return self.call(self._walk.aggregate(node, self._scope))
         if node.productPrefix() in ("AttributeReference", "ScalarSubquery"):
@@ -111,10 +111,10 @@ class _AggregateResult:
         if len(self._keys) == self._plain_keys or node.productPrefix() == "Literal" or _has_aggregate(node):
             return None
         try:
-            key = self._keys.get(without_places(self._walk.expression(node, self._scope)))
+            column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
         except UnsupportedQueryError:  # the variable of a lambda
             return None
-        return None if key is None else Column(key, self._key_exprs[key].type)
+        return None if column is None else Column(column, self._key_exprs[column].type)
 
     def expression(self, node: JavaObject) -> Expr:
         name = node.productPrefix()
@@ -122,15 +122,15 @@ class _AggregateResult:
             return self.expression(node.child())
         if name == "AggregateExpression":
             return self.call(self._walk.aggregate(node, self._scope))
-        if (column := self._of_pivot(node)) is not None:
-            return column
+        if name == "GetArrayItem" and (element := self._of_pivot(node)) is not None:
+            return element
         children = list(items(node.children()))
         if name in ("AttributeReference", "Literal", "ScalarSubquery") or not children:
             return self._walk.expression(node, self._key_scope)
         if len(self._keys) > self._plain_keys and not _has_aggregate(node):  # some key is no plain column: it may be this very expression
-            key = self._keys.get(without_places(self._walk.expression(node, self._scope)))
-            if key is not None:
-                return Column(key, self._key_exprs[key].type)
+            column = self._keys.get(without_places(self._walk.expression(node, self._scope)))
+            if column is not None:
+                return Column(column, self._key_exprs[column].type)
         return self._walk.call(node, tuple(self.expression(child) for child in children))
 
     def _of_pivot(self, node: JavaObject) -> Column | None:

@@ -39,10 +39,7 @@ def without_subqueries(found: Bound, own: Bound, below: Bound) -> Bound:
     """What was made of `below` without the columns that this has beyond `own`, which `with_subqueries` added."""
     if own is below:
         return found
-    kept = [i for i in range(len(found.ids)) if not len(own.ids) <= i < len(below.ids)]
-    fields = tuple(found.plan.fields[i] for i in kept)
-    columns = tuple(Column(i, f.type) for i, f in zip(kept, fields, strict=True))
-    return Bound(Project(found.plan, columns, fields), tuple(found.ids[i] for i in kept))
+    return found.only([i for i in range(len(found.ids)) if not len(own.ids) <= i < len(below.ids)])
 
 
 def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str = "") -> Bound | None:

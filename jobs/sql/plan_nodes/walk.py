@@ -1,6 +1,6 @@
 """The walk over Catalyst's plan: from its leaves up, each class of node by the function that is registered for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from py4j.java_gateway import JavaObject
@@ -8,7 +8,7 @@ from py4j.java_gateway import JavaObject
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_tree import renumbered
 from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.logical import Column, Expr, Field, Plan
+from jobs.sql.logical import Column, Expr, Field, Plan, Project
 from jobs.sql.plan_nodes.refused import REASONS
 from statestore.types import UnsupportedTypeError, arrow_type
 
@@ -27,6 +27,12 @@ class Bound:
             i: Column(shift + k, f.type) for k, (i, f) in reversed(list(enumerate(zip(self.ids, self.plan.fields, strict=True))))
         }
         return columns | {i: renumbered(e, range(shift, shift + len(self.ids))) for i, e in self.made}
+
+    def only(self, places: Sequence[int]) -> "Bound":
+        """The output's columns at these places."""
+        fields = tuple(self.plan.fields[i] for i in places)
+        columns = tuple(Column(i, f.type) for i, f in zip(places, fields, strict=True))
+        return Bound(Project(self.plan, columns, fields), tuple(self.ids[i] for i in places))
 
 
 BindNode = Callable[["PlanWalk", JavaObject], Bound]

@@ -68,7 +68,8 @@ def bind_window(walk: PlanWalk, node: JavaObject) -> Bound:
         ids.append(named.exprId().id())
         fields.append(walk.field(named, named.name(), calls[-1].type))
     plan = Window(below.plan, tuple(partition.values()), tuple(order), tuple(calls), (*below.plan.fields, *fields))
-    return _without_carried(Bound(plan, (*below.ids, *ids)))
+    bound = Bound(plan, (*below.ids, *ids))
+    return bound.only([i for i, number in enumerate(bound.ids) if number >= 0]) if sorted_by else bound
 
 
 def _sort_keys(walk: PlanWalk, keys: JavaObject, scope: dict[int, Expr]) -> list[SortKey]:
@@ -101,15 +102,6 @@ def _sorted(walk: PlanWalk, chain: list[JavaObject]) -> tuple[Bound, list[SortKe
         below = projected(walk, project, below, carried)
     places = [below.ids.index(number) for number in carried]
     return below, [msgspec.structs.replace(key, expr=Column(place, key.expr.type)) for key, place in zip(keys, places, strict=True)]
-
-
-def _without_carried(bound: Bound) -> Bound:
-    kept = [i for i, number in enumerate(bound.ids) if number >= 0]
-    if len(kept) == len(bound.ids):
-        return bound
-    fields = tuple(bound.plan.fields[i] for i in kept)
-    columns = tuple(Column(i, f.type) for i, f in zip(kept, fields, strict=True))
-    return Bound(Project(bound.plan, columns, fields), tuple(bound.ids[i] for i in kept))
 
 
 def _with_columns(walk: PlanWalk, below: Bound, named: list[JavaObject]) -> Bound:
