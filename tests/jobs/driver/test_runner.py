@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 
 import pyarrow as pa
 import pytest
@@ -100,27 +100,25 @@ def test_spark_and_this_process_write_the_same_ssts(policy: FlushPolicy, meta: M
 
 
 @pytest.mark.spark
-def test_spark_says_how_many_tasks_of_its_jobs_are_done(spark: SparkSession) -> None:
-    """Two of four tasks wait until they have been counted."""
-    gate = Event()
+def test_spark_says_how_many_tasks_of_its_jobs_are_done(spark: SparkSession, tmp_path: Path) -> None:
+    """Two of four tasks wait until they have been counted; Spark writes down some ends of tasks only with its next heartbeat (10 s)."""
+    counted = tmp_path / "counted"
 
     def wait(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            if batch.num_rows and batch.column(0)[0].as_py() >= 2:
-                time.sleep(3)
+            until = time.monotonic() + 60
+            while batch.num_rows and batch.column(0)[0].as_py() >= 2 and not counted.exists() and time.monotonic() < until:
+                time.sleep(0.05)
             yield batch
 
-    def run() -> None:
-        spark.range(0, 4, 1, 4).mapInArrow(wait, "id bigint").collect()
-        gate.set()
-
     assert tasks_done(spark, 9) is None, "no job runs"
-    work = Thread(target=inheritable_thread_target(spark)(run), daemon=True)
+    work = Thread(target=inheritable_thread_target(spark)(lambda: spark.range(0, 4, 1, 4).mapInArrow(wait, "id bigint").collect()))
     work.start()
     seen = set()
-    while not gate.is_set():
+    while work.is_alive():
         seen.add(tasks_done(spark, 9))
+        if (2, 4) in seen:
+            counted.touch()
         time.sleep(0.02)
-    work.join()
     assert (2, 4) in seen, seen
     assert tasks_done(spark, 9) is None
