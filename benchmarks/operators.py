@@ -3,13 +3,15 @@
     python -m benchmarks operators
     python -m benchmarks operators --rows 200000 1000000 --only rank lag
 
-A view is created over a loaded table (its first load), taken through some epochs, and dropped; then the next. The peer is measured on the
-same rows in the same run: Spark computes the same SELECT from Parquet and writes it, once warm. The inner join and the plain group-by
-lead the table: what an epoch of another operator costs is shown as a multiple of the one that it is named with. Growth is the epoch at the
-largest size over that at the smallest.
+A view is created over a loaded table, taken through some epochs, and dropped; then the next. Its first load is that of the same view over
+sources, files of Parquet with the same rows, in a store of its own. The peer is measured on the same files in the same run: Spark computes
+the same SELECT and writes it, once warm. The inner join and the plain group-by lead the table: what an epoch of another operator costs is
+shown as a multiple of the one that it is named with. Growth is the epoch at the largest size over that at the smallest.
 """
 
 import argparse
+import math
+import shutil
 import statistics
 import sys
 import tempfile
@@ -105,13 +107,13 @@ class Sizes:
 class Measured:
     """One operator at one size; seconds."""
 
-    load: float
+    load: float  # from files
     spark: float  # to compute and write the same
     epochs: list[float] = field(default_factory=list)
 
     @property
     def epoch(self) -> float:
-        return statistics.median(self.epochs)
+        return statistics.median(self.epochs) if self.epochs else math.nan
 
 
 class Facts:
@@ -126,11 +128,12 @@ class Facts:
 
     def measure(self, operator: Operator) -> Measured:
         """First load, epochs and Spark's own time. Raises InputError where the view is refused."""
+        measured = Measured(self._load_seconds(operator), self._spark_seconds(operator))
+        if not self.sizes.epochs:
+            return measured
         session = self.session
         session.execute(f"CREATE MATERIALIZED VIEW measured AS {operator.sql}")
-        began = time.perf_counter()
         session.flush()
-        measured = Measured(time.perf_counter() - began, 0.0)
         try:
             for epoch in range(-self.sizes.warm_up, self.sizes.epochs):
                 self._change()
@@ -139,7 +142,6 @@ class Facts:
                 if epoch >= 0:
                     measured.epochs.append(time.perf_counter() - began)
                 self._tidy()
-            measured.spark = self._spark_seconds(operator)
         finally:
             session.execute("DROP MATERIALIZED VIEW measured")
             session.flush()
@@ -177,22 +179,27 @@ class Facts:
             "ranges": pa.table({"r": np.arange(_RANGES), "low": lows, "high": lows + 100_000 // _RANGES - 1}),
         }
         for name, table in tables.items():
-            session.insert(name, table)
             self._keep(name, table, 0)
         for number, first in enumerate(range(0, rows, _LOAD_ROWS)):
-            piece = self._rows(np.arange(first, min(rows, first + _LOAD_ROWS)), 0)
-            session.insert("facts", piece)
-            self._keep("facts", piece, number)
-            session.flush()
+            self._keep("facts", self._rows(np.arange(first, min(rows, first + _LOAD_ROWS)), 0), number)
+        if not self.sizes.epochs:
+            return
+        for name in (*tables, "facts"):
+            for file in sorted(self._files(name).iterdir()):
+                session.insert(name, pq.read_table(file))
+                session.flush()
         apply_retention(session.meta, Retention(1, 0))
         compact_with_spark(self.spark, session.meta, full=True)
         sweep(session.meta)
 
     def _keep(self, name: str, rows: pa.Table, number: int) -> None:
         """The same rows as Parquet, for Spark alone."""
-        folder = self.folder / "parquet" / name
+        folder = self._files(name)
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, folder / f"{number}.parquet", compression="zstd")
+
+    def _files(self, name: str) -> Path:
+        return self.folder / "parquet" / name
 
     def _change(self) -> None:
         """Half updates all over the table, a quarter inserts, a quarter deletes."""
@@ -210,11 +217,25 @@ class Facts:
         compact(self.session.meta)
         sweep(self.session.meta)
 
+    def _load_seconds(self, operator: Operator) -> float:
+        """The first epoch of the view over files."""
+        store = self.folder / "from-files"
+        try:
+            with Session(str(store), self.spark) as session:
+                for name in ("facts", "parts", "ranges"):
+                    session.execute(f"CREATE SOURCE {name} USING parquet OPTIONS (path '{self._files(name)}', retain 'none')")
+                session.execute(f"CREATE MATERIALIZED VIEW measured AS {operator.sql}")
+                began = time.perf_counter()
+                session.flush()
+                return time.perf_counter() - began
+        finally:
+            shutil.rmtree(store, ignore_errors=True)
+
     def _spark_seconds(self, operator: Operator) -> float:
         """Spark computes the view from Parquet and writes it, the second time."""
         seconds = 0.0
         for name in ("facts", "parts", "ranges"):
-            self.spark.read.parquet(str(self.folder / "parquet" / name)).createOrReplaceTempView(name)
+            self.spark.read.parquet(str(self._files(name))).createOrReplaceTempView(name)
         for _ in range(2):
             began = time.perf_counter()
             self.spark.sql(operator.sql).write.mode("overwrite").parquet(str(self.folder / "computed"))
@@ -227,7 +248,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks operators", description="Every operator: first load, and an epoch.")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="sizes of the table")
     parser.add_argument("--changed", type=int, default=1_000, help="rows an epoch changes")
-    parser.add_argument("--epochs", type=int, default=5, help="measured, of each operator")
+    parser.add_argument("--epochs", type=int, default=5, help="measured, of each operator; 0: first loads alone")
     parser.add_argument("--warm-up", type=int, default=2, help="epochs before")
     parser.add_argument("--only", nargs="+", help="names of operators; those that they are compared with are measured as well")
     parser.add_argument("--scratch", type=Path, help="where stores go; a temporary folder unless named")
@@ -295,11 +316,12 @@ def _figures(operators: Sequence[Operator], found: dict[str, list[Measured]], si
         measured = found.get(operator.name, [])
         for rows, here in zip(sizes, measured, strict=False):
             facts = {"load s": here.load, "spark s": here.spark, "epochs s": here.epochs}
-            figures.append(Figure(f"{operator.name}: an epoch at {rows:,} rows", here.epoch, "s", facts=facts))
+            if here.epochs:
+                figures.append(Figure(f"{operator.name}: an epoch at {rows:,} rows", here.epoch, "s", facts=facts))
             figures.append(
                 Figure(f"{operator.name}: first load over Spark's, {rows:,} rows", here.load / here.spark, "x", at_most=LOAD_BUDGET)
             )
-        if len(measured) > 1:
+        if len(measured) > 1 and measured[-1].epochs:
             growth = measured[-1].epoch / measured[0].epoch
             figures.append(Figure(f"{operator.name}: growth", growth, "x", at_most=None if operator.partition else GROWTH_BUDGET))
     return figures
