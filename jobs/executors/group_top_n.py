@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import Positions, halves, net, no_columns, state_table, take_rows
+from jobs.executors.base import Positions, net, no_columns, state_table, take_rows, write_changes
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from jobs.executors.order import Order
 from jobs.executors.window_call import Edge, Over
@@ -90,7 +90,7 @@ class GroupTopNExecutor:
             return empty_chunk(self._node.types)
         groups = self._groups(changes)
         before = self._first_rows(groups)
-        halves(changes, self._table.name, tuple(k.column for k in self._node.key)).write(self._table)
+        write_changes(changes, self._table, tuple(k.column for k in self._node.key))
         return net(difference(before, self._first_rows(groups)))
 
     def _groups(self, changes: pa.Table) -> pa.BinaryArray:

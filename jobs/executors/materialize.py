@@ -3,7 +3,8 @@
 State: `stream key -> row`.
 
 Rows that go and rows that come are paired by key. Executors that work in key order, as HashAgg does, hand both over in the order in
-which the table stores them: then they are paired by a search, and written without another sort. Otherwise keys are hashed (base.halves).
+which the table stores them: then they are paired by a search, and written without another sort. Where rows only come, as in a first load,
+they are put in that order here, which they need to be written anyway. Otherwise keys are hashed (base.halves).
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from jobs.executors.base import (
     Positions,
     change_error,
     halves,
+    located_rows,
     no_columns,
     state_table,
     take_rows,
@@ -101,7 +103,7 @@ class MaterializeExecutor:
         """Where a row only comes, none may be; a row that only goes must be there as it is."""
         key = list(self._node.stream_key)
         count = gone.num_rows + come.num_rows
-        if count == 0:
+        if count == 0 or (gone.num_rows == 0 and self._table.is_empty()):
             return
         keys = pa.concat_tables([gone.select(key), come.select(key)]) if key else no_columns(count)
         found = self._table.get_rows(keys, again=False)
@@ -142,9 +144,15 @@ class _Ordered:
 
 
 def _in_key_order(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> _Ordered | None:
-    """The halves of a chunk that came in the table's key order, else None. Cost: two encodings of the keys and a search of one half."""
+    """The halves of a chunk that came in the table's key order, or whose rows only come; else None.
+
+    Cost: two encodings of the keys and a search of one half; of rows that only come one encoding and a sort.
+    """
+    if (coming := located_rows(chunk, table, key)) is not None:
+        located, come = coming
+        return _Ordered(come.slice(0, 0), come, located, np.empty(0, np.int64))
     weights = weights_of(chunk)
-    if not key or np.abs(weights).max() > 1:
+    if not key or np.abs(weights).max() > 1 or (weights > 0).all():
         return None
     rows, goes = chunk.drop_columns([WEIGHT]), weights < 0
     count = int(goes.sum())
@@ -159,7 +167,7 @@ def _in_key_order(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> _Or
         return _Ordered(gone, come, here, np.arange(count))
     if (left := table.locate_ordered(leaving)) is None:
         return None
-    if count == 0 or not len(here.keys):
+    if not len(here.keys):
         return _Ordered(gone, come, here, np.full(count, -1, np.int64))
     place, found = SortedKeys(here.keys).find(Probes(left.keys), slice(None))
     return _Ordered(gone, come, here, np.where(found, place, -1))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import halves, net, state_table, weights_of
+from jobs.executors.base import net, state_table, weights_of, write_changes
 from jobs.executors.group_segments import I64, Segments, segments_of
 from jobs.executors.order import Order
 from jobs.flow.chunk import WEIGHT
@@ -61,7 +61,7 @@ class OrderedState:
         rows = pa.table([*(chunk.column(p) for p in self._places), chunk[WEIGHT]], names=[*names, WEIGHT])
         if (wanted := self._wanted(chunk)) is not None:
             rows = rows.filter(wanted)
-        halves(net(rows), self._table.name, range(self._width)).write(self._table)
+        write_changes(net(rows), self._table, range(self._width))
         return weights_of(chunk)
 
     def first(self, groups: pa.Table, columns: Sequence[int], reverse: bool = False) -> list[pa.Array]:

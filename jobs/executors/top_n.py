@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from jobs.executors.base import halves, net, no_columns, state_table
+from jobs.executors.base import net, no_columns, state_table, write_changes
 from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from jobs.executors.order import Order
 from jobs.flow.chunk import difference, empty_chunk
@@ -74,7 +74,7 @@ class TopNExecutor:
         node = self._node
         first, count = (0, node.offset) if node.limit is None else (node.offset, node.limit)
         before = self._rows(first, count)
-        halves(changes, self._table.name, tuple(_key(node))).write(self._table)
+        write_changes(changes, self._table, tuple(_key(node)))
         after = self._rows(first, count)
         if node.limit is None:
             return net(pa.concat_tables([changes, difference(after, before)]))

@@ -189,10 +189,7 @@ class _Packing:
     def of(fixed: Fixed) -> "_Packing":
         if len(fixed) == 0:
             return _Packing((), None)
-        padded = fixed.astype(f"S{-(-fixed.itemsize // 8) * 8}", copy=False)
-        words = padded.view("<u8").reshape(len(fixed), -1)
-        differing = np.array([np.bitwise_or.reduce(word ^ word[0]) for word in words.T], "<u8").view(np.uint8)
-        columns = tuple(np.flatnonzero(differing).tolist())
+        columns = tuple(np.flatnonzero(_differing(fixed)).tolist())
         found = _Packing(columns, None)
         return found if len(columns) > 8 else _Packing(columns, found.pack(fixed))
 
@@ -221,10 +218,12 @@ def sort_order(keys: pa.Array) -> Positions:
 def probe_order(keys: pa.Array) -> Positions:
     """An ascending order of keys to be searched for; equal ones in any order, which sorts five times faster."""
     if (width := max_width(keys)) <= NARROW and len(keys) >= _WORTH_PACKING:
-        packed = _Packing.of(fixed_keys(keys, width)).values
-        if packed is not None:
-            order = _order_with_places(packed)
-            return np.argsort(packed).astype(np.int64, copy=False) if order is None else order
+        fixed = fixed_keys(keys, width)
+        packed = _Packing.of(fixed).values
+        if packed is None:
+            return _order_by_digits(fixed)
+        order = _order_with_places(packed)
+        return np.argsort(packed).astype(np.int64, copy=False) if order is None else order
     return sort_order(keys)
 
 
@@ -241,6 +240,62 @@ def _order_with_places(values: npt.NDArray[np.uint64]) -> Positions | None:
     keyed &= np.uint64((1 << place_bits) - 1)
     order: Positions = keyed.view(np.int64)
     return order
+
+
+def _order_by_digits(fixed: Fixed) -> Positions:
+    """The stable ascending order of padded keys that differ in more than eight bytes, at a quarter of what an argsort of them costs.
+    Where they are a few sorted runs it costs more than one: an argsort finds runs.
+
+    Keys are cut into digits. They are sorted by the first one, then those that tie by the next one behind the rank that they have so far,
+    until none tie: each time as integers, with the places in the low bits. Requires: fewer than 2**28 keys.
+    """
+    place_bits = (len(fixed) - 1).bit_length()
+    places, digit_bits = np.uint64((1 << place_bits) - 1), 64 - 2 * place_bits
+    first, *others = _digits(fixed, 64 - place_bits, digit_bits)
+    first <<= np.uint64(place_bits)
+    first |= np.arange(len(fixed), dtype=np.uint64)
+    first.sort()
+    order: Positions = (first & places).view(np.int64)
+    new = np.ones(len(fixed), np.bool_)  # whether the key at a place of the order is known to differ from the one before
+    new[1:] = np.diff(first >> np.uint64(place_bits)) != 0
+    for digit in others:
+        ties = ~new
+        ties[:-1] |= ~new[1:]
+        if not len(at := np.flatnonzero(ties)):
+            break
+        rows = order[at]
+        ranked = np.cumsum(new[at], dtype=np.uint64) << np.uint64(digit_bits)
+        ranked |= digit[rows]  # the rank begins at 1, and is at most the number of keys / 2: no bit is lost
+        ranked <<= np.uint64(place_bits)
+        ranked |= np.arange(len(at), dtype=np.uint64)
+        ranked.sort()
+        order[at] = rows[(ranked & places).view(np.int64)]
+        fresh = np.ones(len(at), np.bool_)
+        fresh[1:] = np.diff(ranked >> np.uint64(place_bits)) != 0
+        new[at] = fresh
+    return order
+
+
+def _digits(fixed: Fixed, first_bits: int, digit_bits: int) -> list[npt.NDArray[np.uint64]]:
+    """Padded keys as numbers, the most significant first: of their bytes the low bits in which any two differ."""
+    matrix, found, free = fixed.view(np.uint8).reshape(-1, fixed.itemsize), [np.zeros(len(fixed), np.uint64)], first_bits
+    differing = _differing(fixed)
+    for column in np.flatnonzero(differing).tolist():
+        bits = int(differing[column]).bit_length()
+        if bits > free:
+            found.append(np.zeros(len(fixed), np.uint64))
+            free = digit_bits
+        found[-1] <<= np.uint64(bits)
+        found[-1] |= matrix[:, column] & np.uint8((1 << bits) - 1)
+        free -= bits
+    return found
+
+
+def _differing(fixed: Fixed) -> npt.NDArray[np.uint8]:
+    """(width, rounded up to 8) per byte of padded keys the bits in which any two of them differ."""
+    padded = fixed.astype(f"S{-(-fixed.itemsize // 8) * 8}", copy=False)
+    words = padded.view("<u8").reshape(len(fixed), -1)
+    return np.array([np.bitwise_or.reduce(word ^ word[0]) for word in words.T], "<u8").view(np.uint8)
 
 
 def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:

@@ -103,6 +103,9 @@ class HummockStore:
         """
         require_readable(self.version, epoch, self.pinned)
         keys = one_array(keys)
+        if not self.holds(table_id, epoch):  # as before a first load: nothing to search in
+            nothing = self._rows(table_id, [], columns, schema, [])
+            return pa.array(np.zeros(len(keys), np.bool_)), nothing.take(pa.nulls(len(keys), pa.int64()))
         order = probe_order(keys)
         probes = Probes(keys.take(pa.array(order)), ascending=True)
         row = np.full(len(keys), -1, np.int64)

@@ -6,7 +6,7 @@ find may come from the rows that this process remembers of the epoch before (row
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from statestore.table.schema import Found, KeyedRows, PrefixRows
 from statestore.table.storage_table import StorageTable, vnode_ranges
 
 Row = tuple[Any, ...]
+_Rows = TypeVar("_Rows", pa.Array, pa.ChunkedArray, pa.Table)
 SCAN_BATCH_ROWS = 64 * 1024
 _DEEPER = 8  # a limited scan that met deletes asks again for this many times more rows
 
@@ -36,10 +37,11 @@ class Located:
 
     order: Positions  # (n,) the place of each among the keys that were given
     keys: pa.BinaryArray  # (n,) storage keys, ascending
+    as_given: bool = False  # they were given in this order
 
-    def take(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-        """A column aligned with the keys that were given, in this order."""
-        return column.take(pa.array(self.order))
+    def take(self, rows: _Rows) -> _Rows:
+        """A column, or rows, aligned with the keys that were given, in this order."""
+        return rows if self.as_given else rows.take(pa.array(self.order))
 
 
 class StateTable:
@@ -90,20 +92,20 @@ class StateTable:
         """Encode and sort primary keys, for `get_located` and `replace_located`.
 
         Args:
-            keys: (n,) the key's columns in key order. Requires: no key twice.
+            keys: (n,) the key's columns in key order. Requires: no key twice, or that the caller looks: they are neighbours then.
 
         Raises: WrongColumnsError. Cost: one encoding and one sort.
         """
         encoded = self.layout.keys_of(keys)
         if strictly_ascending(encoded):
-            return Located(np.arange(len(encoded)), encoded)
+            return Located(np.arange(len(encoded)), encoded, as_given=True)
         order = probe_order(encoded)
         return Located(order, take_keys(encoded, order))
 
     def locate_ordered(self, keys: pa.Table) -> Located | None:
         """As `locate`, for keys that ascend, each once, as they are; None if they do not."""
         encoded = self.layout.keys_of(keys)
-        return Located(np.arange(len(encoded)), encoded) if strictly_ascending(encoded) else None
+        return Located(np.arange(len(encoded)), encoded, as_given=True) if strictly_ascending(encoded) else None
 
     def get_located(self, located: Located, again: bool = True) -> Found:
         """As `get_rows`, aligned with the located keys."""
@@ -154,6 +156,8 @@ class StateTable:
         first, end = changed.places(firsts, ends)
         if not (end > first).any():
             return KeyedRows(*self.stored.read_between(firsts, ends, limit, reverse))
+        if limit is not None and changed.puts.all():  # of rows that only come no more than these can be among the first ones
+            first, end = (np.maximum(first, end - limit), end) if reverse else (first, np.minimum(end, first + limit))
         changes = _in_ranges(changed, first, end)
         deletes = np.bincount(changes.index[~changes.live], minlength=len(firsts))
         if limit is None or not deletes.any():
