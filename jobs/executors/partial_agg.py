@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.executors.agg_call import Agg, calls_text
-from jobs.executors.base import weights_of
+from jobs.executors.base import key_ids, weights_of
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from jobs.executors.value_layout import ValueLayout, value_layout
 from jobs.executors.value_state import I64, Side, State
@@ -17,6 +17,8 @@ from jobs.flow.chunk import empty_chunk, make_chunk
 from statestore.table.state_table import StateTable
 from statestore.vnode import normalise
 
+_PART_ROWS = 1 << 17  # rows that are summed at once, where this makes fewer
+_FEWER = 8  # times fewer groups than rows
 MERGED_ROWS = 1 << 16  # partials of pieces are merged from this many on
 
 
@@ -71,7 +73,7 @@ def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[i
     together twice the groups that were found before."""
     held: list[pa.Table] = []
     most = MERGED_ROWS
-    for piece in pieces:
+    for piece in (part for whole in pieces for part in _parts(whole, keys)):
         if piece.num_rows:
             held.append(_chunk_of(*group_rows(layout, piece, keys, {})))
         if len(held) > 1 and sum(partials.num_rows for partials in held) > most:
@@ -80,6 +82,17 @@ def sum_pieces(layout: ValueLayout, pieces: Iterator[pa.Table], keys: Sequence[i
     if len(held) > 1:
         held = [_chunk_of(*group_partials(layout, pa.concat_tables(held), len(keys)))]
     return held[0] if held else None
+
+
+def _parts(piece: pa.Table, keys: Sequence[int]) -> Iterator[pa.Table]:
+    """A piece in parts, where a part has few groups: what a slot collects of each row, up to a kilobyte for exact sums of floats, is then
+    held of a part alone. Where groups are scattered a part would have nearly as many as rows, and merging them would cost more."""
+    if piece.num_rows >= 2 * _PART_ROWS:
+        sample = [piece.column(k).slice(0, _PART_ROWS) for k in keys]
+        if not keys or len(key_ids(sample, _PART_ROWS)[1]) * _FEWER <= _PART_ROWS:
+            yield from (piece.slice(start, _PART_ROWS) for start in range(0, piece.num_rows, _PART_ROWS))
+            return
+    yield piece
 
 
 def _chunk_of(keys: Sequence[pa.Array], states: Sequence[State]) -> pa.Table:

@@ -173,6 +173,8 @@ def test_every_view_equals_duckdb_after_every_epoch(seed: int, tmp_path: Path, m
         monkeypatch.setattr(hash_join, "_LEAST_PAIRS", 2)
         monkeypatch.setattr(hash_join, "PIECE_BYTES", 1)
         monkeypatch.setattr(partial_agg, "MERGED_ROWS", 4)
+        monkeypatch.setattr(partial_agg, "_PART_ROWS", 2)
+        monkeypatch.setattr(partial_agg, "_FEWER", 1)
     rng, views = random.Random(seed), _views()
     meta = new_store(tmp_path / "store", units=3)
     append(meta, table("t"), table("u"))

@@ -94,6 +94,22 @@ def test_equal_keys_stay_in_order_however_far_keys_lie_apart(spread: int) -> Non
         assert [stored[i] for i in probe_order(array)] == sorted(stored)
 
 
+@pytest.mark.parametrize("values", [2, 10, 256])
+@pytest.mark.parametrize("alike", ["nothing", "the first half", "all"])
+def test_keys_that_differ_in_many_bytes_are_sorted_as_bytes(values: int, alike: str) -> None:
+    """As digits: with few values of a byte, and beginnings or whole keys in common, most of them tie in the first one."""
+    rng = np.random.default_rng(values)
+    for width in (9, 24, 64):
+        keys = rng.integers(0, values, (20_000, width)).astype(np.uint8)
+        if alike == "the first half":
+            keys[:, : width // 2] = keys[rng.integers(0, 50, 20_000), : width // 2]
+        elif alike == "all":
+            keys = keys[rng.integers(0, 5_000, 20_000)]
+        keys = [bytes(key) for key in keys]
+        order = probe_order(pa.array(keys, pa.binary(width))).tolist()
+        assert order == sorted(range(len(keys)), key=keys.__getitem__)
+
+
 def test_keys_are_taken_in_their_type_whatever_their_lengths() -> None:
     same, several = [b"abc", b"def", b"ghi"], [b"abc", b"", b"x"]
     rows = np.array([2, 0, 2])
