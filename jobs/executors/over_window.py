@@ -30,6 +30,7 @@ from jobs.sql.logical import WindowFunction
 from statestore.hummock.sorted_keys import successors
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
+from statestore.types import arrow_type
 from statestore.vnode import one_array, vnodes_of
 
 MARK_EVERY = 64
@@ -128,6 +129,7 @@ class OverWindowExecutor:
         carried = self._carried(start)
         piece = Piece(start.prefixes, start.firsts, start.firsts, carried, carried)
         among, out, most = Changes(changes, self._rows, self._key), [], _FIRST_PIECE
+        del changes  # a copy of them in order is enough
         while len(piece.firsts):
             limit = None if self._node.needs_partition else max(most // len(piece.firsts), _LEAST)
             merged = among.merge(piece.firsts, successors(piece.prefixes), limit)
@@ -140,9 +142,9 @@ class OverWindowExecutor:
             out.append(self._difference(merged, old, new, wanted))
             self._write_marks(merged, old, new, wanted)
             piece = cut.next(piece, merged, old, new)
-            if self._node.settles:
+            if self._node.settles and len(piece.firsts):
                 piece = piece.only(~piece.old.same(piece.new) | among.between(piece.firsts, successors(piece.prefixes)))
-        changes.write(self._rows)
+        among.write()
         return pa.concat_tables(out)
 
     # --- what was and what is --------------------------------------------------------------------------------------------------
@@ -151,8 +153,9 @@ class OverWindowExecutor:
         """What the first row of each partition carries, by call; nothing where it is the partition's first."""
         count = len(start.prefixes)
         if start.marks is None:
-            nothing = np.zeros(count, np.int64)
-            return Carried(Before(nothing, nothing, nothing), [[] for _ in self._node.calls])
+            nothing, calls = np.zeros(count, np.int64), self._node.calls if self._marks is not None else ()
+            carry = [[pa.nulls(count, arrow_type(t)) for t in carried_types(call)] for call in calls]
+            return Carried(Before(nothing, nothing, nothing), carry or [[] for _ in self._node.calls])
         places = np.full(count, -1, np.int64)
         places[start.marks.index.to_numpy()] = np.arange(len(start.marks.keys))
         chosen = pa.array(places, mask=places < 0)

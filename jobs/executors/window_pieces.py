@@ -3,8 +3,9 @@
     piece    … rows read again … | rows whose results are final | rows that may see what is not read yet
     next                 … rows read again …                    | …
 
-A piece begins at a row that was there before the epoch and is there after it, and carries on from what came before that row, then and now.
-Where that is the same, and no row changes from there on, neither does a result: the rest of the partition is not read.
+A piece begins at a row that was there before the epoch and is there after it, and carries on from what came before that row, then and now;
+or, where no row of the piece before it was there (or is), at any row that is (or was): then nothing has been added to what is carried.
+Where what is carried is the same, and no row changes from there on, neither does a result: the rest of the partition is not read.
 """
 
 from collections.abc import Sequence
@@ -20,9 +21,10 @@ from jobs.executors.value_state import State
 from jobs.executors.window_call import Over
 from jobs.executors.window_frame import Before, OrderedRows
 from jobs.executors.window_values import Values
+from jobs.flow.chunk import some_rows
 from jobs.sql.logical import FrameEdge
-from statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, sort_order, successors, take_keys
-from statestore.table.state_table import StateTable
+from statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, probe_order, successors, take_keys
+from statestore.table.state_table import Located, StateTable
 
 Mask = npt.NDArray[np.bool_]
 
@@ -43,6 +45,22 @@ class Carried:
                 found &= same_rows(pa.table(one, names=names), pa.table(two, names=names))
         return found
 
+    def take(self, partitions: Positions) -> "Carried":
+        """What chosen partitions carry."""
+        before, places = self.before, pa.array(partitions)
+        numbers = (n[partitions] for n in (before.rows, before.rank, before.dense_rank))
+        return Carried(Before(*numbers), [[c.take(places) for c in state] for state in self.calls])
+
+    def where(self, chosen: Mask, other: "Carried") -> "Carried":
+        """Of each partition this where it is chosen, else the other."""
+        if chosen.all():
+            return self
+        places = pa.array(np.where(chosen, np.arange(len(chosen)), len(chosen) + np.arange(len(chosen))))
+        pairs = ((getattr(self.before, n), getattr(other.before, n)) for n in ("rows", "rank", "dense_rank"))
+        numbers = (np.where(chosen, one, two) for one, two in pairs)
+        calls = zip(self.calls, other.calls, strict=True)
+        return Carried(Before(*numbers), [[pa.concat_arrays(both).take(places) for both in zip(*c, strict=True)] for c in calls])
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -56,14 +74,9 @@ class Piece:
 
     def only(self, chosen: Mask) -> "Piece":
         """The partitions that are chosen."""
-        places = pa.array(np.flatnonzero(chosen))
-
-        def of(carried: Carried) -> Carried:
-            rows, rank, dense_rank = (n[chosen] for n in (carried.before.rows, carried.before.rank, carried.before.dense_rank))
-            return Carried(Before(rows, rank, dense_rank), [[c.take(places) for c in state] for state in carried.calls])
-
-        prefixes, firsts, wanted = (column.take(places) for column in (self.prefixes, self.firsts, self.wanted))
-        return Piece(prefixes, firsts, wanted, of(self.old), of(self.new))
+        places = np.flatnonzero(chosen)
+        prefixes, firsts, wanted = (column.take(pa.array(places)) for column in (self.prefixes, self.firsts, self.wanted))
+        return Piece(prefixes, firsts, wanted, self.old.take(places), self.new.take(places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +89,12 @@ class Merged:
     was: Mask
     now: Mask
     more: Mask  # (partitions,) whether there are rows behind these
+
+    def in_all(self, state: Mask) -> Mask:
+        """(n,) whether a row belongs to a state (`was` or `now`), or the state has none of its partition here."""
+        some = np.zeros(len(self.more), np.bool_)
+        some[self.partition[state]] = True
+        return state | ~some[self.partition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +121,19 @@ class Changes:
 
     def __init__(self, parts: Halves, table: StateTable, key: Sequence[int]) -> None:
         self._table, self._key = table, list(key)
-        self._gone, self._gone_keys, _ = self._sorted(parts.gone)
-        self._come, self._come_keys, order = self._sorted(parts.come)
-        self._new = ~parts.replacing[order]
+        self._gone, self._gone_keys, going = self._sorted(parts.gone)
+        self._come, self._come_keys, coming = self._sorted(parts.come)
+        self._new, self._ends = ~parts.replacing[coming], ~parts.replaced[going]
+
+    def write(self) -> None:
+        """Keep what is now: delete what goes for good, put what comes."""
+        self._table.delete_rows(some_rows(self._gone, self._ends))
+        every = np.ones(len(self._come_keys), np.bool_)
+        self._table.replace_located(Located(np.arange(len(every)), self._come_keys, as_given=True), self._come, ~every, every)
 
     def _sorted(self, rows: pa.Table) -> tuple[pa.Table, pa.BinaryArray, Positions]:
         keys = self._table.layout.keys_of_rows(self._table.layout.as_rows(rows))
-        order = sort_order(keys) if len(keys) else np.zeros(0, np.int64)
+        order = probe_order(keys) if len(keys) else np.zeros(0, np.int64)  # no key twice
         return rows.take(pa.array(order)), take_keys(keys, order), order
 
     def merge(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> Merged:
@@ -192,7 +217,8 @@ class Cut:
             here = np.flatnonzero(_are_of(state, rows, partitions) & merged.more)
             read = _read_from(state.at, calls, rows[here]) - state.at.partition[rows[here]] - 1  # places to rows
             np.minimum.at(back, here, state.places[read])
-        stays = np.maximum.accumulate(np.where(merged.was & merged.now, np.arange(len(merged.was)), -1))
+        may = merged.in_all(merged.was) & merged.in_all(merged.now)
+        stays = np.maximum.accumulate(np.where(may, np.arange(len(may)), -1))
         again = np.where(merged.more, stays[np.minimum(back, len(stays) - 1)], -1)
         return Cut(ends, again) if (again > begin)[merged.more].all() else None
 
@@ -206,10 +232,15 @@ class Cut:
         """The piece after this one, of the partitions that go on."""
         on = np.flatnonzero(merged.more)
         rows = self.again[on]
-        old_carried, new_carried = (state.carried_at(np.searchsorted(state.places, rows)) for state in (old, new))
+        carried = []
+        for state, so_far in ((old, piece.old), (new, piece.new)):
+            places = np.searchsorted(state.places, rows)
+            there = _are_of(state, places, on)  # else the state has no row of the partition here
+            so_far = so_far.take(on)
+            carried.append(state.carried_at(np.where(there, places, 0)).where(there, so_far) if len(state.places) else so_far)
         firsts, wanted = (merged.keys.take(pa.array(places)) for places in (rows, self.ends[on]))
         wanted = pc.max_element_wise(wanted, piece.wanted.take(pa.array(on)))  # a piece may be too short for one final row
-        return Piece(piece.prefixes.take(pa.array(on)), firsts, wanted, old_carried, new_carried)
+        return Piece(piece.prefixes.take(pa.array(on)), firsts, wanted, *carried)
 
 
 def _unfinished(at: OrderedRows, calls: Sequence[Over]) -> Mask:

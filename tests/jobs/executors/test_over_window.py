@@ -406,6 +406,44 @@ def test_every_call_equals_its_frames_taken_one_by_one(
         assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {epoch}: {changes}"
 
 
+@pytest.mark.parametrize("name", NODES)
+def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
+    name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row of them stays, which a piece would begin at; of others beside them some do, behind many that are new."""
+    monkeypatch.setattr(over_window, "MARK_EVERY", 4)
+    monkeypatch.setattr(over_window, "PIECE_ROWS", 12)
+    monkeypatch.setattr(over_window, "_LEAST", 2)
+    monkeypatch.setattr(over_window, "_FIRST_PIECE", 4)
+    rng, under_test = random.Random(name), NODES[name]
+    bench = Bench(under_test, objects)
+    live: dict[int, Row] = {}
+    content: Counter[Row] = Counter()
+    groups = (None, 0, 1)
+    for number, (come, go, some) in enumerate(
+        [((0,), (), ()), ((1,), (), (0,)), ((None,), (0,), (1,)), ((0,), (1, None), ()), ((), (0,), ())]
+    ):
+        changes = [(row, -1) for row in live.values() if row[GROUP] in go or (row[GROUP] in some and rng.random() < 0.2)]
+        for row, _ in changes:
+            del live[row[KEY]]
+        new = [(group, at) for group in groups for at in range(30 if group in come else 4 if group in some else 0)]
+        for group, at in new:
+            key = 1000 * number + 100 * groups.index(group) + at
+            live[key] = (group, *some_row(rng, key)[1:])
+            changes.append((live[key], 1))
+        for group in some:  # at both ends, whichever way rows are ordered
+            for at in range(24):
+                key, order = 1000 * number + 500 + 100 * groups.index(group) + at, 200 * (-1) ** at
+                row = some_row(rng, key)
+                live[key] = (group, order, *row[KEY:BEHIND], order - 2, order + 2, order + 3, *row[X:])
+                changes.append((live[key], 1))
+        rng.shuffle(changes)
+        emitted = bench.apply(chunk_of(TYPES, changes))
+        assert_netted(emitted, (KEY,))
+        content = integrate(content, emitted)
+        assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {number}"
+
+
 SUM = node([over(F.SUM, INT, "int", RUNNING)])
 
 
