@@ -71,6 +71,7 @@ from statestore.meta.sight import Sight, published_sight
 from statestore.meta.statement_log import LogMovedError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
+from statestore.months import given_rows
 from statestore.objectstore.open import open_object_store
 from statestore.progress import Progress, no_progress
 
@@ -467,7 +468,7 @@ class Session:
         if not isinstance(bound, Query):
             raise SqlError("expected a SELECT; give other statements to execute, without an epoch")
         with spark_errors_as_ours(bound.source):
-            return collected(self._statements.frame(bound.source.text, bound, version, sight))
+            return given_rows(collected(self._statements.frame(bound.source.text, bound, version, sight)))
 
 
 def _noted(answer: Answer, notes: Sequence[str]) -> Answer:

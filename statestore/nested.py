@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from statestore.types import MONTHS
+
 Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
@@ -44,11 +46,19 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
 
 
 def relabelled(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """The column in a type that differs from its own in names alone, by position: Arrow's own cast pairs the fields of structs by name,
-    and makes NULL of those it does not find."""
+    """The column in a type that differs from its own in names and in forms of one value alone, by position: Arrow's own cast pairs the
+    fields of structs by name, and makes NULL of those it does not find."""
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([relabelled(chunk, kind) for chunk in column.chunks], kind)
-    return rebuilt(column, kind, lambda array, wanted: array if array.type == wanted else array.cast(wanted))
+    return rebuilt(column, kind, _cast)
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if MONTHS in (array.type, kind):  # which Arrow casts from and to 64 bits alone
+        array = array.cast(pa.int64())
+    return array.cast(kind)
 
 
 def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -56,13 +66,8 @@ def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
     As a table's own cast, which pairs the fields of structs by name, and refuses a struct that is NULL where fields of it may not be.
     """
-    return pa.Table.from_arrays([_conformed(column, kind) for column, kind in zip(rows.columns, schema.types, strict=True)], schema=schema)
-
-
-def _conformed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if column.type == kind:
-        return column
-    return relabelled(column, kind) if is_nested(kind) else column.cast(kind)
+    columns = (c if c.type == kind else relabelled(c, kind) for c, kind in zip(rows.columns, schema.types, strict=True))
+    return pa.Table.from_arrays(list(columns), schema=schema)
 
 
 def as_list(array: pa.Array) -> pa.Array:

@@ -39,11 +39,16 @@ _DURATION, _TIME = pa.duration("us"), pa.time64("ns")
 _UNITS = ("day", "hour", "minute", "second")
 #: Intervals of days to seconds: one kind of value, microseconds; which units one names decides how Spark writes it as text.
 INTERVALS = tuple(f"interval {u}" for u in _UNITS) + tuple(f"interval {a} to {b}" for i, a in enumerate(_UNITS) for b in _UNITS[i + 1 :])
+#: Intervals of years and months: one kind of value too, months, however Spark writes it.
+MONTH_INTERVALS = ("interval year", "interval month", "interval year to month")
+#: What holds them here, a count of months, and what users have them in; see statestore/months.py.
+MONTHS, GIVEN_MONTHS = pa.duration("s"), pa.month_day_nano_interval()
 #: Times of day: nanoseconds since midnight; the digits of a second decide how Spark writes one as text.
 TIMES = tuple(f"time({digits})" for digits in range(7))
-_NAMES |= {_DURATION: "interval day to second", _TIME: "time(6)"}
-_SIMPLE |= {**dict.fromkeys(INTERVALS, _DURATION), **dict.fromkeys(TIMES, _TIME)}
+_NAMES |= {_DURATION: "interval day to second", MONTHS: "interval year to month", _TIME: "time(6)"}
+_SIMPLE |= {**dict.fromkeys(INTERVALS, _DURATION), **dict.fromkeys(MONTH_INTERVALS, MONTHS), **dict.fromkeys(TIMES, _TIME)}
 _SHOWN = f"{', '.join(_NAMES.values())}, decimal(p,s), and array<…>, map<…> and struct<…> of them"
+_NAMES[GIVEN_MONTHS] = "interval year to month"
 _WORD = re.compile(r"[a-z_][a-z0-9_ ]*(?:\([^)]*\))?")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -71,7 +76,7 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def type_name(arrow: pa.DataType) -> str:
-    """The type name of an Arrow type; the inverse of `arrow_type`. Raises UnsupportedTypeError."""
+    """The type name of an Arrow type; the inverse of `arrow_type`, also of types as users have them. Raises UnsupportedTypeError."""
     if (name := _NAMES.get(arrow)) is not None:
         return name
     if pa.types.is_decimal128(arrow):

@@ -28,7 +28,7 @@ import xxhash
 
 from statestore.errors import InputError
 from statestore.nested import as_list, holds_floats, is_nested, rebuilt
-from statestore.types import UnsupportedTypeError, is_span
+from statestore.types import MONTHS, UnsupportedTypeError, is_span
 
 MAX_VNODE_COUNT = 32768
 SPARK_SEED = 42
@@ -194,6 +194,8 @@ def _hash_column(array: pa.Array, seeds: U64) -> U64:
     if pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_int32(kind) or pa.types.is_date32(kind):
         signed = fixed_values(array, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int32)
         return _hash_u32(signed.view(np.uint32).astype(np.uint64), seeds)
+    if kind == MONTHS:  # Spark's are 32 bits wide
+        return _hash_u32(fixed_values(array, np.int64).astype(np.int32).view(np.uint32).astype(np.uint64), seeds)
     if pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or is_span(kind):
         return _hash_u64(fixed_values(array, np.uint64), seeds)  # type: ignore[arg-type]
     if pa.types.is_float32(kind):

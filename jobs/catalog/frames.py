@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.catalog.query import with_lengths
-from jobs.catalog.reader import NoStoredRowsError, columns_ddl, relation_frame
+from jobs.catalog.reader import NoStoredRowsError, relation_frame, typed_frame
 from jobs.catalog.stored_rows import StoredRows
 from jobs.sql.binder import Binder
 from jobs.sql.plain_view import plain_view_of, register
@@ -164,4 +164,4 @@ def _no_rows(spark: SparkSession, source: Relation) -> DataFrame:
         raise NoStoredRowsError(name)
         yield from batches
 
-    return spark.range(0, 1, 1, 1).mapInArrow(refuse, columns_ddl(source.columns))
+    return typed_frame(spark.range(0, 1, 1, 1), refuse, source.columns)

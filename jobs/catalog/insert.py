@@ -12,8 +12,9 @@ from jobs.sql.statements import CreateTable
 from jobs.sql.text_lengths import fitted_texts
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
+from statestore.months import kept_array
 from statestore.nested import is_nested, rebuilt
-from statestore.types import arrow_type
+from statestore.types import GIVEN_MONTHS, MONTHS, arrow_type
 from statestore.vnode import one_array
 
 
@@ -87,6 +88,8 @@ def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
         column = column.cast(column.type.value_type)
     if pt.is_null(column.type):
         return pa.chunked_array([pa.nulls(len(column), field.type)])
+    if field.type == MONTHS:
+        return _months(table, field, column)
     if column.type != field.type and not _assignable(column.type, field.type):
         raise UnfitRowsError(table, field.name, str(column.type), f"{field.type}, or a type that is cast to it without loss")
     try:
@@ -97,6 +100,16 @@ def _stored(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedA
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise UnfitRowsError(table, field.name, f"{column.type} with a value that does not fit ({err})", str(field.type)) from err
     return cast
+
+
+def _months(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Intervals of months as the table stores them. Raises UnfitRowsError."""
+    if column.type != GIVEN_MONTHS:
+        raise UnfitRowsError(table, field.name, str(column.type), str(GIVEN_MONTHS))
+    try:
+        return pa.chunked_array([kept_array(chunk, field.type) for chunk in column.chunks], field.type)
+    except pa.ArrowInvalid as err:
+        raise UnfitRowsError(table, field.name, str(err), f"{GIVEN_MONTHS} of months") from err
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:

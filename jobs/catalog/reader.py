@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from jobs.executors.base import numbered_columns
 from jobs.flow.failure import carried_by_spark
 from jobs.plan.definition import output_of
+from jobs.sql.months import carried_name, columns_of_carried
 from jobs.sql.quoting import quoted
 from statestore.errors import InputError
 from statestore.hummock.cache import process_cache
@@ -19,6 +20,7 @@ from statestore.hummock.shared_buffer import SharedBuffer
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import ColumnSpec, Relation, RelationKind, TableSchema
 from statestore.meta.version import HummockVersion
+from statestore.months import carried_rows
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
 from statestore.table.storage_table import StorageTable
@@ -211,11 +213,15 @@ def _frame(
             for group in batch.column(0).to_pylist():
                 with carried_by_spark(name):
                     for rows in scan(objects, at, groups[group]):
-                        yield from rows.to_batches()
+                        yield from carried_rows(rows).to_batches()
 
-    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows_of, columns_ddl(columns))
+    return typed_frame(spark.range(0, len(groups), 1, len(groups)), rows_of, columns)
 
 
-def columns_ddl(columns: Sequence[ColumnSpec]) -> str:
-    """The schema of a frame with these columns, as Spark reads it."""
-    return ", ".join(f"{quoted(c.name)} {c.type}" for c in columns)
+def typed_frame(
+    frame: "DataFrame", rows_of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], columns: Sequence[ColumnSpec]
+) -> "DataFrame":
+    """What workers make of a frame's batches, with these columns. `rows_of` gives intervals of months as they are carried."""
+    made = frame.mapInArrow(rows_of, ", ".join(f"{quoted(c.name)} {carried_name(c.type)}" for c in columns))
+    texts = columns_of_carried([(c.name, c.type) for c in columns])
+    return made if texts is None else made.selectExpr(*texts)

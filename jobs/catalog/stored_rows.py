@@ -18,6 +18,7 @@ from statestore.meta.readable import check_readable
 from statestore.meta.sight import Sight, published_sight, sight_until
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
+from statestore.months import given_rows, given_schema
 from statestore.objectstore.base import ObjectStore
 from statestore.types import arrow_type
 
@@ -133,9 +134,9 @@ def rows_at(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for part in table.scan(columns=places):
-            yield from part.rename_columns(schema.names).to_batches()
+            yield from given_rows(part.rename_columns(schema.names)).to_batches()
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return pa.RecordBatchReader.from_batches(given_schema(schema), batches())
 
 
 def changes_between(
@@ -145,7 +146,7 @@ def changes_between(
     Raises NoStoredRowsError, UnknownColumnError, EpochExpiredError."""
     places, schema = _selected(relation, columns)
     empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
-    return pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])
+    return given_rows(pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)]))
 
 
 def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:

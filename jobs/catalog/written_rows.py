@@ -9,6 +9,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from statestore.errors import InputError
+from statestore.months import holds_months
 
 
 class NoFormError(InputError):
@@ -17,20 +18,22 @@ class NoFormError(InputError):
     def __init__(self, column: str, type_name: str, format: str) -> None:
         super().__init__(column, type_name, format)
         self.column, self.type_name, self.format = column, type_name, format
+        self.others = "--json" if format == "Parquet" or "month_day" in type_name else "--json or --parquet"
 
     def __str__(self) -> str:
         return (
-            f"column {self.column!r} is {self.type_name}, for which {self.format} has no form. Take --json or --parquet, or name the other "
+            f"column {self.column!r} is {self.type_name}, for which {self.format} has no form. Take {self.others}, or name the other "
             "columns with --columns."
         )
 
 
 def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
-    """Rows as CSV with a header; NULL is an empty field, an empty text "". Raises NoFormError for arrays, maps and structs."""
+    """Rows as CSV with a header; NULL is an empty field, an empty text "". Raises NoFormError for arrays, maps, structs and
+    intervals of months."""
     from pyarrow import csv
 
     for field in rows.schema:
-        if pa.types.is_nested(field.type):
+        if pa.types.is_nested(field.type) or holds_months(field.type):
             raise NoFormError(field.name, str(field.type), "CSV")
     with csv.CSVWriter(out, rows.schema) as writer:
         for batch in rows:
@@ -52,9 +55,12 @@ def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
 
 
 def write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
-    """Rows as one Parquet file, there whole or not at all. Returns how many. Raises OSError."""
+    """Rows as one Parquet file, there whole or not at all. Returns how many. Raises OSError; NoFormError for intervals of months."""
     from pyarrow import parquet
 
+    for field in rows.schema:
+        if holds_months(field.type):
+            raise NoFormError(field.name, str(field.type), "Parquet")
     count = 0
     with _whole(path) as hidden, parquet.ParquetWriter(hidden, rows.schema) as writer:
         for batch in rows:

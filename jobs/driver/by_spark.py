@@ -14,8 +14,10 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from jobs.flow.chunk import WEIGHT
 from jobs.flow.failure import encode_failure, first_failure
+from jobs.sql.collected import frame_of
 from jobs.sql.errors import from_spark, java_failure
 from jobs.sql.logical import Call, Column
+from jobs.sql.months import as_carried, of_carried
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
 from jobs.wire.cell import CELL_SCHEMA, Mail
@@ -47,7 +49,7 @@ def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
     if _is_generator(call):
         fields = [F.col(name).alias(f"c{i}") for i, name in enumerate(_generated(step, number))]
         return F.when(F.col(step.column).isNotNull(), F.struct(F.struct(*fields).alias(VALUE)))
-    text, java = _text(step, call), cast(Any, spark._jvm)
+    text, java = as_carried(_text(step, call), call.type), cast(Any, spark._jvm)
     parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('{VALUE}', {text})")
     tried = java.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
     return F.when(F.col(step.column).isNotNull(), ClassicColumn(java.org.apache.spark.sql.classic.ExpressionUtils.column(tried)))
@@ -55,7 +57,7 @@ def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
 
 def _bound_column(text: str, kind: str) -> str:
     """A column in the type that was bound: Arrow knows no units of an interval and no digits of a time, which Spark's texts of it show."""
-    return f"CAST({text} AS {kind})" if kind in INTERVALS or kind in TIMES else text
+    return f"CAST({text} AS {kind})" if kind in INTERVALS or kind in TIMES else of_carried(text, kind)
 
 
 def _text(step: Step, call: Call) -> str:
@@ -103,7 +105,7 @@ def with_reasons(spark: SparkSession, answers: pa.Table) -> pa.Table:
 
 def _asked_again(spark: SparkSession, error: RaisedInSpark) -> RaisedInSpark:
     row = pa.ipc.open_stream(base64.b64decode(error.row)).read_all()
-    frame = spark.createDataFrame(row)
+    frame = frame_of(spark, row)
     for number, (template, columns, _) in enumerate(error.calls):
         text = filled_text(str(template), [f"`c{i}`" for i in columns])  # type: ignore[attr-defined]
         try:

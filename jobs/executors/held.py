@@ -181,7 +181,7 @@ class Mode(OfValues):
 
 @dataclass(frozen=True, slots=True)
 class Percentile(OfValues):
-    """Values at shares of the way through a group's sorted rows: interpolated between two, as doubles, or (`discrete`) of the first
+    """Values at shares of the way through a group's sorted rows: interpolated between two, or (`discrete`) of the first
     that reaches the share. With `reverse` from the greatest down. NULL without rows. Reads the touched groups' values."""
 
     shares: tuple[float, ...]
@@ -219,8 +219,10 @@ class Percentile(OfValues):
         return taken.cast(kind.value_type if pa.types.is_list(kind) else kind, safe=False)
 
     def _between(self, values: Segments, upto: I64, below: I64, rows: I64) -> pa.Array:
-        """(filled groups * shares,) doubles, interpolated."""
-        numbers: F64 = values.columns[0].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        """(filled groups * shares,) doubles, interpolated; of intervals cut off toward zero, as Spark's."""
+        column = values.columns[0]
+        whole = column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
+        numbers: F64 = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         found = []
         for share in self.shares:
             position = (rows - 1) * share
@@ -229,7 +231,8 @@ class Percentile(OfValues):
             with np.errstate(invalid="ignore"):
                 between = (higher - position) * numbers[low] + (position - lower) * numbers[high]
             found.append(np.where((lower == higher) | (low == high), numbers[low], between))
-        return pa.array(np.stack(found, axis=1).ravel())
+        interpolated = np.stack(found, axis=1).ravel()
+        return pa.array(interpolated.astype(np.int64), column.type) if pa.types.is_duration(column.type) else pa.array(interpolated)
 
 
 def _place(upto: I64, below: I64, rank: I64) -> I64:

@@ -73,7 +73,11 @@ def _add_months(call: Call, args: Sequence[str]) -> str:
 
 
 renders("AddMonths", [(("date", "int"), "date")], raises=True)(_add_months)
-renders("DateAddYMInterval", [(("date", "interval months"), "date")], raises=True)(_add_months)
+
+
+@renders("DateAddYMInterval", [(("date", "interval months"), "date")], raises=True)
+def date_add_months(call: Call, args: Sequence[str]) -> str:
+    return _add_months(call, (args[0], cast(args[1], "int")))
 
 
 @renders("LastDay", [(("date",), "date")])
@@ -198,7 +202,7 @@ def timestamp_add_interval(call: Call, args: Sequence[str]) -> str:
 
 @renders("TimestampAddYMInterval", [((t, "interval months"), t) for t in ("timestamp", "timestamp_ntz")], raises=True)
 def timestamp_add_months(call: Call, args: Sequence[str]) -> str:
-    moved = f"({_local(call, args[0])} + to_months({args[1]}))"
+    moved = f"({_local(call, args[0])} + to_months({cast(args[1], 'int')}))"
     return moved_instant(moved, args[0], zone_of(call)) if call.type == "timestamp" else moved
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from jobs.kernels.registry import INTEGER_BITS
 from jobs.sql.logical import Call, Literal
-from statestore.types import INTERVALS, TIMES, UnsupportedTypeError, arrow_type, is_span
+from statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, UnsupportedTypeError, arrow_type, is_span
 from statestore.types import type_name as type_name_of
 
 _DUCK = {
@@ -23,7 +23,7 @@ _DUCK = {
     "date": "DATE",
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
-    **dict.fromkeys((*INTERVALS, *TIMES), "BIGINT"),  # DuckDB's own intervals have months and days, and other comparisons
+    **dict.fromkeys((*INTERVALS, *MONTH_INTERVALS, *TIMES), "BIGINT"),  # DuckDB's own intervals have months and days, and other comparisons
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 

@@ -26,6 +26,7 @@ from jobs.kernels.registry import renders_any
 from jobs.sql.logical import PYTHON, Call
 from jobs.sql.statements import CreateFunction
 from statestore.errors import InputError
+from statestore.months import given_array, given_type, kept_array
 from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type
 
@@ -199,6 +200,7 @@ def _argument(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, over: Over)
         whole = relabelled(pa.chunked_array([whole]), kind).combine_chunks()
     elif whole.type != kind:
         whole = whole.cast(kind)
+    whole = given_array(whole)
     return whole if over is Over.ARROW else whole.to_pandas(types_mapper=_pandas_types().get)
 
 
@@ -220,7 +222,8 @@ def _pandas_types() -> dict[pa.DataType, Any]:
 def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
     """What a function gave, as one array of exactly its type. Raises FunctionResultError."""
     declared = function.declared
-    kind = arrow_type(declared.returns)
+    kept = arrow_type(declared.returns)
+    kind = given_type(kept)
 
     def wrong(found: str, expected: str) -> FunctionResultError:
         return FunctionResultError(declared.name, f"{FOLDER}/{declared.module}.py", found, expected)
@@ -244,7 +247,11 @@ def _result(function: LoadedFunction, result: Any, rows: int) -> pa.Array:
             result = result.cast(kind)
         except pa.ArrowException as err:
             raise wrong(f"{result.type} that does not fit ({_said(err)})", f"values of type {declared.returns}") from err
-    return relabelled(pa.chunked_array([result]), placed(kind)).combine_chunks() if is_nested(kind) or placed(kind) != kind else result
+    try:
+        result = kept_array(result, kept)
+    except pa.ArrowInvalid as err:
+        raise wrong(str(err), f"values of type {declared.returns}") from err
+    return relabelled(pa.chunked_array([result]), placed(kept)).combine_chunks() if is_nested(kept) or placed(kept) != kept else result
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
+from statestore.types import MONTH_INTERVALS
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 FLOATS = ("float", "double")
 NUMBERS = (*INTEGERS, *FLOATS, "decimal")
 TIMES = ("date", "timestamp", "timestamp_ntz")
-TYPES = ("boolean", *NUMBERS, "string", "binary", *TIMES)
+SPANS = ("interval months", "interval micros", "time")
+TYPES = ("boolean", *NUMBERS, "string", "binary", *TIMES, *SPANS)
 NESTED = ("array", "map", "struct")
 ANY = (*TYPES, *NESTED)
 INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -65,13 +67,13 @@ def _takes_all(call: Call) -> str | None:
 
 
 def family_of(type_name: str) -> str:
-    """The type's name without its parameters: all decimals are one family, all arrays, all maps, all structs, and so are the intervals of
-    either kind."""
+    """The type's name without its parameters: all decimals are one family, all arrays, all maps, all structs, all times of day, and so are
+    the intervals of either kind."""
     if "<" in type_name:
         return type_name[: type_name.index("<")]
     if type_name.startswith("interval "):
-        return "interval months" if type_name in ("interval year", "interval month", "interval year to month") else "interval micros"
-    return "decimal" if type_name.startswith("decimal(") else type_name
+        return "interval months" if type_name in MONTH_INTERVALS else "interval micros"
+    return type_name.partition("(")[0]
 
 
 def shape_of(call: Call) -> str:

@@ -111,7 +111,7 @@ def _literal(literal: Literal) -> str:
     """A constant in physical form (see logical.Literal) as a typed DuckDB constant; an interval as its months or microseconds."""
     value, type_name = literal.value, literal.type
     if type_name.startswith("interval "):
-        type_name = "int" if family_of(type_name) == "interval months" else "bigint"
+        type_name = "bigint"
     if value is not None and family_of(type_name) in NESTED:
         return _nested_constant(json.loads(str(value)), arrow_type(type_name))
     return _constant(value, type_name)

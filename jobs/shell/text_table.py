@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.months import shown
 from statestore.types import VARIANT
 
 
@@ -18,7 +19,7 @@ def text_table(table: pa.Table) -> str:
 
 def _shown(value: Any, kind: pa.DataType) -> str:
     if kind != VARIANT:
-        return str(value)
+        return str(shown(value))
     from pyspark.sql.types import VariantVal  # here, since few tables hold one and this import takes long
 
     return str(VariantVal(**value))

@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import Outline, UnpublishableColumnError
-from statestore.types import INTERVALS, TIMES, arrow_type, holds_variant
+from statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, arrow_type, holds_variant
 
 APP = "tussock"  # appId of the transaction identifiers; their version is the epoch
 STORE, ENGINE, KEY = "tussock.store", "tussock.engine", "tussock.key"
 
 _NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")  # Delta's protocol keeps these out of names of columns that are not mapped
-_SPAN = re.compile("|".join(re.escape(name) for name in sorted((*INTERVALS, *TIMES), key=len, reverse=True)))
+_SPAN = re.compile("|".join(re.escape(name) for name in sorted((*INTERVALS, *MONTH_INTERVALS, *TIMES), key=len, reverse=True)))
 
 
 def delta_schema(outline: Outline) -> pa.Schema:

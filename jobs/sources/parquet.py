@@ -32,8 +32,8 @@ from jobs.sources.text import as_text, bad_texts, require_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
-from statestore.nested import is_nested, rebuilt
-from statestore.types import VARIANT, arrow_type, type_name
+from statestore.nested import is_nested, rebuilt, relabelled
+from statestore.types import MONTHS, VARIANT, arrow_type, type_name
 from statestore.vnode import one_array
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     if is_nested(found) or is_nested(declared):
         return declared != VARIANT and _nested_reads_as(found, declared)
     if kinds.is_duration(declared) or kinds.is_duration(found):  # in a file both are plain numbers
-        return {found, declared} == {pa.int64(), pa.duration("us")}
+        return {found, declared} in ({pa.int64(), pa.duration("us")}, {pa.int32(), MONTHS})
     if kinds.is_integer(found):
         return _integer_reads_as(found, declared)
     if kinds.is_floating(found):
@@ -316,7 +316,7 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
         column = as_text(column)
     elif pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
-    column = column.cast(target)
+    column = relabelled(column, target)
     if legacy_zone is not None and declared == "timestamp":  # local times have no zone, and Spark leaves them
         column = rebased(column, legacy_zone)
     return column

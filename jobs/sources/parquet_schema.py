@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from jobs.sql.logical import Field
 from statestore.errors import DamagedError, InputError
-from statestore.types import INTERVALS, UnsupportedTypeError, array_name, map_name, struct_name, type_name
+from statestore.types import INTERVALS, MONTH_INTERVALS, UnsupportedTypeError, array_name, map_name, struct_name, type_name
 
 _SPARKS_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 # what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type
@@ -77,7 +77,8 @@ def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
     """The columns that are intervals or variants in a file that Spark wrote: numbers and structs but for Spark's own note on them."""
     note = (schema.metadata or {}).get(_SPARKS_NOTE)
     columns = msgspec.json.decode(note)["fields"] if note is not None else []
-    stored = {**dict.fromkeys(INTERVALS, pa.types.is_int64), "variant": pa.types.is_struct}
+    spans = {**dict.fromkeys(INTERVALS, pa.types.is_int64), **dict.fromkeys(MONTH_INTERVALS, pa.types.is_int32)}
+    stored = {**spans, "variant": pa.types.is_struct}
     kinds = [(c["name"], c["type"]) for c in columns if isinstance(c["type"], str)]
     return {name: kind for name, kind in kinds if kind in stored and stored[kind](schema.field(name).type)}
 

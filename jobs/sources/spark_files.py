@@ -35,11 +35,12 @@ from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
 from jobs.sources.text import bad_texts, require_text, with_shown_bytes
 from jobs.sql.logical import Field
+from jobs.sql.months import as_carried
 from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateSource
 from jobs.sql.type_names import name_of_type
 from statestore.errors import TussockError
-from statestore.nested import is_nested, relabelled
+from statestore.nested import relabelled
 from statestore.types import arrow_type
 
 if TYPE_CHECKING:  # Spark is imported by those who have a session
@@ -116,6 +117,8 @@ class SparkFiles(FileSource):
         self, session: "SparkSession", source: CreateSource, width: int, files: tuple[PinnedFile, ...], columns: tuple[int, ...]
     ) -> "DataFrame":
         """Files that are read by the first `width` columns; the others are NULL."""
+        from pyspark.sql.functions import expr
+
         fields = [(f.name, f.type) for f in source.fields[:width]]
         if self.corrupt_records:
             fields.append((_CORRUPT, "string"))
@@ -124,7 +127,8 @@ class SparkFiles(FileSource):
         reader = session.read.format(self.format).options(**options).schema(declared)
         read = reader.load([_spark_path(place_of_bytes(f)) for f in files])
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
-        rows = read.select(*(read[quoted(name)] for name, _ in fields), path)
+        texts = ((quoted(name), as_carried(quoted(name), kind)) for name, kind in fields)
+        rows = read.select(*(read[name] if text == name else expr(f"{text} AS {name}") for name, text in texts), path)
         return rows.mapInArrow(_packer(files, source, width, columns, self.raw_column), OUTPUT_DDL)
 
     def reader_options(self, source: CreateSource) -> dict[str, str]:
@@ -375,7 +379,7 @@ class _FileChunks:
 
 
 def _as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return relabelled(column, kind) if is_nested(kind) else _utc(column).cast(kind)
+    return relabelled(_utc(column), kind)
 
 
 def _utc(column: pa.Array) -> pa.Array:

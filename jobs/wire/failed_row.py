@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from jobs.executors.operator import ExpressionError, rows_alone
 from statestore.errors import InputError
+from statestore.months import given_rows, shown
 
 _SHOWN_CHARACTERS = 60
 
@@ -55,12 +56,12 @@ class RaisedInSpark(InputError):
 
 def failed_row(relation: str, fragment: int, operator: int, err: ExpressionError) -> FailedRow:
     """The facts of an executor's error, as they travel."""
-    rows = rows_alone(err.rows)
+    rows = given_rows(rows_alone(err.rows))
     values = [shown_value(column[err.row].as_py()) for column in rows.columns] if 0 <= err.row < rows.num_rows else []
     return FailedRow(relation, fragment, operator, err.expression, err.text, err.reason, values)
 
 
 def shown_value(value: object) -> str:
     """A value as an error shows it."""
-    text = "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)
+    text = "NULL" if value is None else repr(value) if isinstance(value, str | bytes) else str(shown(value))
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

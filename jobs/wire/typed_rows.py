@@ -29,6 +29,7 @@ from jobs.sql.logical import BY_SPARK, Call, Column
 from jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells
 from jobs.wire.failed_row import RaisedInSpark, shown_value
 from statestore.errors import DamagedError, TussockError
+from statestore.months import carried_rows, carried_type, given_rows
 from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type, type_name
 
@@ -60,10 +61,15 @@ class Step:
         return tuple(e for e in self.exchange.project if isinstance(e, Call) and e.node == BY_SPARK)
 
     @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        """Of the exchange's columns."""
+        read = {c.index: c.type for e in self.exchange.project for c in ((e,) if isinstance(e, Column) else _columns(e))}
+        return tuple(arrow_type(read[i]) for i in range(len(self.exchange.columns)))
+
+    @property
     def handed_type(self) -> pa.DataType:
         """Of a row as it is put out."""
-        read = {c.index: c.type for e in self.exchange.project for c in ((e,) if isinstance(e, Column) else _columns(e))}
-        columns = [(f"c{i}", arrow_type(read[i])) for i in range(len(self.exchange.columns))]
+        columns = [(f"c{i}", carried_type(kind)) for i, kind in enumerate(self.types)]
         return pa.struct([(UNIT, pa.int32()), (ROW, pa.int64()), (WEIGHT, pa.int64()), *columns])
 
 
@@ -86,7 +92,7 @@ def typed_rows(slot: int, step: Step, unit: int, chunk: pa.Table) -> Iterator[pa
     size = max(1, -(-chunk.num_rows // pieces))
     schema = frame_schema([step])
     for start in range(0, chunk.num_rows, size):
-        piece = chunk.slice(start, size).combine_chunks()
+        piece = carried_rows(chunk.slice(start, size)).combine_chunks()
         n = piece.num_rows
         places = [pa.array(np.full(n, unit, np.int32)), pa.array(np.arange(start, start + n, dtype=np.int64))]
         columns = [c.chunk(0) if c.num_chunks else c.combine_chunks() for c in piece.columns]
@@ -153,7 +159,7 @@ def _as_bound(column: pa.Array, kind: str, text: str) -> pa.Array:
         return column
     if pa.types.is_timestamp(column.type):
         return column.cast(wanted)
-    if is_nested(column.type):
+    if is_nested(column.type) or column.type == carried_type(wanted):
         return relabelled(column, wanted)
     raise SparkTypeError(text, str(column.type), kind)
 
@@ -167,10 +173,9 @@ def _failure(step: Step, raw: pa.StructArray, schedule: Schedule) -> bytes:
         if (feed.producer, feed.exchange) == (step.producer.id, step.exchange.index)
     )
     names = [f"c{i}" for i in range(len(step.exchange.columns))]
-    kinds = [step.handed_type.field(name).type for name in names]
-    table = pa.table([_as_bound(raw.field(name), type_name(kind), name) for name, kind in zip(names, kinds, strict=True)], names=names)
+    table = pa.table([_as_bound(raw.field(name), type_name(kind), name) for name, kind in zip(names, step.types, strict=True)], names=names)
     calls = [[c.params[0][1], [a.index for a in c.args if isinstance(a, Column)], expression_text(c)] for c in step.calls]
-    values = [shown_value(column[0].as_py()) for column in table.columns]
+    values = [shown_value(column[0].as_py()) for column in given_rows(table).columns]
     (data,) = encode(table)
     error = RaisedInSpark(reader.relation, reader.id, feed, calls, values, base64.b64encode(data).decode())
     return encode_failure(error, reader.relation, reader.level)

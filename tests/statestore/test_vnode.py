@@ -138,6 +138,12 @@ def test_a_bad_vnode_count_or_type_is_refused() -> None:
         vnodes_of([pa.array([[1]], pa.list_(pa.uint16()))], 256)
 
 
+def test_months_hash_as_the_32_bits_that_spark_has() -> None:
+    months = [0, 14, -1, 2**31 - 1, -(2**31)]
+    expected = [xxhash.xxh64_intdigest(struct.pack("<i", value), 42) for value in months]
+    assert xxhash64([pa.array(months, arrow_type("interval year"))]).tolist() == expected
+
+
 @pytest.mark.spark
 def test_the_hash_equals_sparks_for_every_type_and_composites(spark: Any) -> None:
     groups = [[name] for name in EDGES]

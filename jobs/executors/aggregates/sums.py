@@ -14,7 +14,7 @@ from jobs.executors.int128 import Int128
 from jobs.executors.value_state import ExactSum, NonNullCount, RowCount, Slot, State, WideSum
 from jobs.kernels.kernel import Kernel
 from jobs.sql.logical import AggFunction
-from statestore.types import arrow_type
+from statestore.types import MONTHS, arrow_type
 
 _SUM_DIGITS = 10  # what a decimal sum has more than its argument, in Spark
 _MOST_DIGITS = 38
@@ -61,11 +61,13 @@ class Sum(Plain):
             values = _decimal_quotient(total, count, kind.scale - argument.scale, kind, kernel)
             overflow = some & (~fits | values.is_null().to_numpy(zero_copy_only=False))
             return _judged(pc.if_else(pa.array(some & fits), values, None), overflow)
+        whole, fits = total.low.view(np.int64), total.fits_int64()
+        if argument == MONTHS:
+            fits &= whole == whole.astype(np.int32)
         if call.function is AggFunction.SUM:
-            fits = total.fits_int64()
-            return _judged(pa.array(total.low.view(np.int64), kind, mask=~(some & fits)), some & ~fits)
+            return _judged(pa.array(whole, kind, mask=~(some & fits)), some & ~fits)
         if pa.types.is_duration(kind):
-            return _mean_interval(total.low.view(np.int64), count, some, some & ~total.fits_int64())
+            return _mean_interval(whole, count, some, some & ~fits, kind)
         return Result(doubles(_divided(total.to_float64(), count), some))
 
 
@@ -78,12 +80,12 @@ def _floating(call: Agg, state: State, count: I64) -> Result:
     return Result(doubles(total if call.function is AggFunction.SUM else _divided(total, count), count != 0))
 
 
-def _mean_interval(total: I64, count: I64, some: Mask, overflow: Mask) -> Result:
-    """total / count in whole microseconds, rounded half up (away from zero)."""
+def _mean_interval(total: I64, count: I64, some: Mask, overflow: Mask, kind: pa.DurationType) -> Result:
+    """total / count in whole microseconds or months, rounded half up (away from zero)."""
     n = np.maximum(count, 1)
     whole, rest = np.divmod(np.abs(total), n)
     mean = np.sign(total) * (whole + (rest >= n - rest))
-    return _judged(pa.array(mean, pa.duration("us"), mask=~(some & ~overflow)), overflow)
+    return _judged(pa.array(mean, kind, mask=~(some & ~overflow)), overflow)
 
 
 def _divided(total: F64, count: I64) -> F64:

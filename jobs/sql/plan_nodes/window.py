@@ -27,6 +27,7 @@ from jobs.sql.logical import (
 from jobs.sql.plan_nodes.project import projected
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
+from statestore.types import MONTH_INTERVALS
 
 _KEPT = ", ".join(f.sql for f in WindowFunction if f is not WindowFunction.SESSION)
 _EDGES = {
@@ -36,7 +37,6 @@ _EDGES = {
 }
 _WITH_KERNELS = ("Count", "Sum", "Average", "Min", "Max", "First", "Last")  # of their own: their arguments are read below
 _AGGREGATES = frozenset(f.value for f in AggFunction if f.value not in _WITH_KERNELS)
-_MONTHS = ("interval month", "interval year", "interval year to month")
 _DAY_MICROS = 86_400_000_000
 
 
@@ -234,11 +234,11 @@ class _Call:
         match value.type, offset.type:
             case "date", "int":
                 return Call("DateAdd", "date", (value, offset))
-            case "date", kind if kind in _MONTHS:
+            case "date", kind if kind in MONTH_INTERVALS:
                 return Call("DateAddYMInterval", "date", (value, offset))
             case "date", "interval day":
                 return Call("DateAdd", "date", (value, Literal(int(offset.value) // _DAY_MICROS, "int")))
-            case "timestamp" | "timestamp_ntz", kind if kind in _MONTHS:
+            case "timestamp" | "timestamp_ntz", kind if kind in MONTH_INTERVALS:
                 return Call("TimestampAddYMInterval", value.type, (value, offset), params=zone)
             case "timestamp" | "timestamp_ntz", kind if kind.startswith("interval ") and kind != "interval":
                 return Call("TimestampAddInterval", value.type, (value, offset), params=zone)

@@ -101,6 +101,9 @@ EDGES: dict[str, list[object]] = {
     "date": [*(dt.date.fromisoformat(d) for d in [*_DATES, "2020-12-31", "2021-01-03", "2024-12-30", "9999-12-31"]), None],
     "timestamp": [*_moments(_UTC)],
     "timestamp_ntz": [*_moments(None)],
+    "interval year to month": [*_integers(32), 12, -13, 14],
+    "interval day to second": [*_integers(64), 1_000_000, -86_400_000_000, 86_400_000_001],
+    "time(6)": [0, 1000, 86_399_999_999_000, None, 3_600_000_000_000, 36_000_123_456_000],
 }
 
 #: Texts to be read as something else.

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from statestore.types import array_name, map_name, struct_name, type_name
+from jobs.sql.collected import collected, frame_of
+from statestore.types import array_name, map_name, struct_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,7 @@ def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str]) -> 
     expression is kept from its raising rows by a CASE.
     """
     numbered = rows.append_column("row", pa.array(range(rows.num_rows), pa.int32()))
-    schema = ", ".join(f"{field.name} {type_name(field.type)}" for field in numbered.schema)
-    frame = spark.createDataFrame(numbered, schema).coalesce(1)
+    frame = frame_of(spark, numbered).coalesce(1)
     texts = [*texts]
     projected = frame.selectExpr(*(f"{text} AS r{i}" for i, text in enumerate(texts)))
     types = [name_of(field.dataType) for field in projected.schema.fields]
@@ -37,7 +37,7 @@ def spark_answers(spark: SparkSession, rows: pa.Table, texts: Sequence[str]) -> 
         f"CASE WHEN row NOT IN ({', '.join(map(str, sorted(bad)))}) THEN {text} END AS r{i}" if bad else f"{text} AS r{i}"
         for i, (text, bad) in enumerate(zip(texts, raising, strict=True))
     ]
-    return Truth(types, frame.selectExpr("row", *guarded).toArrow().sort_by("row").drop_columns("row"), raising)
+    return Truth(types, collected(frame.selectExpr("row", *guarded)).sort_by("row").drop_columns("row"), raising)
 
 
 def name_of(kind: DataType) -> str:

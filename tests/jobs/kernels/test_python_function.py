@@ -11,6 +11,7 @@ from jobs.kernels.kernel import Kernel
 from jobs.kernels.python_function import FunctionCodeError, FunctionResultError, install
 from jobs.sql.logical import PYTHON, Call, Column, Expr, Field, Literal
 from jobs.sql.statements import CreateFunction, FunctionModule
+from statestore.types import MONTHS
 
 TWO = ("int", "string")
 ROWS = pa.table({"c0": pa.array([1, None, 3], pa.int32()), "c1": ["a", None, "c"]})
@@ -27,11 +28,12 @@ VALUES = pa.table(
         "c8": pa.array([[1, None], None], pa.list_(pa.int32())),
         "c9": pa.array([{"A": 1, "b": "x"}, None], pa.struct([("A", pa.int32()), ("b", pa.string())])),
         "c10": pa.array([datetime.timedelta(days=1, microseconds=5), None], pa.duration("us")),
+        "c11": pa.array([14, None], MONTHS),
     }
 )
 TIMES = ("timestamp", "timestamp_ntz")
 PLAIN = ("decimal(10,2)", "date", "binary", "boolean", "double", "bigint")
-KINDS = (*TIMES, *PLAIN, "array<int>", "struct<A:int,b:string>", "interval day to second")
+KINDS = (*TIMES, *PLAIN, "array<int>", "struct<A:int,b:string>", "interval day to second", "interval month")
 
 
 def called(body: str, parameters: tuple[str, ...] = TWO, returns: str = "int", **others: str) -> Call:

@@ -15,6 +15,7 @@ from jobs.sources.errors import ChangedFileError, SchemaMismatchError, Unreadabl
 from jobs.sources.parquet import Split, read_split, reads_as, splits
 from jobs.sources.parquet_schema import parquet_fields
 from jobs.sql.logical import Field
+from statestore.months import given_rows
 from statestore.types import arrow_type
 from tests.jobs.kernels.spark_truth import name_of
 from tests.jobs.sources.pinned import pinned
@@ -198,9 +199,11 @@ def sparks_own(spark: SparkSession, path: Path, fields: Sequence[Field]) -> pa.T
 
 def test_numbers_are_read_as_the_intervals_that_they_are_declared_to_be(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"a": [1, None, -3], "b": pa.array([4, None, 5], pa.duration("us"))}), path)
-    fields = (Field("a", "interval day to second"), Field("b", "bigint"))
-    read = read_split(Split(pinned(path)), (0, 1), fields, {})
+    months = pa.array([14, None, -1], pa.int32())
+    pq.write_table(pa.table({"a": [1, None, -3], "b": pa.array([4, None, 5], pa.duration("us")), "c": months}), path)
+    fields = (Field("a", "interval day to second"), Field("b", "bigint"), Field("c", "interval year to month"))
+    read = read_split(Split(pinned(path)), (0, 1, 2), fields, {})
+    assert given_rows(read)["c"].to_pylist() == [(14, 0, 0), None, (-1, 0, 0)]
     assert read["a"].to_pylist() == [dt.timedelta(microseconds=1), None, dt.timedelta(microseconds=-3)]
     assert read["b"].to_pylist() == [4, None, 5]
 

@@ -66,7 +66,8 @@ def test_a_files_column_has_the_type_that_spark_reads(name: str, int96: bool, sp
 
 @pytest.mark.spark
 def test_intervals_in_a_file_that_spark_wrote_are_intervals(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.sql("SELECT INTERVAL '1 02' DAY TO HOUR AS a, DATE '2024-01-02' - DATE '2024-01-01' AS b, 1L AS c, array(1) AS d")
+    spans = "INTERVAL '1 02' DAY TO HOUR AS a, DATE '2024-01-02' - DATE '2024-01-01' AS b, INTERVAL '1' MONTH AS e"
+    frame = spark.sql(f"SELECT {spans}, 1L AS c, array(1) AS d, 1 AS f")
     frame.coalesce(1).write.parquet(str(tmp_path / "written"))
     (file,) = (tmp_path / "written").glob("*.parquet")
     fields = parquet_fields(io.BytesIO(file.read_bytes()), "x.parquet")

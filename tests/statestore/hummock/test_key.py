@@ -28,6 +28,7 @@ ESCAPES = st.binary(max_size=20) | st.lists(st.sampled_from([0, 1, 2, 255]), max
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "interval day to second": st.timedeltas(timedelta(-100_000_000), timedelta(100_000_000)),
+    "interval month": signed(32),
     "tinyint": signed(8),
     "smallint": signed(16),
     "int": signed(32),

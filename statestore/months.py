@@ -1,0 +1,108 @@
+"""Intervals of years and months, in the three forms that they have in Arrow.
+
+    kept      duration[s] whose count is months      in memory and on storage: what compares, sorts, hashes and groups as a 64-bit integer
+    carried   int32                                  between Spark and this process: pyarrow lacks the type that Spark has for them
+    given     month_day_nano_interval                what users get and give
+
+The first is a number that nothing outside may read for seconds; so tables are brought to the other two at the edges.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.nested import conformed, is_nested, rebuilt
+from statestore.types import GIVEN_MONTHS, MONTHS
+
+_PARTS = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
+
+
+def holds_months(kind: pa.DataType) -> bool:
+    """Whether values of a type, kept or given, are intervals of months, or hold some."""
+    return kind in (MONTHS, GIVEN_MONTHS) or any(holds_months(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def carried_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which Spark and this process hand each other values of a kept type."""
+    return _with_months(kind, pa.int32())
+
+
+def carried_rows(rows: pa.Table) -> pa.Table:
+    """The rows as they are handed to Spark. Cost: none where there are no months among them."""
+    if not any(map(holds_months, rows.schema.types)):
+        return rows
+    return conformed(rows, pa.schema([field.with_type(carried_type(field.type)) for field in rows.schema]))
+
+
+def given_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which users get and give values of a kept type."""
+    return _with_months(kind, GIVEN_MONTHS)
+
+
+def given_array(array: pa.Array) -> pa.Array:
+    """(n,) the values as users get them. Cost: none where there are no months among them."""
+    if not holds_months(array.type):
+        return array
+    return rebuilt(array, given_type(array.type), lambda leaf, kind: _given(leaf) if leaf.type == MONTHS else leaf)
+
+
+def given_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As `given_array`, of each column."""
+    if not any(map(holds_months, batch.schema.types)):
+        return batch
+    return pa.RecordBatch.from_arrays([given_array(column) for column in batch.columns], schema=given_schema(batch.schema))
+
+
+def given_rows(rows: pa.Table) -> pa.Table:
+    """As `given_array`, of each column."""
+    if not any(map(holds_months, rows.schema.types)):
+        return rows
+    return pa.Table.from_batches([given_batch(batch) for batch in rows.to_batches()], given_schema(rows.schema))
+
+
+def given_schema(schema: pa.Schema) -> pa.Schema:
+    """What `given_rows` makes of a table's schema."""
+    return pa.schema([field.with_type(given_type(field.type)) for field in schema], schema.metadata)
+
+
+def kept_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """(n,) of the kept type `kind`, from values as users give them. Raises pa.ArrowInvalid for an interval with days or a time."""
+    if not holds_months(kind):
+        return array
+    return rebuilt(array, kind, lambda leaf, wanted: _kept(leaf) if leaf.type == GIVEN_MONTHS else leaf)
+
+
+def shown(value: object) -> object:
+    """A value that a user is given (`as_py`) as a person reads it: an interval of months as Spark writes it, all else as it is."""
+    if not isinstance(value, pa.MonthDayNano):
+        return value
+    years, months = divmod(abs(value.months), 12)
+    return f"INTERVAL '{'-' if value.months < 0 else ''}{years}-{months}' YEAR TO MONTH"
+
+
+def _given(array: pa.Array) -> pa.Array:
+    parts = np.zeros(len(array), _PARTS)
+    parts["months"] = pc.fill_null(array.cast(pa.int64()), 0).to_numpy()
+    valid = None if array.null_count == 0 else pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
+    return pa.Array.from_buffers(GIVEN_MONTHS, len(array), [valid, pa.py_buffer(parts)], array.null_count)
+
+
+def _kept(array: pa.Array) -> pa.Array:
+    data = array.buffers()[1]
+    parts = np.zeros(0, _PARTS) if data is None else np.frombuffer(data, _PARTS)[array.offset : array.offset + len(array)]
+    null = array.is_null().to_numpy(zero_copy_only=False)
+    if ((parts["days"] != 0) | (parts["nanoseconds"] != 0))[~null].any():
+        raise pa.ArrowInvalid("an interval of days or of a time, where the type has years and months alone")
+    return pa.array(parts["months"].astype(np.int64), MONTHS, mask=null)
+
+
+def _with_months(kind: pa.DataType, by: pa.DataType) -> pa.DataType:
+    if not is_nested(kind):
+        return by if kind == MONTHS else kind
+    if not holds_months(kind):
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_months(field.type, by)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_with_months(kind.key_type, by), _with_months(kind.item_type, by))
+    return pa.list_(_with_months(kind.value_type, by))
