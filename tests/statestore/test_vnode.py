@@ -13,6 +13,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from statestore import vnode
 from statestore.types import UnsupportedTypeError, arrow_type
 from statestore.vnode import VnodeCountError, normalise, vnodes_of, xxhash64
 
@@ -104,6 +105,18 @@ def test_a_sliced_array_hashes_as_its_values() -> None:
     for name in EDGES:
         whole = column(name)
         assert xxhash64([whole.slice(2)]).tolist() == xxhash64([whole]).tolist()[2:], name
+
+
+@pytest.mark.parametrize("piece", [1, 7])
+def test_rows_are_hashed_alike_in_pieces_of_any_size(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [pa.array([values[i % len(values)] for i in range(50)], arrow_type(name)) for name, values in EDGES.items()]
+    columns.append(pa.array([None if i % 5 == 0 else list(range(i % 4)) for i in range(50)], arrow_type("array<int>")))
+    columns.append(pa.array([None if i % 3 == 0 else [(i, str(i))] for i in range(50)], arrow_type("map<int,string>")))
+    columns.append(pa.array([None if i % 7 == 0 else {"a": str(i)} for i in range(50)], arrow_type("struct<a:string>")))
+    whole = [xxhash64([column, columns[0]]) for column in columns]
+    monkeypatch.setattr(vnode, "_HASHED", piece)
+    for column, expected in zip(columns, whole, strict=True):
+        assert xxhash64([column, columns[0]]).tolist() == expected.tolist(), column.type
 
 
 def test_the_vnode_is_the_hash_modulo_the_count() -> None:
