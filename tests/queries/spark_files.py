@@ -10,8 +10,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from jobs.sql.collected import collected
 from jobs.sql.errors import SqlError
 from jobs.sql.script import split_script
+from statestore.months import given_rows
+from statestore.types import UnsupportedTypeError
 from tests.queries.texts import tests_jar
 
 _FOLDER = "sql-tests/inputs/"
@@ -119,8 +122,8 @@ def _word(statement: str) -> str:
 
 def _answered(spark: SparkSession, number: int, sql: str) -> list[Asked]:
     try:
-        return [Asked(number, sql, spark.sql(sql).toArrow())]
-    except (PySparkException, Py4JJavaError, pa.ArrowException, ValueError):
+        return [Asked(number, sql, given_rows(collected(spark.sql(sql))))]
+    except (PySparkException, Py4JJavaError, pa.ArrowException, ValueError, UnsupportedTypeError):
         return []  # an error of the query's own, or one of Spark's when it hands its answer over (a NULL where it promised none)
 
 
@@ -130,7 +133,7 @@ def _tables(spark: SparkSession) -> dict[str, Table]:
         try:
             frame = spark.table(f"`{table.name}`")
             columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in frame.schema.fields)
-            found[table.name] = Table(columns, frame.toArrow())
+            found[table.name] = Table(columns, given_rows(collected(frame)))
         except (PySparkException, Py4JJavaError):
             continue
     return found

@@ -18,6 +18,7 @@ from jobs.driver.barrier import micros_of
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.train import Train
 from jobs.session import Session
+from jobs.sql.collected import collected
 from statestore.types import arrow_type
 from tests.truth.compare import assert_same_answer
 from tests.truth.judge import at_moment, judge_session
@@ -154,5 +155,5 @@ def _compare_all(
         expected.createOrReplaceTempView(name)
         only = TOP_N[name][1] if name in TOP_N else None
         own = scale if "double" in name else 1.0
-        assert_same_answer(read(session, name, epoch), expected.toArrow(), f"{name} ({sql}) at {when}", only, own)
+        assert_same_answer(read(session, name, epoch), collected(expected), f"{name} ({sql}) at {when}", only, own)
     return len(compared)

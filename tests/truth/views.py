@@ -134,6 +134,11 @@ VIEWS: dict[str, str] = {
     "in_range_of_days": "SELECT label, day, count(*) OVER (ORDER BY day RANGE BETWEEN INTERVAL '60' DAY PRECEDING AND CURRENT ROW) AS n, "
     "sum(big % 7) OVER (PARTITION BY flag ORDER BY day RANGE BETWEEN INTERVAL '2' MONTH PRECEDING AND INTERVAL '14' MONTH FOLLOWING) AS s, "
     "max(label) OVER (ORDER BY day RANGE BETWEEN 59 PRECEDING AND 1 PRECEDING) AS m FROM w",
+    "in_months": "SELECT make_ym_interval(0, a % 30) AS span, count(*) AS n, sum(make_ym_interval(k, g)) AS total, "
+    "avg(make_ym_interval(0, k)) AS mean, min(make_ym_interval(g, 0)) AS least, count(DISTINCT make_ym_interval(0, g)) AS several "
+    "FROM t GROUP BY make_ym_interval(0, a % 30)",
+    "long_ones": "SELECT span, total, lag(mean) OVER (ORDER BY span) AS before, array(least, mean) AS both, CAST(total AS string) AS text "
+    "FROM in_months WHERE span > INTERVAL '3' MONTH OR least = INTERVAL '1' YEAR",
     "in_range_of_times": "SELECT id, count(*) OVER (ORDER BY at RANGE BETWEEN INTERVAL 70 DAYS PRECEDING AND CURRENT ROW) AS n, min(label) "
     "OVER (PARTITION BY g ORDER BY at DESC RANGE BETWEEN INTERVAL '3' HOUR PRECEDING AND INTERVAL '100' HOUR FOLLOWING) AS lo FROM u",
     "picked": "SELECT k, first_value(s) OVER (PARTITION BY g ORDER BY k) AS f, last_value(s) IGNORE NULLS OVER (PARTITION BY g ORDER BY k) "
