@@ -80,6 +80,13 @@ def shown(value: object) -> object:
     return f"INTERVAL '{'-' if value.months < 0 else ''}{years}-{months}' YEAR TO MONTH"
 
 
+def shown_at(column: pa.Array | pa.ChunkedArray, row: int) -> object:
+    """One kept value as a person reads it."""
+    if not holds_months(column.type):
+        return column[row].as_py()
+    return shown(given_rows(pa.table([column.slice(row, 1)], ["c"]))["c"][0].as_py())
+
+
 def _given(array: pa.Array) -> pa.Array:
     parts = np.zeros(len(array), _PARTS)
     parts["months"] = pc.fill_null(array.cast(pa.int64()), 0).to_numpy()

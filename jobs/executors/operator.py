@@ -23,6 +23,7 @@ from jobs.sql.logical import Expr
 from jobs.sql.statements import RowChange
 from statestore.errors import InputError
 from statestore.meta.catalog import TableSchema
+from statestore.months import shown_at
 from statestore.table.state_table import StateTable
 
 
@@ -202,7 +203,7 @@ def rows_alone(rows: pa.Table) -> pa.Table:
 
 def show_row(rows: pa.Table, row: int) -> str:
     """One row as a person reads it: `7, 'east', NULL`."""
-    values = [column[row].as_py() for column in rows.columns]
+    values = [shown_at(column, row) for column in rows.columns]
     return ", ".join("NULL" if v is None else repr(v) if isinstance(v, str | bytes) else str(v) for v in values)
 
 

@@ -29,6 +29,7 @@ from statestore.hummock.key import encode_keys
 from statestore.hummock.row_shape import repeated, value_of
 from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
+from statestore.months import shown_at
 from statestore.nested import conformed
 from statestore.table.state_table import StateTable
 from statestore.types import arrow_type
@@ -254,8 +255,7 @@ class TableReplayExecutor:
         key = "unknown"
         if 0 <= err.row < rows.num_rows:
             visible = range(len(self._node.types) - 1) if self._node.row_id else self._node.key
-            values = rows.select(list(visible)).slice(err.row, 1).to_pylist()[0]
-            key = "(" + ", ".join(repr(v) for v in values.values()) + ")"
+            key = "(" + ", ".join(repr(shown_at(rows.column(c), err.row)) for c in visible) + ")"
         statement = f"{type(entry).__name__.upper()} at log entry {number}"
         return StatementRowError(entry.table, statement, key, f"{expression_text(raised)} raised: {err.reason}.")
 

@@ -24,6 +24,7 @@ from jobs.kernels.render import render
 from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of
 from jobs.sql.logical import Column, Expr, Literal, Physical
+from statestore.months import holds_months, shown_at
 from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type, is_span
 
@@ -241,11 +242,12 @@ def _reason_of(err: duckdb.Error) -> str:
 def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
     """The values that the expression reads on one row: `c0 = 'abc', c3 = None`."""
     names = [f"c{i}" for i in sorted(columns_of(expr))]
-    return ", ".join(f"{name} = {_shown(rows[name][row])}" for name in names) or "no columns"
+    return ", ".join(f"{name} = {_shown(rows[name], row)}" for name in names) or "no columns"
 
 
-def _shown(value: pa.Scalar) -> str:
-    text = repr(value.as_py()) if pa.types.is_string(value.type) or pa.types.is_binary(value.type) else str(value)
+def _shown(column: pa.ChunkedArray, row: int) -> str:
+    as_python = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    text = repr(column[row].as_py()) if as_python else str(shown_at(column, row) if holds_months(column.type) else column[row])
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 

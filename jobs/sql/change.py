@@ -33,6 +33,7 @@ from jobs.sql.text_lengths import fitted_texts
 from statestore.errors import InputError
 from statestore.hummock.key import encode_keys
 from statestore.meta.catalog import KeyColumn, Relation
+from statestore.months import shown_at
 from statestore.nested import conformed
 from statestore.types import arrow_type
 
@@ -352,4 +353,4 @@ def _single_pairs(table: CreateTable, actions: Sequence[Action], rows: pa.Table)
 
 def _shown_key(table: CreateTable, rows: pa.Table, row: int) -> str:
     """What names a row to a person: its key, or all of it."""
-    return ", ".join(repr(rows.column(c)[row].as_py()) for c in table.key or range(len(table.fields)))
+    return ", ".join(repr(shown_at(rows.column(c), row)) for c in table.key or range(len(table.fields)))

@@ -34,6 +34,7 @@ from statestore.meta.errors import SettingError
 from statestore.meta.mapping import relieve, remap
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, VnodeMapping
+from statestore.months import shown_at
 
 LAST_EPOCHS = 20  # whose writes say what a vnode costs
 HOT_SHARE = 0.5  # of a vnode's rows, from which on one key is the cause of what it costs
@@ -273,7 +274,7 @@ def hottest_key(meta: MetaStore, measured: Measured, vnode: int) -> HotKey | Non
         return None
     counts = keys.column("rows")
     most = int(pc.index(counts, pc.max(counts)).as_py())
-    text = ", ".join(f"{_column(relation, table, n)} = {keys.column(i)[most].as_py()!r}" for i, n in enumerate(table.distribution))
+    text = ", ".join(f"{_column(relation, table, n)} = {shown_at(keys.column(i), most)!r}" for i, n in enumerate(table.distribution))
     return HotKey(relation.name, table.table_id, text, counts[most].as_py(), pc.sum(counts).as_py())
 
 

@@ -15,6 +15,7 @@ from jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionErro
 from jobs.kernels.kernel import Kernel, process_kernel
 from jobs.kernels.render import check, render
 from jobs.sql.logical import Call, Column, Expr, Literal, Place
+from statestore.types import MONTHS
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,13 @@ def test_legacy_mode_is_refused() -> None:
 def test_an_unknown_parameter_is_refused() -> None:
     with pytest.raises(UnsupportedExpressionError, match="is not tested with collation=de"):
         check(Call("Upper", "string", (column(0, "string"),), params=(("collation", "de"),)))
+
+
+def test_a_row_that_raises_is_shown_with_its_months(kernel: Kernel) -> None:
+    rows = pa.table({"c0": pa.array([0], pa.date32()), "c1": pa.array([2**31 - 1], MONTHS)})
+    later = Call("DateAddYMInterval", "date", (Column(0, "date"), Column(1, "interval month")))
+    with pytest.raises(RowError, match=r"c1 = INTERVAL '178956970-7' YEAR TO MONTH"):
+        kernel.project(rows, (later,), ("date",))
 
 
 def test_a_value_of_a_type_that_is_not_kept_is_refused() -> None:
