@@ -104,6 +104,7 @@ class HummockStore:
         require_readable(self.version, epoch, self.pinned)
         keys = one_array(keys)
         if not self.holds(table_id, epoch):  # as before a first load: nothing to search in
+            log.debug("table %d: %d keys asked for, it has no rows", table_id, len(keys))
             nothing = self._rows(table_id, [], columns, schema, [])
             return pa.array(np.zeros(len(keys), np.bool_)), nothing.take(pa.nulls(len(keys), pa.int64()))
         order = probe_order(keys)
