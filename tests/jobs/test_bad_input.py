@@ -124,9 +124,7 @@ STATEMENTS = {
     "DROP of nothing": Bad("DROP TABLE nobody", UnknownRelationError, ("no table 'nobody'", "orders")),
     "DROP of another kind": Bad("DROP TABLE by_shop", UnknownRelationError, ("no table 'by_shop'",)),
     "INSERT into a view": Bad("INSERT INTO by_shop VALUES (1, 2)", SqlError, ("by_shop",)),
-    "a type that cannot be kept": Bad(
-        "CREATE TABLE t (a array<interval year>, PRIMARY KEY (a))", SqlError, ("'a'", "array<interval year>")
-    ),
+    "a type that cannot be kept": Bad("CREATE TABLE t (a array<interval>, PRIMARY KEY (a))", SqlError, ("'a'", "array<interval>")),
     "an unknown format": Bad(
         "CREATE SOURCE s (a int) USING xlsx OPTIONS (path '/x')",
         SqlError,
