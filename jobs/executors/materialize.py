@@ -93,20 +93,23 @@ class MaterializeExecutor:
     def _apply_ordered(self, changes: "_Ordered") -> pa.Table:
         replaced = changes.place >= 0
         gone, come = some_rows(changes.gone, ~replaced), some_rows(changes.come, ~changes.replacing)
-        self._check(gone, come)
+        self._check(gone, come, changes.located if changes.gone.num_rows == 0 else None)
         idle, idle_come = changes.idle()
         self._table.delete_rows(gone)
         self._table.replace_located(changes.located, changes.come, np.zeros(len(idle_come), np.bool_), ~idle_come)
         return difference(some_rows(changes.gone, ~idle), some_rows(changes.come, ~idle_come))
 
-    def _check(self, gone: pa.Table, come: pa.Table) -> None:
-        """Where a row only comes, none may be; a row that only goes must be there as it is."""
+    def _check(self, gone: pa.Table, come: pa.Table, located: Located | None = None) -> None:
+        """Where a row only comes, none may be; a row that only goes must be there as it is. `located`: the keys of `come`, if none goes."""
         key = list(self._node.stream_key)
         count = gone.num_rows + come.num_rows
         if count == 0 or (gone.num_rows == 0 and self._table.is_empty()):
             return
-        keys = pa.concat_tables([gone.select(key), come.select(key)]) if key else no_columns(count)
-        found = self._table.get_rows(keys, again=False)
+        if located is not None:
+            found = self._table.get_located(located, again=False)
+        else:
+            keys = pa.concat_tables([gone.select(key), come.select(key)]) if key else no_columns(count)
+            found = self._table.get_rows(keys, again=False)
         there = found.found.to_numpy(zero_copy_only=False)
         absent = ~(there[: gone.num_rows] & same_rows(found.rows.slice(0, gone.num_rows), gone))
         if absent.any():
