@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 _WORTH_PACKING = 8192  # keys
 _FEW = 64  # probes that are searched sooner than packed
-_SPARSE = 32  # stored keys per probe from which on packing does not pay the first time
+_SPARSE = 32  # stored keys per probe from which on packing does not pay the first time; keys in order for one that is not
 NARROW = 64  # bytes; above it a padded copy of the keys would cost more than it saves
 _COPIED_ALONE = 4096  # bytes of a padded key from which on keys are copied one by one: a mask of their bytes would take as much again
-_COMPARED = 16384  # keys compared with their neighbours at once: their words stay in the CPU's cache
+_COMPARED = 16384  # keys compared with others at once: their words stay in the CPU's cache
 
 Fixed = npt.NDArray[Any]  # numpy `S{w}`: a type mypy can't spell
 Positions = npt.NDArray[np.int64]
@@ -247,18 +247,25 @@ def _order_by_digits(fixed: Fixed) -> Positions:
     Where they are a few sorted runs it costs more than one: an argsort finds runs.
 
     Keys are cut into digits. They are sorted by the first one, then those that tie by the next one behind the rank that they have so far,
-    until none tie: each time as integers, with the places in the low bits. Requires: fewer than 2**28 keys.
+    until none tie: each time as integers, with the places in the low bits. Ties stay as they came, which often is their order: such are left.
+    Requires: fewer than 2**28 keys.
     """
     place_bits = (len(fixed) - 1).bit_length()
     places, digit_bits = np.uint64((1 << place_bits) - 1), 64 - 2 * place_bits
-    first, *others = _digits(fixed, 64 - place_bits, digit_bits)
+    digits = _digits(fixed, 64 - place_bits, digit_bits)
+    first = next(digits)
     first <<= np.uint64(place_bits)
     first |= np.arange(len(fixed), dtype=np.uint64)
     first.sort()
     order: Positions = (first & places).view(np.int64)
     new = np.ones(len(fixed), np.bool_)  # whether the key at a place of the order is known to differ from the one before
     new[1:] = np.diff(first >> np.uint64(place_bits)) != 0
-    for digit in others:
+    if (inverted := _inverted(fixed, order)) is not None:
+        tie = np.cumsum(new) - 1
+        sorted_already = np.ones(int(tie[-1]) + 1, np.bool_)
+        sorted_already[tie[inverted]] = False
+        new |= sorted_already[tie]
+    for digit in digits:
         ties = ~new
         ties[:-1] |= ~new[1:]
         if not len(at := np.flatnonzero(ties)):
@@ -276,26 +283,45 @@ def _order_by_digits(fixed: Fixed) -> Positions:
     return order
 
 
-def _digits(fixed: Fixed, first_bits: int, digit_bits: int) -> list[npt.NDArray[np.uint64]]:
+def _inverted(fixed: Fixed, order: Positions) -> Positions | None:
+    """The places of an order at which a padded key is less than the one before. None where many are, by the first ones: then they are not
+    worth the looking."""
+    found = [np.zeros(0, np.int64)]
+    for start in range(0, len(order) - 1, _COMPARED):
+        for _, words in _neighbours(fixed[order[start : start + _COMPARED + 1]]):
+            less = words[-1][1:] < words[-1][:-1]
+            for word in words[-2::-1]:
+                less = (word[1:] < word[:-1]) | (less & (word[1:] == word[:-1]))
+            if less.any():
+                found.append(start + 1 + np.flatnonzero(less))
+        if start == 0 and len(found[-1]) * _SPARSE > _COMPARED:
+            return None
+    return np.concatenate(found)
+
+
+def _digits(fixed: Fixed, first_bits: int, digit_bits: int) -> Iterator[npt.NDArray[np.uint64]]:
     """Padded keys as numbers, the most significant first: of their bytes the low bits in which any two differ."""
-    matrix, found, free = fixed.view(np.uint8).reshape(-1, fixed.itemsize), [np.zeros(len(fixed), np.uint64)], first_bits
+    matrix, digit, free = fixed.view(np.uint8).reshape(-1, fixed.itemsize), np.zeros(len(fixed), np.uint64), first_bits
     differing = _differing(fixed)
     for column in np.flatnonzero(differing).tolist():
         bits = int(differing[column]).bit_length()
         if bits > free:
-            found.append(np.zeros(len(fixed), np.uint64))
-            free = digit_bits
-        found[-1] <<= np.uint64(bits)
-        found[-1] |= matrix[:, column] & np.uint8((1 << bits) - 1)
+            yield digit
+            digit, free = np.zeros(len(fixed), np.uint64), digit_bits
+        digit <<= np.uint64(bits)
+        digit |= matrix[:, column] & np.uint8((1 << bits) - 1)
         free -= bits
-    return found
+    yield digit
 
 
 def _differing(fixed: Fixed) -> npt.NDArray[np.uint8]:
     """(width, rounded up to 8) per byte of padded keys the bits in which any two of them differ."""
-    padded = fixed.astype(f"S{-(-fixed.itemsize // 8) * 8}", copy=False)
-    words = padded.view("<u8").reshape(len(fixed), -1)
-    return np.array([np.bitwise_or.reduce(word ^ word[0]) for word in words.T], "<u8").view(np.uint8)
+    width = -(-fixed.itemsize // 8)
+    one, found = fixed[:1].astype(f"S{8 * width}").view("<u8"), np.zeros(width, "<u8")
+    for start in range(0, len(fixed), _COMPARED):
+        words = fixed[start : start + _COMPARED].astype(f"S{8 * width}", copy=False).view("<u8").reshape(-1, width)
+        found |= np.array([np.bitwise_or.reduce(words[:, i] ^ one[i]) for i in range(width)], "<u8")
+    return found.view(np.uint8)
 
 
 def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:

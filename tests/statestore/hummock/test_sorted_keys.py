@@ -110,6 +110,18 @@ def test_keys_that_differ_in_many_bytes_are_sorted_as_bytes(values: int, alike: 
         assert order == sorted(range(len(keys)), key=keys.__getitem__)
 
 
+@pytest.mark.parametrize("at", [None, 3, 39_000])
+def test_keys_that_come_in_order_of_what_ties_are_sorted_by_their_beginnings(at: int | None) -> None:
+    """Unless two of them, `at` in the order, do not."""
+    rng, count = np.random.default_rng(1), 40_000
+    keys = [int(head).to_bytes(8, "big") + i.to_bytes(16, "big") for i, head in enumerate(rng.integers(0, 2**63, 50)[np.arange(count) % 50])]
+    if at is not None:
+        one, other = sorted(range(count), key=keys.__getitem__)[at : at + 2]
+        keys[one], keys[other] = keys[other], keys[one]
+    order = probe_order(pa.array(keys, pa.binary(24))).tolist()
+    assert order == sorted(range(count), key=keys.__getitem__)
+
+
 def test_keys_are_taken_in_their_type_whatever_their_lengths() -> None:
     same, several = [b"abc", b"def", b"ghi"], [b"abc", b"", b"x"]
     rows = np.array([2, 0, 2])
