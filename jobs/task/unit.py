@@ -6,7 +6,8 @@ use, no clock and no attempt enters a cell, and its only side effect is the uplo
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -80,12 +81,13 @@ class Unit:
     task: EpochTask
     level: int
     slot: int
-    inbox: Mapping[Address, Sequence[bytes]]
+    inbox: dict[Address, list[bytes]]  # a cell goes out of it with its last reader
     arrived: Sequence[tuple[int, bytes]] = ()  # (table id, chunk): what the levels before sealed, where this level gathers it to flush
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
     gathered: list[SealedBatch] | None = field(init=False)  # what this level sealed, where it is the one that flushes
+    readers: Counter[tuple[int, int | None]] = field(init=False)  # of a fragment and its exchange: inputs of this level yet to come
     handed_on: int = 0  # bytes of sealed MemTables handed to the driver so far, at this level
 
     def __post_init__(self) -> None:
@@ -93,6 +95,7 @@ class Unit:
         self.vnodes = [int(v) for v in np.flatnonzero(np.asarray(self.task.units) == self.slot)]
         last = self.level == len(self.task.schedule.levels) - 1
         self.gathered = [] if last and self.task.units_flush else None
+        self.readers = Counter((f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.feeds)
         version = decoded_version(self.task.version)
         self.store = HummockStore(opened_objects(self.task.store_uri), version, process_cache(), buffer=self._shared_buffer())
 
@@ -126,7 +129,8 @@ class Unit:
             for table in tables.values():
                 table.seal()  # nothing was written: what is remembered of it holds for this epoch too
             return
-        self.outputs[scheduled.id] = output
+        if self.readers[scheduled.id, None]:
+            self.outputs[scheduled.id] = output
         for table in tables.values():
             if (sealed := table.seal()) is not None:
                 yield from self._seal(sealed)
@@ -161,10 +165,9 @@ class Unit:
         decoded = [e for chunk in entries for e in _entries.decode(chunk)]
         moments = decoded_version(self.task.version).moment, self.task.moment
         actor = Actor(process_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new, *moments)
+        taken = _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
         delta = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id)
-        return _Output(delta, self._parts(scheduled, delta)), _Taken(
-            sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs)
-        )
+        return _Output(delta, self._parts(scheduled, delta)), taken
 
     def _hottest(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
         """Of the inputs whose rows came by a key, the one with most rows of one key."""
@@ -174,11 +177,13 @@ class Unit:
 
     def _input(self, feed: Feed) -> pa.Table:
         """One input's chunk; forward from this unit's own results, else from the cells, in an order that no attempt changes."""
+        self.readers[feed.producer, feed.exchange] -= 1
+        last = not self.readers[feed.producer, feed.exchange]
         if feed.exchange is None:
-            if (output := self.outputs.get(feed.producer)) is None:
-                return empty_chunk(feed.types)
-            return self._sent(output, feed)
-        chunks = self.inbox.get(Address.exchange(feed.producer, feed.exchange), [])
+            output = self.outputs.pop(feed.producer, None) if last else self.outputs.get(feed.producer)
+            return empty_chunk(feed.types) if output is None else self._sent(output, feed)
+        address = Address.exchange(feed.producer, feed.exchange)
+        chunks = self.inbox.pop(address, []) if last else self.inbox.get(address, [])
         return decoded if (decoded := decode(sorted(chunks))) is not None else empty_chunk(feed.types)
 
     def _sent(self, output: _Output, to: Feed | Exchange) -> pa.Table:
@@ -293,9 +298,9 @@ class Unit:
         flush = self._flush_of(size)
         log.info("%d bytes are sealed on this unit: flushed by %s", size, flush.value)
         if flush is Flush.UNIT:
-            batches = [*self.gathered, *(b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None)]
+            self.gathered += (b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None)
             with carried_by_spark("flush"):
-                yield self._uploaded(batches)
+                yield self._uploaded(_handed_over(self.gathered))
             return
         for table_id, chunk in self.arrived:
             yield cells(self.slot, Address.sealed(table_id), [chunk])
@@ -306,7 +311,7 @@ class Unit:
     def _flush_of(self, sealed: int) -> Flush:
         return self.task.policy.choose(self.task.expected, sealed, self.task.unit_count)
 
-    def _uploaded(self, batches: Sequence[SealedBatch]) -> pa.RecordBatch:
+    def _uploaded(self, batches: Iterable[SealedBatch]) -> pa.RecordBatch:
         task = self.task
         infos = batch_ingest(opened_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.policy.target_bytes)
         return cells(self.slot, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
@@ -327,6 +332,12 @@ def _numbered(rows: pa.Table, first: int, end: int) -> pa.Table:
         return rows
     numbers = np.asarray(rows.column(-2)) >> POSITION_BITS
     return some_rows(rows, (numbers >= first) & (numbers < end))
+
+
+def _handed_over(batches: list[SealedBatch]) -> Iterator[SealedBatch]:
+    """The batches, none of which stays behind."""
+    while batches:
+        yield batches.pop()
 
 
 def _sealed_batch(table_id: int, chunk: bytes) -> SealedBatch | None:

@@ -6,7 +6,7 @@ ceil(bytes / target) objects: small tables share one, a large one gets several o
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -34,7 +34,7 @@ VNODE_GROUP = 16  # vnodes; consecutive ones tend to belong to one unit
 
 def batch_ingest(
     objects: ObjectStore,
-    batches: Sequence[SealedBatch],
+    batches: Iterable[SealedBatch],
     epoch: int,
     prefix: str,
     target_bytes: int = DEFAULT_TARGET_BYTES,
@@ -43,7 +43,7 @@ def batch_ingest(
 
     Args:
         objects: where to.
-        batches: of any tables, in any order; no key twice. Empty ones are left out.
+        batches: of any tables, in any order; no key twice. Empty ones are left out. Each is let go of once its table is encoded.
         epoch: uint64, what the rows are stamped with.
         prefix: where objects are put, `data/<epoch, 16 hex digits>`.
         target_bytes: size an SST should have; ceil(encoded bytes / target) objects are written.
@@ -56,7 +56,7 @@ def batch_ingest(
         UnorderedRowsError: a batch is not sorted, or two hold one key.
         WrongRowsError: a batch's columns are not those above, or batches of one table differ in them.
 
-    Cost: one PUT per SST; about 0.2 us of CPU a row of two numbers; memory of about twice the batches' bytes.
+    Cost: one PUT per SST; about 0.2 us of CPU a row of two numbers; memory: what is encoded, and the rows of one table again.
     """
     started = time.perf_counter()
     sections = [encode_blocks(table_id, rows, cuts=_vnode_cuts(rows)) for table_id, rows in stamped_tables(batches, epoch)]
@@ -71,14 +71,20 @@ def batch_ingest(
     return infos
 
 
-def stamped_tables(batches: Iterable[SealedBatch], epoch: int) -> list[tuple[int, pa.Table]]:
+def stamped_tables(batches: Iterable[SealedBatch], epoch: int) -> Iterator[tuple[int, pa.Table]]:
     """Each table's rows of all batches, sorted, with key, epoch, op first; in table_id order. Raises as `batch_ingest` does."""
-    by_table: dict[int, list[pa.Table]] = {}
+    by_table = _by_table(batches)
+    for table_id in sorted(by_table):
+        yield table_id, _stamped(table_id, _merged(table_id, by_table.pop(table_id)), epoch)
+
+
+def _by_table(batches: Iterable[SealedBatch]) -> dict[int, list[pa.Table]]:
+    found: dict[int, list[pa.Table]] = {}
     for batch in batches:
         _require_columns(batch)
         if batch.rows.num_rows:
-            by_table.setdefault(batch.table_id, []).append(batch.rows)
-    return [(table_id, _stamped(table_id, _merged(table_id, parts), epoch)) for table_id, parts in sorted(by_table.items())]
+            found.setdefault(batch.table_id, []).append(batch.rows)
+    return found
 
 
 def cut_sections(sections: Sequence[EncodedBlocks], target_bytes: int) -> list[list[EncodedBlocks]]:
