@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import Positions, halves, same_rows, state_table
+from jobs.executors.base import Positions, same_rows, state_table
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list, show_row
 from jobs.executors.order import Order
 from jobs.executors.value_state import State
@@ -122,14 +122,13 @@ class OverWindowExecutor:
 
         Cost: one scan of the touched partitions from where they may differ on; before it one or two that look back.
         """
-        changes = halves(chunks[0], self._rows.name, self._key)
-        if not changes.gone.num_rows and not changes.come.num_rows:
+        among = Changes(chunks[0], self._rows, self._key)
+        if not len(among.gone.keys) and not len(among.come.keys):
             return empty_chunk(self._node.types)
-        start = self._starts.of(pa.concat_tables([changes.gone, changes.come]))
+        start = self._starts.of(among)
         carried = self._carried(start)
         piece = Piece(start.prefixes, start.firsts, start.firsts, carried, carried)
-        among, out, most = Changes(changes, self._rows, self._key), [], _FIRST_PIECE
-        del changes  # a copy of them in order is enough
+        out, most = [], _FIRST_PIECE
         while len(piece.firsts):
             limit = None if self._node.needs_partition else max(most // len(piece.firsts), _LEAST)
             merged = among.merge(piece.firsts, successors(piece.prefixes), limit)
@@ -138,7 +137,7 @@ class OverWindowExecutor:
                 most *= _FURTHER
                 continue
             most = min(most * _FURTHER, max(most, PIECE_ROWS))
-            wanted = cut.wanted(merged, piece.wanted)
+            wanted = cut.wanted(merged, piece)
             out.append(self._difference(merged, old, new, wanted))
             self._write_marks(merged, old, new, wanted)
             piece = cut.next(piece, merged, old, new)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import NO_ROW, TWO_ROWS, Halves, Positions, change_error, same_rows
+from jobs.executors.base import NO_ROW, TWO_ROWS, Positions, change_error, halves, located_rows, same_rows
 from jobs.executors.value_state import State
 from jobs.executors.window_call import Over
 from jobs.executors.window_frame import Before, OrderedRows
@@ -60,6 +60,20 @@ class Carried:
         numbers = (np.where(chosen, one, two) for one, two in pairs)
         calls = zip(self.calls, other.calls, strict=True)
         return Carried(Before(*numbers), [[pa.concat_arrays(both).take(places) for both in zip(*c, strict=True)] for c in calls])
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """Rows that come, or rows that go, in the order of their keys."""
+
+    keys: pa.BinaryArray
+    rows: pa.Table
+
+    def take(self, places: Positions) -> "ChangedRows":
+        """Those at ascending places, each once; where they lie side by side without a copy."""
+        if len(places) and places[-1] - places[0] == len(places) - 1:
+            return ChangedRows(self.keys.slice(places[0], len(places)), self.rows.slice(places[0], len(places)))
+        return ChangedRows(self.keys.take(pa.array(places)), self.rows.take(pa.array(places)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +131,32 @@ class Evaluated:
 
 
 class Changes:
-    """An epoch's changes, put among the stored rows piece by piece."""
+    """An epoch's changes in the order of the state's keys, put among the stored rows piece by piece."""
 
-    def __init__(self, parts: Halves, table: StateTable, key: Sequence[int]) -> None:
+    def __init__(self, chunk: pa.Table, table: StateTable, key: Sequence[int]) -> None:
+        """Raises ChangeError when a row came or went twice. Cost: an encoding and a sort of the keys; of what is not only rows that come
+        that of `halves` too."""
         self._table, self._key = table, list(key)
-        self._gone, self._gone_keys, going = self._sorted(parts.gone)
-        self._come, self._come_keys, coming = self._sorted(parts.come)
-        self._new, self._ends = ~parts.replacing[coming], ~parts.replaced[going]
+        if (coming := located_rows(chunk, table, key)) is not None:
+            located, rows = coming
+            self.come, self.gone = ChangedRows(located.keys, rows), ChangedRows(pa.array([], pa.binary()), rows.slice(0, 0))
+            self._new, self._ends = np.ones(len(located.keys), np.bool_), np.zeros(0, np.bool_)
+            return
+        parts = halves(chunk, table.name, key)
+        self.gone, going = self._sorted(parts.gone)
+        self.come, arriving = self._sorted(parts.come)
+        self._new, self._ends = ~parts.replacing[arriving], ~parts.replaced[going]
 
     def write(self) -> None:
         """Keep what is now: delete what goes for good, put what comes."""
-        self._table.delete_rows(some_rows(self._gone, self._ends))
-        every = np.ones(len(self._come_keys), np.bool_)
-        self._table.replace_located(Located(np.arange(len(every)), self._come_keys, as_given=True), self._come, ~every, every)
+        self._table.delete_rows(some_rows(self.gone.rows, self._ends))
+        every = np.ones(len(self.come.keys), np.bool_)
+        self._table.replace_located(Located(np.arange(len(every)), self.come.keys, as_given=True), self.come.rows, ~every, every)
 
-    def _sorted(self, rows: pa.Table) -> tuple[pa.Table, pa.BinaryArray, Positions]:
+    def _sorted(self, rows: pa.Table) -> tuple["ChangedRows", Positions]:
         keys = self._table.layout.keys_of_rows(self._table.layout.as_rows(rows))
         order = probe_order(keys) if len(keys) else np.zeros(0, np.int64)  # no key twice
-        return rows.take(pa.array(order)), take_keys(keys, order), order
+        return ChangedRows(take_keys(keys, order), rows.take(pa.array(order))), order
 
     def merge(self, firsts: pa.BinaryArray, ends: pa.BinaryArray, limit: int | None) -> Merged:
         """The rows between the keys, at most about `limit` of each pair: as many stored ones and as many that come.
@@ -144,25 +166,30 @@ class Changes:
         stored = self._table.scan_between(firsts, ends, limit)
         index = stored.index.to_numpy()
         more = np.zeros(len(firsts), np.bool_)
+        low, high = _between(self.come.keys, firsts, ends)
         if limit is not None:
             counts = np.bincount(index, minlength=len(firsts))
-            low, high = _between(self._come_keys, firsts, ends)
             read, many = counts == limit, high - low > limit
             more = read | many
-            nearer = _next(ends, many, self._come_keys, low + limit - 1)
-            ends = pc.min_element_wise(_next(ends, read, stored.keys, np.cumsum(counts) - 1), nearer)
+            if more.any():
+                nearer = _next(ends, many, self.come.keys, low + limit - 1)
+                ends = pc.min_element_wise(_next(ends, read, stored.keys, np.cumsum(counts) - 1), nearer)
+                low, high = _between(self.come.keys, firsts, ends)
+        come, partition = _expanded(low, high)
+        coming = self.come.take(come)
+        if not len(index) and not len(self.gone.keys):  # as in a first load
+            nothing = np.zeros(len(come), np.bool_)
+            return Merged(coming.keys, coming.rows, partition, nothing, ~nothing, more)
         kept = np.asarray(pc.less(stored.keys, ends.take(pa.array(index))))
         keys, rows, index = stored.keys.filter(pa.array(kept)), stored.rows.filter(pa.array(kept)), index[kept]
-        gone, _ = _expanded(*_between(self._gone_keys, firsts, ends))
-        come, partition = _expanded(*_between(self._come_keys, firsts, ends))
+        gone, _ = _expanded(*_between(self.gone.keys, firsts, ends))
         now = np.ones(len(keys), np.bool_)
         now[self._found(keys, gone, come)] = False
-        coming = self._come_keys.take(pa.array(come))
-        at = SortedKeys(keys).left(Probes(coming, ascending=True), slice(None)) if len(come) else come
+        at = SortedKeys(keys).left(Probes(coming.keys, ascending=True), slice(None)) if len(come) else come
         chosen = np.insert(np.arange(len(keys)), at, len(keys) + np.arange(len(come)))
         return Merged(
-            pa.concat_arrays([keys, coming]).take(pa.array(chosen)),
-            pa.concat_tables([rows, self._come.take(pa.array(come))]).take(pa.array(chosen)),
+            pa.concat_arrays([keys, coming.keys]).take(pa.array(chosen)),
+            pa.concat_tables([rows, coming.rows]).take(pa.array(chosen)),
             np.concatenate([index, partition])[chosen],
             chosen < len(keys),
             np.concatenate([now, np.ones(len(come), np.bool_)])[chosen],
@@ -172,17 +199,17 @@ class Changes:
     def between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:
         """Of each pair of keys whether a row between them comes or goes."""
         found = np.zeros(len(firsts), np.bool_)
-        for keys in (self._gone_keys, self._come_keys):
-            low, high = _between(keys, firsts, ends)
+        for side in (self.gone, self.come):
+            low, high = _between(side.keys, firsts, ends)
             found |= high > low
         return found
 
     def _found(self, stored: pa.BinaryArray, gone: Positions, come: Positions) -> Positions:
         """The places of the rows that go."""
-        places, there = _search(stored, self._gone_keys.take(pa.array(gone)))
-        self._require(there, NO_ROW, self._gone, gone)
+        places, there = _search(stored, self.gone.take(gone).keys)
+        self._require(there, NO_ROW, self.gone.rows, gone)
         new = come[self._new[come]]
-        self._require(~_search(stored, self._come_keys.take(pa.array(new)))[1], TWO_ROWS, self._come, new)
+        self._require(~_search(stored, self.come.take(new).keys)[1], TWO_ROWS, self.come.rows, new)
         return places
 
     def _require(self, right: Mask, problem: str, rows: pa.Table, chosen: Positions) -> None:
@@ -222,14 +249,17 @@ class Cut:
         again = np.where(merged.more, stays[np.minimum(back, len(stays) - 1)], -1)
         return Cut(ends, again) if (again > begin)[merged.more].all() else None
 
-    def wanted(self, merged: Merged, since: pa.BinaryArray) -> Mask:
+    def wanted(self, merged: Merged, piece: Piece) -> Mask:
         """(merged rows,) whose results are final, and not out yet."""
-        late = np.asarray(pc.greater_equal(merged.keys, since.take(pa.array(merged.partition))))
-        found: Mask = late & (np.arange(len(late)) < self.ends[merged.partition])
-        return found
+        final: Mask = np.arange(len(merged.keys)) < self.ends[merged.partition]
+        if piece.wanted is not piece.firsts:  # else none is
+            final &= np.asarray(pc.greater_equal(merged.keys, piece.wanted.take(pa.array(merged.partition))))
+        return final
 
     def next(self, piece: Piece, merged: Merged, old: Evaluated, new: Evaluated) -> Piece:
         """The piece after this one, of the partitions that go on."""
+        if not merged.more.any():
+            return piece.only(merged.more)
         on = np.flatnonzero(merged.more)
         rows = self.again[on]
         carried = []

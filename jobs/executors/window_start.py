@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import Positions
 from jobs.executors.window_call import Over
+from jobs.executors.window_pieces import ChangedRows, Changes
 from statestore.hummock.key import encode_keys
 from statestore.hummock.sorted_keys import differs_from_previous, sort_order, take_keys
 from statestore.meta.catalog import KeyColumn
@@ -33,7 +34,6 @@ _FURTHER = 8  # times as many each time that all of them reached it
 class Start:
     """Where reading begins in each touched partition, in the order in which the state's keys lie."""
 
-    partition: Positions  # (changed rows,) the place of each one's partition
     prefixes: pa.BinaryArray  # (partitions,) the first part of all keys of each
     firsts: pa.BinaryArray  # (partitions,) from where to read
     marks: KeyedRows | None  # at most one for each partition: what its row at `firsts` carries
@@ -74,21 +74,27 @@ class Starts:
         lower = (c.lower.column for c in calls if c.lower.column is not None)
         self._looked_at = tuple(dict.fromkeys((*lower, *self._reached)))
 
-    def of(self, changed: pa.Table) -> Start:
-        """The starts of the partitions of the changed rows, whole rows without weights. Reads the state as it was."""
-        layout = self._table.layout
-        keys = layout.keys_of_rows(layout.as_rows(changed))
-        order = sort_order(keys)
-        prefixes = take_keys(layout.prefixes_of(changed.select(list(self._partition))), order)
-        new = differs_from_previous(prefixes)
-        partition = np.empty(len(order), np.int64)
-        partition[order] = np.cumsum(new) - 1
-        prefixes = prefixes.filter(pa.array(new))
+    def of(self, changes: Changes) -> Start:
+        """The starts of the partitions of the changed rows. Reads the state as it was."""
+        prefixes, first = self._first_of_each(changes.come)
+        if len(changes.gone.keys):
+            others, gone = self._first_of_each(changes.gone)
+            both = ChangedRows(pa.concat_arrays([first.keys, gone.keys]), pa.concat_tables([first.rows, gone.rows]))
+            order = sort_order(both.keys)
+            prefixes = take_keys(pa.concat_arrays([prefixes, others]), order)
+            new = differs_from_previous(prefixes)
+            places = pa.array(order[new])
+            prefixes, first = prefixes.filter(pa.array(new)), ChangedRows(both.keys.take(places), both.rows.take(places))
         if self._everything:
-            return Start(partition, prefixes, prefixes, None)
-        first = _Rows(keys.take(pa.array(order[new])), changed.take(pa.array(order[new])))
-        firsts = self._looking_back(prefixes, self._affected(prefixes, first))
-        return Start(partition, prefixes, *self._marked(prefixes, firsts))
+            return Start(prefixes, prefixes, None)
+        firsts = self._looking_back(prefixes, self._affected(prefixes, _Rows(first.keys, first.rows)))
+        return Start(prefixes, *self._marked(prefixes, firsts))
+
+    def _first_of_each(self, changed: ChangedRows) -> tuple[pa.BinaryArray, ChangedRows]:
+        """The first of the changed rows of each partition, and what its keys begin with."""
+        prefixes = self._table.layout.prefixes_of(changed.rows.select(list(self._partition)))
+        new = differs_from_previous(prefixes)
+        return prefixes.filter(pa.array(new)), changed.take(np.flatnonzero(new))
 
     def _affected(self, prefixes: pa.BinaryArray, first: _Rows) -> _Rows:
         """From which row on results may differ, where `first` changed."""

@@ -39,6 +39,7 @@ Carry = Callable[[Positions], State]
 
 _SUM = Sum()  # of avg too
 _NARROW_SUM = 2.0**62
+_GREATEST_SECTION = 2**62
 _BLOCK = 1 << 15  # sums rounded at once, so that what is between stays in the processor's cache
 
 
@@ -317,19 +318,27 @@ def _sessions(call: Over, at: OrderedRows, carried: State) -> Values:
     known = pa.concat_arrays([start, end, *heads])
     ranks = np.zeros(len(known), np.int64)  # 0: there is none
     there = ~null_mask(known)
-    moments, ranked = np.unique(known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), return_inverse=True)
-    ranks[there] = ranked + 1
+    ranks[there], most, back = _ranks(known.filter(pa.array(there)).cast(pa.int64()).to_numpy(), at.partitions)
     starts, ends, last_end, last_start = np.split(ranks, np.cumsum([len(at), len(at), at.partitions]))
-    section = at.with_heads(at.partition, np.arange(at.partitions)) * (len(moments) + 1)  # so that no rank passes on to the next partition
+    section = at.with_heads(at.partition, np.arange(at.partitions)) * (most + 1)  # so that no rank passes on to the next partition
     latest = np.maximum.accumulate(at.with_heads(ends, last_end) + section) - section
     begins = starts > latest[at.places - 1]
     begun = np.maximum.accumulate(at.with_heads(np.where(begins, starts, 0), last_start) + section) - section
 
     def moments_of(found: Positions) -> pa.Array:
-        times = moments[np.maximum(found - 1, 0)] if len(moments) else np.zeros(len(found), np.int64)
-        return pa.array(times, mask=found == 0).cast(start.type)
+        return pa.array(back(found), mask=found == 0).cast(start.type)
 
     return Values(moments_of(begun[at.places]), lambda rows: [moments_of(of[at.places[rows] - 1]) for of in (latest, begun)])
+
+
+def _ranks(moments: Positions, partitions: int) -> tuple[Positions, int, Callable[[Positions], Positions]]:
+    """Numbers from 1 that compare as moments do, the greatest there may be, and the way back. They are the moments themselves, from the
+    least on, unless so many partitions times them would be more than a number holds: then they are counted, which takes a sort."""
+    least, most = (int(moments.min()), int(moments.max()) - int(moments.min()) + 1) if len(moments) else (0, 0)
+    if not len(moments) or (most + 1) * (partitions + 1) < _GREATEST_SECTION:
+        return moments - least + 1, most, lambda ranks: ranks + (least - 1)
+    distinct, ranked = np.unique(moments, return_inverse=True)
+    return ranked + 1, len(distinct), lambda ranks: distinct[np.maximum(ranks - 1, 0)]
 
 
 # --- sums --------------------------------------------------------------------------------------------------------------------------

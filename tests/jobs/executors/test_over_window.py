@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobs.executors import over_window
+from jobs.executors import over_window, window_values
 from jobs.executors.agg_result import AggregateOverflowError
 from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from jobs.executors.order import Order
@@ -404,6 +404,12 @@ def test_every_call_equals_its_frames_taken_one_by_one(
         assert_netted(emitted, (KEY,))
         content = integrate(content, emitted)
         assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {epoch}: {changes}"
+
+
+@pytest.mark.parametrize("name", ["sessions", "sessions with gaps of their own"])
+def test_sessions_of_more_partitions_than_moments_leave_room_for(name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_values, "_GREATEST_SECTION", 0)
+    test_every_call_equals_its_frames_taken_one_by_one(name, 4, objects, monkeypatch)
 
 
 @pytest.mark.parametrize("name", NODES)
