@@ -46,7 +46,7 @@ def prune(plan: Plan) -> Plan:
 def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
     """The plan with at least the columns `wanted` (ascending), and where each old column of its output now is.
 
-    Projects and Aggregates answer for themselves (their width is the optimizer's choice); the others pass on what is above.
+    Projects answer for themselves (their width is the optimizer's choice); the others pass on what is above.
     """
     match plan:
         case Scan():
@@ -83,10 +83,7 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
                 below, tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in plan.order), plan.limit, plan.offset
             ), to
         case Aggregate():
-            below, to = _narrow(plan.input, _used(plan.expressions))
-            keys = tuple(renumbered(k, to) for k in plan.keys)
-            calls = tuple(call.over(lambda e: renumbered(e, to), call.place) for call in plan.calls)
-            return Aggregate(below, keys, calls, plan.fields), _same(len(plan.fields))
+            return _narrow_aggregate(plan, wanted)
         case Window():
             return _narrow_window(plan, wanted)
         case Join():
@@ -122,6 +119,20 @@ def _narrow_join(plan: Join, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, i
     if plan.kind is JoinKind.EXISTENCE:
         return joined, to_left | {width: len(left.fields)}
     return joined, both_to if plan.kind.emits_pairs else to_left
+
+
+def _narrow_aggregate(plan: Aggregate, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
+    """Calls that nobody reads are not kept, such as the end of a session of which a query reads the start; keys tell groups apart."""
+    width = len(plan.keys)
+    kept = [i for i in range(len(plan.calls)) if width + i in wanted]
+    if not kept and not width:
+        kept = [0]  # there is a row all the same
+    calls = [plan.calls[i] for i in kept]
+    below, to = _narrow(plan.input, _used([*plan.keys, *(e for call in calls for e in call.expressions)]))
+    moved = tuple(call.over(lambda e: renumbered(e, to), call.place) for call in calls)
+    fields = (*plan.fields[:width], *(plan.fields[width + i] for i in kept))
+    places = _same(width) | {width + old: width + new for new, old in enumerate(kept)}
+    return Aggregate(below, tuple(renumbered(k, to) for k in plan.keys), moved, fields), places
 
 
 def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:

@@ -62,6 +62,21 @@ def test_an_aggregate_reads_its_keys_arguments_and_filters() -> None:
     )
 
 
+def test_an_aggregates_calls_that_nobody_reads_are_not_kept() -> None:
+    least, most = (AggCall(f, "int", (_column(c),)) for f, c in (("Min", 1), ("Max", 2)))
+    fields = (Field("k", "int"), Field("lo", "int"), Field("hi", "int"))
+    pruned = prune(_pick(Aggregate(_scan("t", 0, 1, 2), (_column(0),), (least, most), fields), 2, 0))
+    kept = Aggregate(_scan("t", 0, 2), (_column(0),), (AggCall("Max", "int", (_column(1),)),), (fields[0], fields[2]))
+    assert pruned == Project(kept, (_column(1), _column(0)), (Field("x2", "int"), Field("x0", "int")))
+
+
+def test_the_one_row_of_an_aggregate_without_keys_is_there_when_nobody_reads_it() -> None:
+    calls = tuple(AggCall(f, "int", (_column(0),)) for f in ("Min", "Max"))
+    one = Aggregate(_scan("t", 0), (), calls, (Field("lo", "int"), Field("hi", "int")))
+    pruned = prune(Project(one, (Literal(1, "int"),), (Field("x", "int"),)))
+    assert pruned == Project(Aggregate(_scan("t", 0), (), calls[:1], one.fields[:1]), (Literal(1, "int"),), (Field("x", "int"),))
+
+
 def test_a_projection_that_only_picks_a_scans_columns_is_the_scan() -> None:
     fields = (Field("t2", "int"), Field("t0", "int"))
     assert prune(Project(_scan("t", 0, 1, 2), (_column(2), _column(0)), fields)) == Scan("t", (2, 0), fields)
