@@ -38,7 +38,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import Positions, halves, key_ids, state_table, take_rows
+from jobs.executors.base import Positions, halves, key_ids, located_rows, state_table, take_rows
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error, show_row
 from jobs.executors.single_row import TooManyRowsError
 from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk, some_rows
@@ -49,7 +49,7 @@ from jobs.sql.expression_tree import columns_of
 from jobs.sql.logical import Expr, JoinKind
 from statestore.hummock.same_rows import same_rows
 from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
+from statestore.table.state_table import Located, StateTable
 from statestore.types import arrow_type
 from statestore.vnode import normalise
 
@@ -156,6 +156,7 @@ class _Side:
     rows: pa.Table
     gone: int  # how many of them go
     joinable: Mask  # (rows,) whether the key may equal another: only these are stored
+    located: Located | None  # the rows' keys in the table, where they only come and are in its order: they need no other
     signs: Positions = field(init=False)  # (rows,) -1 for rows that go, 1 for those that come
     hits: Positions = field(init=False)  # (rows,) partners: of a row that goes before the epoch, of one that comes after it
     stays: pa.Table = field(init=False)  # as the table holds them
@@ -209,8 +210,10 @@ class _Side:
 
     def learn(self) -> None:
         """Put what comes."""
-        places = self.half(come=True)
-        if len(places):
+        if self.located is not None:
+            rows = _with_degree(self.rows, self.hits) if self.degree else self.rows
+            self.table.replace_located(self.located, rows, np.zeros(len(self.joinable), np.bool_), self.joinable)
+        elif len(places := self.half(come=True)):
             coming = take_rows(self.rows, places)
             self.table.insert_rows(_with_degree(coming, self.hits[places]) if self.degree else coming)
 
@@ -349,12 +352,14 @@ class HashJoinExecutor:
     ) -> _Side:
         if not judged:  # what never matches is of no use
             chunk = some_rows(chunk, self._joinable(chunk, keys))
-        if chunk.num_rows == 0:
-            rows, gone = chunk.drop_columns([WEIGHT]), 0
+        key, located, gone = _table_key(keys, stream_key), None, 0
+        if (coming := located_rows(chunk, table, key)) is not None:
+            located, rows = coming
         else:
-            parts = halves(chunk, table.name, _table_key(keys, stream_key))
-            rows, gone = pa.concat_tables([parts.gone, parts.come]).combine_chunks(), parts.gone.num_rows
-        return _Side(table, keys, judged, degree, rows, gone, self._joinable(rows, keys))
+            parts = halves(chunk, table.name, key)
+            rows, gone = pa.concat_tables([parts.gone, parts.come]), parts.gone.num_rows
+        rows = rows.combine_chunks()
+        return _Side(table, keys, judged, degree, rows, gone, self._joinable(rows, keys), located)
 
     def _joinable(self, rows: pa.Table, keys: Sequence[int]) -> Mask:
         """(rows,) whether the key may equal another."""
