@@ -168,6 +168,31 @@ def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tupl
     return (located, located.take(rows)) if differs_from_previous(located.keys).all() else None
 
 
+@dataclass(frozen=True, slots=True)
+class WithStored:
+    """Rows that a table has and rows that come, in the table's order."""
+
+    rows: pa.Table
+    stored: npt.NDArray[np.bool_]  # (n,) False: it comes
+    _located: Located
+    _table: StateTable
+
+    @staticmethod
+    def of(table: StateTable, key: Sequence[int], stored: pa.Table, coming: pa.Table) -> "WithStored":
+        """`key`: the columns of the table's key. Raises ChangeError where a row comes that is there. Cost: an encoding and a sort."""
+        rows = pa.concat_tables([stored, coming])
+        located = table.locate(rows.select(list(key)))
+        in_order = located.take(rows)
+        new = differs_from_previous(located.keys)
+        if not new.all():
+            raise change_error(table.name, TWO_ROWS, in_order.select(list(key)), int(np.argmin(new)))
+        return WithStored(in_order, located.order < stored.num_rows, located, table)
+
+    def keep(self, stays: npt.NDArray[np.bool_]) -> None:
+        """Have those of the rows in the table, and the others not."""
+        self._table.replace_located(self._located, self.rows, self.stored & ~stays, stays & ~self.stored)
+
+
 def _apart(chunk: pa.Table, key: Sequence[int]) -> tuple[Halves, int | None]:
     """The halves by sign, and a row whose key has more than one row of its sign (or whose weight is more than one), if there is one."""
     weights = weights_of(chunk)

@@ -1,20 +1,22 @@
 """GroupTopN: the first rows of each group in an order, with their numbers: what remains of a window function under `number <= k`.
 
 State: all rows of the input under `group | order | stream key`, so that a group's first rows lie first and those that move up follow them.
+Where rows only come none moves up, and the state is each group's first rows.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.base import Positions, net, no_columns, state_table, take_rows, write_changes
+from jobs.executors.base import Positions, WithStored, net, no_columns, state_table, take_rows, write_changes
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
 from jobs.executors.order import Order
 from jobs.executors.window_call import Edge, Over
 from jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from jobs.executors.window_values import values_of
-from jobs.flow.chunk import difference, empty_chunk
+from jobs.flow.chunk import difference, empty_chunk, rows_of
 from jobs.kernels.kernel import Kernel
 from jobs.sql.logical import FrameEdge, WindowFunction
 from statestore.hummock.sorted_keys import differs_from_previous, probe_order, successors, take_keys
@@ -35,6 +37,7 @@ class GroupTopN(PlainNode, frozen=True):
     limit: int
     input_types: tuple[str, ...]
     types: tuple[str, ...]
+    append_only: bool = False  # of the input
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
@@ -50,7 +53,8 @@ class GroupTopN(PlainNode, frozen=True):
 
     def text(self) -> str:
         order = ", ".join(o.text() for o in self.order)
-        return f"GroupTopN group=[{column_list(self.group)}] order=[{order}] {self._call.text()} <= {self.limit}"
+        notes = " append-only" if self.append_only else ""
+        return f"GroupTopN group=[{column_list(self.group)}] order=[{order}] {self._call.text()} <= {self.limit}{notes}"
 
     def cost(self) -> str:
         ties = "" if self.function is WindowFunction.ROW_NUMBER else " and their ties"
@@ -79,6 +83,7 @@ class GroupTopNExecutor:
 
     def __init__(self, node: GroupTopN, table: StateTable, kernel: Kernel) -> None:
         self._node, self._table, self._kernel = node, table, kernel
+        self._key = tuple(k.column for k in node.key)
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ChangeError when a row came or went twice.
@@ -88,17 +93,38 @@ class GroupTopNExecutor:
         changes = net(chunks[0])
         if changes.num_rows == 0:
             return empty_chunk(self._node.types)
-        groups = self._groups(changes)
+        if self._node.append_only:
+            return self._among_first(rows_of(changes))
+        prefixes = self._prefixes(changes)
+        groups = _distinct(take_keys(prefixes, probe_order(prefixes)))
         before = self._first_rows(groups)
-        write_changes(changes, self._table, tuple(k.column for k in self._node.key))
+        write_changes(changes, self._table, self._key)
         return net(difference(before, self._first_rows(groups)))
 
-    def _groups(self, changes: pa.Table) -> pa.BinaryArray:
-        """What the keys of each touched group begin with."""
+    def _among_first(self, coming: pa.Table) -> pa.Table:
+        """The changes where rows only come. Those behind as many others that come stay behind them: stored ones need not tell."""
+        arriving = WithStored.of(self._table, self._key, coming.slice(0, 0), coming).rows
+        contenders = arriving.filter(pa.array(self._within(self._numbered(arriving))))
+        before = self._first_rows(_distinct(self._prefixes(contenders)))
+        both = WithStored.of(self._table, self._key, before.select(range(coming.num_columns)), contenders)
+        after = self._numbered(both.rows)
+        within = self._within(after)
+        both.keep(within)
+        return net(difference(before, after.filter(pa.array(within))))
+
+    def _numbered(self, rows: pa.Table) -> pa.Table:
+        """Rows in the table's order, of each group from its first one on, and their numbers."""
+        first = differs_from_previous(self._prefixes(rows))
+        return self._node.numbered(rows, np.cumsum(first) - 1, int(first.sum()), self._kernel)
+
+    def _within(self, numbered: pa.Table) -> npt.NDArray[np.bool_]:
+        within: npt.NDArray[np.bool_] = numbered.column(numbered.num_columns - 1).to_numpy() <= self._node.limit
+        return within
+
+    def _prefixes(self, rows: pa.Table) -> pa.BinaryArray:
+        """What the key of each row's group begins with."""
         columns = list(dict.fromkeys(self._node.group))
-        prefixes = self._table.layout.prefixes_of(changes.select(columns) if columns else no_columns(changes.num_rows))
-        ordered = take_keys(prefixes, probe_order(prefixes))
-        return ordered.filter(pa.array(differs_from_previous(ordered)))
+        return self._table.layout.prefixes_of(rows.select(columns) if columns else no_columns(rows.num_rows))
 
     def _first_rows(self, groups: pa.BinaryArray) -> pa.Table:
         """All rows of the groups whose number is within the limit."""
@@ -110,10 +136,15 @@ class GroupTopNExecutor:
             read = self._table.scan_between(groups, ends, asked)
             group = read.index.to_numpy()
             rows = node.numbered(read.rows, group, len(groups), self._kernel)
-            within = rows.column(rows.num_columns - 1).to_numpy() <= node.limit
+            within = self._within(rows)
             more = np.zeros(len(groups), np.bool_)
             if ties:
                 more = np.bincount(group[within], minlength=len(groups)) == asked
             found.append(take_rows(rows, np.flatnonzero(within & ~more[group])))
             groups, ends, asked = groups.filter(pa.array(more)), ends.filter(pa.array(more)), asked * _FURTHER
         return pa.concat_tables(found)
+
+
+def _distinct(prefixes: pa.BinaryArray) -> pa.BinaryArray:
+    """Ascending prefixes, each once."""
+    return prefixes.filter(pa.array(differs_from_previous(prefixes)))

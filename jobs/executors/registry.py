@@ -4,6 +4,7 @@ fails in mypy."""
 from jobs.executors.constant import Range, Values
 from jobs.executors.expand import Expand
 from jobs.executors.filter import Filter
+from jobs.executors.first_rows import FirstRows
 from jobs.executors.generate import Generate
 from jobs.executors.group_top_n import GroupTopN
 from jobs.executors.hash_agg import HashAgg
@@ -42,6 +43,7 @@ Node = (
     | RowDigest
     | NumberCopies
     | PartialAgg
+    | FirstRows
     | HashAgg
     | TopN
     | GroupTopN
@@ -68,6 +70,7 @@ OPERATORS: tuple[type[OperatorNode], ...] = (
     RowDigest,
     NumberCopies,
     PartialAgg,
+    FirstRows,
     HashAgg,
     TopN,
     GroupTopN,

@@ -1,16 +1,18 @@
 """TopN: the rows offset .. offset + limit of the input in an order, ties broken by the stream key; or all but the first. A singleton.
 
-State: all rows of the input under `order | stream key`, so that the top lies first and the rows that move up follow it.
+State: all rows of the input under `order | stream key`, so that the top lies first and the rows that move up follow it. Where rows only
+come none moves up, and the state is the first offset + limit rows.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import net, no_columns, state_table, write_changes
+from jobs.executors.base import WithStored, net, no_columns, state_table, write_changes
 from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
 from jobs.executors.order import Order
-from jobs.flow.chunk import difference, empty_chunk
+from jobs.flow.chunk import difference, empty_chunk, rows_of
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
 
@@ -18,7 +20,7 @@ from statestore.table.state_table import StateTable
 class TopN(PlainNode, frozen=True):
     """Rows offset .. offset+limit of the input in `order`, ties broken by the stream key; without a limit all from offset on.
 
-    Singleton. State: `order | stream key -> row`.
+    Singleton. State: `order | stream key -> row`, of all rows, or of the first ones where the input is `append_only`.
     """
 
     order: tuple[Order, ...]
@@ -26,10 +28,26 @@ class TopN(PlainNode, frozen=True):
     offset: int
     stream_key: tuple[int, ...]
     types: tuple[str, ...]
+    append_only: bool = False  # of the input
+
+    @property
+    def key(self) -> tuple[KeyColumn, ...]:
+        """The state's key. A column named twice counts where it is first."""
+        key: dict[int, KeyColumn] = {}
+        for order in self.order:
+            key.setdefault(order.column, KeyColumn(order.column, order.descending, order.nulls_last))
+        for column in self.stream_key:
+            key.setdefault(column, KeyColumn(column))
+        return tuple(key.values())
+
+    @property
+    def first(self) -> int:
+        """How many rows from the first on decide about the others."""
+        return self.offset + (self.limit or 0)
 
     def state_tables(self) -> tuple[TableSchema, ...]:
-        """The rows in order. A column named twice counts where it is first."""
-        return (state_table("top_n", self.types, tuple(_key(self).values()), ()),)
+        """The rows in order."""
+        return (state_table("top_n", self.types, self.key, ()),)
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Passed(i) for i in range(len(self.types)))
@@ -37,23 +55,14 @@ class TopN(PlainNode, frozen=True):
     def text(self) -> str:
         order = ", ".join(o.text() for o in self.order)
         limit = "none" if self.limit is None else self.limit
-        return f"TopN order=[{order}] limit={limit}" + (f" offset={self.offset}" if self.offset else "")
+        notes = (f" offset={self.offset}" if self.offset else "") + (" append-only" if self.append_only else "")
+        return f"TopN order=[{order}] limit={limit}{notes}"
 
     def cost(self) -> str:
-        return f"changed rows + {self.offset + (self.limit or 0)} rows in order"
+        return f"changed rows + {self.first} rows in order"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TopNExecutor(self, tables[0])
-
-
-def _key(node: TopN) -> dict[int, KeyColumn]:
-    """The state's key: column -> its order."""
-    key: dict[int, KeyColumn] = {}
-    for order in node.order:
-        key.setdefault(order.column, KeyColumn(order.column, order.descending, order.nulls_last))
-    for column in node.stream_key:
-        key.setdefault(column, KeyColumn(column))
-    return key
 
 
 class TopNExecutor:
@@ -71,15 +80,18 @@ class TopNExecutor:
         changes = net(chunks[0])
         if changes.num_rows == 0:
             return empty_chunk(self._node.types)
-        node = self._node
-        first, count = (0, node.offset) if node.limit is None else (node.offset, node.limit)
-        before = self._rows(first, count)
-        write_changes(changes, self._table, tuple(_key(node)))
-        after = self._rows(first, count)
+        node, key = self._node, tuple(k.column for k in self._node.key)
+        before = self._first_rows()
+        if node.append_only:
+            both = WithStored.of(self._table, key, before, rows_of(changes))
+            both.keep(np.arange(both.rows.num_rows) < node.first)
+            after = both.rows.slice(0, node.first)
+        else:
+            write_changes(changes, self._table, key)
+            after = self._first_rows()
         if node.limit is None:
             return net(pa.concat_tables([changes, difference(after, before)]))
-        return net(difference(before, after))
+        return net(difference(before.slice(node.offset), after.slice(node.offset)))
 
-    def _rows(self, first: int, count: int) -> pa.Table:
-        """`count` rows in order after the `first` ones."""
-        return self._table.scan_prefix(no_columns(1), limit=first + count).rows.slice(first)
+    def _first_rows(self) -> pa.Table:
+        return self._table.scan_prefix(no_columns(1), limit=self._node.first).rows

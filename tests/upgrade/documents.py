@@ -9,6 +9,7 @@ from jobs.executors.agg_call import Agg
 from jobs.executors.constant import Range, Values
 from jobs.executors.expand import Expand
 from jobs.executors.filter import Filter
+from jobs.executors.first_rows import FirstRows
 from jobs.executors.generate import Generate
 from jobs.executors.group_top_n import GroupTopN
 from jobs.executors.hash_agg import HashAgg
@@ -210,6 +211,8 @@ NODES: dict[str, Node] = {
     "hash_agg_ordered": HashAgg(_WIDE, (0,), (_FIRST, _COVAR, _LAST_TEXTS), (0,), False, False, ("int", "string", "double", "string")),
     "top_n": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint")),
     "top_n_without_limit": TopN((), None, 2, (0,), ("int", "bigint")),
+    "top_n_append_only": TopN((Order(1, True, True),), 5, 2, (0,), ("int", "bigint"), True),
+    "first_rows": FirstRows((KeyColumn(1, True, True), KeyColumn(0)), 7, ("int", "bigint")),
     "group_top_n": GroupTopN((1,), _BY, (0,), (1,), WindowFunction.RANK, 3, ("int", "string"), ("int", "string", "int")),
     "over_window": OverWindow((1,), _BY, (0,), (1,), (_OVER,), ("int", "string"), ("int", "string", "int")),
     "over_window_sessions": OverWindow((1,), _BY, (0,), (1,), (_SESSION,), ("timestamp", "timestamp"), ("timestamp",) * 3),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from jobs.executors.first_rows import FirstRows
 from jobs.executors.order import Order
 from jobs.executors.top_n import TopN
 from jobs.plan.streams.builder import Builder, Stream
@@ -14,10 +15,12 @@ def plan_top_n(builder: Builder, plan: logical.TopN) -> Stream:
     fields: list[logical.Expr] = [logical.Column(i, f.type) for i, f in enumerate(plan.fields)]
     computed = [e for e in dict.fromkeys(k.expr for k in plan.order) if e not in fields]
     below = builder.project(below, (*fields, *computed))
-    if below.distribution != ():
-        below = builder.exchange(below, ())
     places = {e: below.visible[i] for i, e in enumerate((*fields, *computed))}
     order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in plan.order)
-    node = TopN(order, plan.limit, plan.offset, below.key, below.types)
+    node = TopN(order, plan.limit, plan.offset, below.key, below.types, below.append_only)
+    if below.distribution != ():
+        if node.append_only and node.limit is not None:  # others need not move
+            below = builder.add(below, FirstRows(node.key, node.first, node.types))
+        below = builder.exchange(below, ())
     ref = builder.operator(below.draft, node, (below.ref,))
     return replace(below, ref=ref, visible=below.visible[:width], append_only=False)

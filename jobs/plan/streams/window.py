@@ -53,7 +53,9 @@ def plan_group_top_n(builder: Builder, plan: logical.Window, limit: int, rest: l
     below = given.below
     (call,) = plan.calls
     types = (*below.types, call.type)
-    node = GroupTopN(given.partition, given.order, below.key, below.distribution or (), call.function, limit, below.types, types)
+    node = GroupTopN(
+        given.partition, given.order, below.key, below.distribution or (), call.function, limit, below.types, types, below.append_only
+    )
     stream = given.out(builder, node, len(plan.input.fields))
     return stream if rest is None else builder.add(stream, Filter(renumbered(rest, stream.visible), stream.types))
 

@@ -35,10 +35,14 @@ def first_rows(node: GroupTopN, live: list[Row]) -> Counter[Row]:
     return found
 
 
-@pytest.mark.parametrize("function", [f for f in WindowFunction if f.numbers])
-@pytest.mark.parametrize(
+FUNCTIONS = pytest.mark.parametrize("function", [f for f in WindowFunction if f.numbers])
+GROUPS = pytest.mark.parametrize(
     ("group", "limit", "order"), [((0,), 2, Order(1, True, True)), ((), 5, Order(1, False, False)), ((0,), 1, Order(1, False, True))]
 )
+
+
+@FUNCTIONS
+@GROUPS
 def test_the_first_rows_of_each_group_equal_its_rows_numbered(
     function: WindowFunction, group: tuple[int, ...], limit: int, order: Order, objects: ObjectStore
 ) -> None:
@@ -59,3 +63,25 @@ def test_the_first_rows_of_each_group_equal_its_rows_numbered(
         assert_netted(emitted, (2,))
         content = integrate(content, emitted)
         assert content == first_rows(node, list(live.values()))
+
+
+@FUNCTIONS
+@GROUPS
+def test_of_rows_that_only_come_each_groups_first_ones_are_all_that_is_kept(
+    function: WindowFunction, group: tuple[int, ...], limit: int, order: Order, objects: ObjectStore
+) -> None:
+    node = GroupTopN(group, (order,), (2,), group, function, limit, TYPES, (*TYPES, "int"), append_only=True)
+    rng, bench = random.Random(f"{function} {limit}"), Bench(node, objects)
+    live: list[Row] = []
+    content: Counter[Row] = Counter()
+    for _ in range(12):
+        rows: list[Row] = [
+            (rng.choice((None, 0, 1, 2)), rng.choice((None, 1, 1, 2, 3)), len(live) + i) for i in range(rng.choice((0, 1, 4, 20)))
+        ]
+        live += rows
+        emitted = bench.apply(chunk_of(TYPES, [(row, 1) for row in rng.sample(rows, len(rows))]))
+        assert_netted(emitted, (2,))
+        content = integrate(content, emitted)
+        assert content == first_rows(node, live)
+        (table,) = bench.tables()
+        assert sum(rows.num_rows for rows in table.scan()) == len(content)

@@ -5,8 +5,13 @@ from collections import Counter
 from functools import cmp_to_key
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 
+from jobs.executors import first_rows
+from jobs.executors.base import ChangeError
+from jobs.executors.first_rows import FirstRows
 from jobs.executors.order import Order
 from jobs.executors.top_n import TopN
 from statestore.objectstore.base import ObjectStore
@@ -42,7 +47,7 @@ def _node(order: tuple[Order, ...], limit: int, offset: int) -> TopN:
     return TopN(order, limit, offset, (2,), TYPES)
 
 
-@pytest.mark.parametrize(
+NODES = pytest.mark.parametrize(
     "node",
     [
         pytest.param(_node((Order(0, True, True),), 3, 0), id="descending, nulls last"),
@@ -53,6 +58,9 @@ def _node(order: tuple[Order, ...], limit: int, offset: int) -> TopN:
         pytest.param(_node((Order(0, False, False),), 0, 0), id="nothing"),
     ],
 )
+
+
+@NODES
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_top_equals_the_head_of_all_rows_sorted(node: TopN, seed: int, objects: ObjectStore) -> None:
     rng, bench = random.Random(seed), Bench(node, objects)
@@ -64,10 +72,65 @@ def test_the_top_equals_the_head_of_all_rows_sorted(node: TopN, seed: int, objec
             if key in live and (rng.random() < 0.8 or epoch > 12):
                 changes.append((live.pop(key), -1))
             if key not in live and rng.random() < 0.6:
-                live[key] = (rng.choice((0.0, -0.0, 1.5, NAN, None, 2.0)), rng.choice(("a", "b", None)), key)
+                live[key] = _random_row(rng, key)
                 changes.append((live[key], 1))
         rng.shuffle(changes)
         emitted = bench.apply(chunk_of(TYPES, changes))
         assert_netted(emitted, (2,))
         content = integrate(content, emitted)
         assert content == Counter(sorted(live.values(), key=_order(node))[node.offset : node.offset + node.limit])
+
+
+@NODES
+@pytest.mark.parametrize("sent", [False, True])
+def test_of_rows_that_only_come_the_first_ones_are_all_that_is_kept(node: TopN, sent: bool, objects: ObjectStore) -> None:
+    """`sent`: by senders that leave out what cannot be among the first."""
+    node = msgspec.structs.replace(node, append_only=True)
+    senders = [Bench(FirstRows(node.key, node.first, TYPES), objects) for _ in range(2)]
+    rng, bench = random.Random(7), Bench(node, objects)
+    live: list[Row] = []
+    content: Counter[Row] = Counter()
+    for _ in range(12):
+        rows = [_random_row(rng, len(live) + i) for i in range(rng.choice((0, 1, 5, 30)))]
+        live += rows
+        halves = [chunk_of(TYPES, [(row, 1) for row in rows[half::2]]) for half in range(2)]
+        if sent:
+            halves = [sender.apply(half) for sender, half in zip(senders, halves, strict=True)]
+        emitted = bench.apply(pa.concat_tables(halves))
+        assert_netted(emitted, (2,))
+        content = integrate(content, emitted)
+        assert content == Counter(sorted(live, key=_order(node))[node.offset : node.offset + (node.limit or 0)])
+        (table,) = bench.tables()
+        assert sum(rows.num_rows for rows in table.scan()) == min(len(live), node.first)
+
+
+def test_all_rows_but_the_first_ones_where_rows_only_come(objects: ObjectStore) -> None:
+    node = TopN((Order(0, True, True),), None, 3, (2,), TYPES, append_only=True)
+    rng, bench = random.Random(3), Bench(node, objects)
+    live: list[Row] = []
+    content: Counter[Row] = Counter()
+    for _ in range(8):
+        rows = [_random_row(rng, len(live) + i) for i in range(rng.choice((1, 2, 20)))]
+        live += rows
+        content = integrate(content, bench.apply(chunk_of(TYPES, [(row, 1) for row in rows])))
+        assert content == Counter(sorted(live, key=_order(node))[3:])
+
+
+def test_senders_look_at_more_rows_than_they_encode_at_once(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_rows, "_PIECE_ROWS", 7)
+    rng, node = random.Random(5), _node((Order(0, True, False),), 4, 0)
+    rows = [_random_row(rng, i) for i in range(200)]
+    sent = Bench(FirstRows(node.key, 4, TYPES), objects).apply(chunk_of(TYPES, [(row, 1) for row in rows]))
+    assert integrate(Counter(), sent) == Counter(sorted(rows, key=_order(node))[:4])
+
+
+def test_a_row_that_comes_twice_is_no_row_of_the_top(objects: ObjectStore) -> None:
+    bench = Bench(TopN((Order(0, True, True),), 3, 0, (2,), TYPES, append_only=True), objects)
+    once = chunk_of(TYPES, [((1.0, "a", 5), 1)])
+    bench.apply(once)
+    with pytest.raises(ChangeError, match="two live rows with one key"):
+        bench.apply(once)
+
+
+def _random_row(rng: random.Random, key: int) -> Row:
+    return (rng.choice((0.0, -0.0, 1.5, NAN, None, 2.0)), rng.choice(("a", "b", None)), key)

@@ -1,0 +1,67 @@
+"""FirstRows: of rows that only come, those that can be among the first of all; what a sender leaves out for the TopN that reads it.
+
+No state: a row behind as many others of its own epoch stays behind them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, column_list
+from statestore.hummock.key import encode_keys
+from statestore.hummock.sorted_keys import probe_order, take_keys
+from statestore.meta.catalog import KeyColumn
+from statestore.table.state_table import StateTable
+
+_PIECE_ROWS = 64 * 1024  # whose keys are encoded at once
+
+
+class FirstRows(PlainNode, frozen=True):
+    """The first `limit` rows of each chunk under `key`, which no two rows share. Input: rows that only come."""
+
+    key: tuple[KeyColumn, ...]
+    limit: int
+    types: tuple[str, ...]
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(i) for i in range(len(self.types)))
+
+    def text(self) -> str:
+        return f"FirstRows key=[{column_list([k.column for k in self.key])}] limit={self.limit}"
+
+    def cost(self) -> str:
+        return "changed rows"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return FirstRowsExecutor(self)
+
+
+class FirstRowsExecutor:
+    """Holds no more than a piece of the chunk's keys at a time, and the first rows so far."""
+
+    def __init__(self, node: FirstRows) -> None:
+        self._node = node
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Cost: an encoding of the keys, and a comparison of each with the last of the first ones so far."""
+        (chunk,) = chunks
+        if chunk.num_rows <= self._node.limit:
+            return chunk
+        first, keys = chunk.slice(0, 0), pa.array([], pa.binary())
+        for start in range(0, chunk.num_rows, _PIECE_ROWS):
+            piece = chunk.slice(start, _PIECE_ROWS)
+            found = self._keys(piece)
+            if 0 < len(keys) == self._node.limit:
+                before = pc.less(found, keys[-1])
+                piece, found = piece.filter(before), found.filter(before)
+            if piece.num_rows:
+                keys = pa.concat_arrays([keys, found])
+                order = probe_order(keys)[: self._node.limit]
+                first, keys = pa.concat_tables([first, piece]).take(pa.array(order)), take_keys(keys, order)
+        return first
+
+    def _keys(self, rows: pa.Table) -> pa.BinaryArray:
+        columns = [rows.column(k.column) for k in self._node.key]
+        return encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, self._node.key)
