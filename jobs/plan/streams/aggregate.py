@@ -17,8 +17,9 @@ from jobs.sql.expression_tree import renumbered
 from jobs.sql.logical import AggFunction
 
 
-def plan_aggregate(builder: Builder, plan: logical.Aggregate) -> Stream:
-    below = builder.stream(plan.input)
+def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[int, ...] = ()) -> Stream:
+    """`spread_by`: the keys whose hash decides a group's unit where rows have to move; all of them unless given."""
+    below = _of_distincts(builder, plan) or builder.stream(plan.input)
     columns: list[logical.Expr] = [renumbered(k, below.visible) for k in plan.keys]
     arguments = _Arguments(below.visible, len(plan.keys))
     calls = tuple(arguments.call(call) for call in plan.calls)
@@ -44,11 +45,25 @@ def plan_aggregate(builder: Builder, plan: logical.Aggregate) -> Stream:
         ref = builder.operator(raw.draft, sender, (raw.ref,))
         raw = replace(raw, ref=ref, types=sender.types, key=keys, append_only=False)
     if distribution is None:
-        raw = builder.exchange(raw, keys)
-        distribution = keys
+        distribution = spread_by or keys
+        raw = builder.exchange(raw, distribution)
     ref = builder.operator(raw.draft, node, (raw.ref,), distribution)
     visible = tuple(range(len(out_types)))
     return replace(raw, ref=ref, types=out_types, visible=visible, key=keys, distribution=distribution, append_only=False)
+
+
+def _of_distincts(builder: Builder, plan: logical.Aggregate) -> Stream | None:
+    """The aggregation below that makes values of several DISTINCT unique, spread as the groups above it are: their values lie side by side
+    in its state, where an epoch reads them together, and rows move once. None: below is something else."""
+    below = plan.input
+    if not plan.keys or not isinstance(below, logical.Aggregate) or not isinstance(_unprojected(below.input), logical.Expand):
+        return None
+    groups = [k.index for k in plan.keys if isinstance(k, logical.Column) and k.index < len(below.keys)]
+    return plan_aggregate(builder, below, tuple(groups)) if len(groups) == len(plan.keys) else None
+
+
+def _unprojected(plan: logical.Plan) -> logical.Plan:
+    return _unprojected(plan.input) if isinstance(plan, logical.Project) else plan
 
 
 class _Arguments:

@@ -1,12 +1,15 @@
 """Projections that become one, and what a top-n carries along."""
 
+import pytest
+
+from jobs.executors import first_rows, hash_agg, top_n
 from jobs.executors import project as project_node
-from jobs.executors import top_n
 from jobs.executors.registry import Node
 from jobs.plan.definition import ViewDefinition, definition_of
+from jobs.plan.fragments import Dispatch
 from jobs.plan.streams.builder import fuse_projections
-from jobs.sql.logical import Call, Column, Expr, Field, Literal, Plan, Project, SortKey, TopN
-from tests.jobs.plan.catalogs import catalog_of, scan, table, view
+from jobs.sql.logical import AggCall, AggFunction, Aggregate, Call, Column, Expand, Expr, Field, Literal, Plan, Project, SortKey, TopN
+from tests.jobs.plan.catalogs import catalog_of, scan, source, table, view
 
 
 def column(i: int) -> Column:
@@ -60,3 +63,34 @@ def test_a_top_n_by_an_expression_carries_it_behind_the_visible_columns() -> Non
     by = add(column(1), column(2))
     (top,) = [n for n in operators(TopN(scan("t"), (SortKey(by, True, True),), 5)) if isinstance(n, top_n.TopN)]
     assert [o.column for o in top.order] == [3]
+
+
+def _several_distincts() -> Plan:
+    """SELECT c1, count(DISTINCT c0), count(DISTINCT c2) GROUP BY c1, as Catalyst rewrites it: rows once per DISTINCT, their values unique,
+    and then counted."""
+    nothing, fields = Literal(None, "int"), tuple(Field(n, "int") for n in ("g", "a", "b", "gid"))
+    rows = ((column(1), column(0), nothing, Literal(1, "int")), (column(1), nothing, column(2), Literal(2, "int")))
+    unique = Aggregate(Expand(scan("t"), rows, fields), tuple(column(i) for i in range(4)), (), fields)
+    calls = tuple(AggCall(AggFunction.COUNT, "bigint", (column(i),)) for i in (1, 2))
+    return Aggregate(unique, (column(0),), calls, (fields[0], Field("n", "bigint"), Field("m", "bigint")))
+
+
+def test_values_of_several_distincts_are_where_their_groups_are() -> None:
+    definition = definition_of(catalog_of(table("t"), view("v", _several_distincts())).live()[-1])
+    assert isinstance(definition, ViewDefinition)
+    exchanges = [i for f in definition.fragments for i in f.inputs if i.dispatch is Dispatch.HASH]
+    assert [i.keys for i in exchanges] == [(0,)]  # by the group's key, once
+    (last,) = [f for f in definition.fragments if any(isinstance(o.node, hash_agg.HashAgg) for o in f.operators)]
+    assert [o.node.keys for o in last.operators if isinstance(o.node, hash_agg.HashAgg)] == [(0, 1, 2, 3), (0,)]
+
+
+@pytest.mark.parametrize("only_appends", [True, False])
+def test_of_rows_that_only_come_no_more_than_the_first_go_to_a_top_n(only_appends: bool) -> None:
+    plan = TopN(scan("t"), (SortKey(column(1), True, True),), 5, 2)
+    definition = definition_of(catalog_of(source("t") if only_appends else table("t"), view("v", plan)).live()[-1])
+    assert isinstance(definition, ViewDefinition)
+    sent, kept = definition.fragments[:-1], definition.fragments[-1]
+    senders = [o.node for f in sent for o in f.operators if isinstance(o.node, first_rows.FirstRows)]
+    (top,) = [o.node for o in kept.operators if isinstance(o.node, top_n.TopN)]
+    assert top.append_only is only_appends
+    assert [(n.limit, n.key) for n in senders] == ([(7, top.key)] if only_appends else [])
