@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 from jobs.executors.base import Positions, halves, key_ids, located_rows, state_table, take_rows
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error, show_row
 from jobs.executors.single_row import TooManyRowsError
-from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk, some_rows
+from jobs.flow.chunk import empty_chunk, make_chunk, some_rows
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text

@@ -23,6 +23,7 @@ from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
 from jobs.executors.temporal_filter import TemporalFilter
 from jobs.executors.top_n import TopN
+from jobs.executors.unexpired import Unexpired
 from jobs.executors.union_all import UnionAll
 
 Node = (
@@ -33,6 +34,7 @@ Node = (
     | Expand
     | Generate
     | Filter
+    | Unexpired
     | TemporalFilter
     | HashJoin
     | NullAwareAnti
@@ -60,6 +62,7 @@ OPERATORS: tuple[type[OperatorNode], ...] = (
     Expand,
     Generate,
     Filter,
+    Unexpired,
     TemporalFilter,
     HashJoin,
     NullAwareAnti,

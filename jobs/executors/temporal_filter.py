@@ -61,8 +61,12 @@ class TemporalFilter(PlainNode, frozen=True):
 
     def text(self) -> str:
         kept = "those yet to come" if self.comparison.lets_in else "those yet to go"
-        bound = expression_text(self.bound).replace("c0", "moment")
-        return f"TemporalFilter c{self.value} {self.comparison.sql} {bound} keeps {kept if self.forgets else 'all rows'}"
+        return f"TemporalFilter {self.condition} keeps {kept if self.forgets else 'all rows'}"
+
+    @property
+    def condition(self) -> str:
+        """As EXPLAIN shows it: `c3 > moment`."""
+        return f"c{self.value} {self.comparison.sql} {expression_text(self.bound).replace('c0', 'moment')}"
 
     def cost(self) -> str:
         return "changed rows + rows that come or go as the moment passes, also without input"
@@ -78,6 +82,16 @@ class TemporalFilter(PlainNode, frozen=True):
         moments = pa.table([pa.array([before, now], pa.int64()).cast(arrow_type("timestamp"))], names=["c0"])
         bounds = kernel.project(moments, (self.bound,), (self.bound.type,)).column(0)
         return bounds[0], bounds[1]
+
+    def there(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
+        """(rows,) whether each is there at a bound; one without a value is not."""
+        compare = {
+            Comparison.LESS: pc.less,
+            Comparison.LESS_OR_EQUAL: pc.less_equal,
+            Comparison.GREATER: pc.greater,
+            Comparison.GREATER_OR_EQUAL: pc.greater_equal,
+        }[self.comparison]
+        return pc.fill_null(compare(rows.column(self.value), bound), False)
 
 
 class TemporalFilterExecutor:
@@ -104,28 +118,18 @@ class TemporalFilterExecutor:
             table.delete_rows(passed)
         table.insert_rows(changed.come.filter(self._kept(changed.come, now)))
         parts = [
-            _weighted(changed.gone.filter(self._there(changed.gone, before)), -1),
+            _weighted(changed.gone.filter(node.there(changed.gone, before)), -1),
             _weighted(passed, 1 if _rose(before, now) == node.comparison.lets_in else -1),
-            _weighted(changed.come.filter(self._there(changed.come, now)), 1),
+            _weighted(changed.come.filter(node.there(changed.come, now)), 1),
         ]
         return net(pa.concat_tables([conformed(part, chunk_schema(node.types)) for part in parts]).combine_chunks())
-
-    def _there(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
-        """(rows,) whether each is there at a bound; one without a value is not."""
-        compare = {
-            Comparison.LESS: pc.less,
-            Comparison.LESS_OR_EQUAL: pc.less_equal,
-            Comparison.GREATER: pc.greater,
-            Comparison.GREATER_OR_EQUAL: pc.greater_equal,
-        }[self._node.comparison]
-        return pc.fill_null(compare(rows.column(self._node.value), bound), False)
 
     def _kept(self, rows: pa.Table, bound: pa.Scalar) -> pa.ChunkedArray:
         """(rows,) whether the state holds each at a bound: those that can come or go later."""
         known = pc.is_valid(rows.column(self._node.value))
         if not self._node.forgets:
             return known
-        there = self._there(rows, bound)
+        there = self._node.there(rows, bound)
         return pc.and_(known, pc.invert(there) if self._node.comparison.lets_in else there)
 
     def _passed(self, before: pa.Scalar, now: pa.Scalar) -> pa.Table:

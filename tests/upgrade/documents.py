@@ -29,6 +29,7 @@ from jobs.executors.spread import Spread
 from jobs.executors.table_replay import TableReplay
 from jobs.executors.temporal_filter import TemporalFilter
 from jobs.executors.top_n import TopN
+from jobs.executors.unexpired import Unexpired
 from jobs.executors.union_all import UnionAll
 from jobs.executors.window_call import Edge, Over
 from jobs.plan.definition import FunctionDefinition, PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
@@ -196,6 +197,7 @@ NODES: dict[str, Node] = {
     "table_replay_keyless": TableReplay(7, (2,), ("int", "string", "bigint"), True),
     "project": Project((_SUM,), ("int",)),
     "filter": Filter(_BIG, ("int", "string")),
+    "unexpired": Unexpired(TemporalFilter(1, Comparison.GREATER, _YESTERDAY, True, (0,), (0,), ("int", "string"))),
     "temporal_filter": TemporalFilter(1, Comparison.LESS, _YESTERDAY, True, (0,), (0,), ("int", "string")),
     "hash_join": HashJoin(("int",), ("int", "string"), (0,), (0,), (True,), (0,), (1,), _BIG, ("int", "int", "string")),
     "left_join": HashJoin(("int",), ("int",), (0,), (0,), (False,), (0,), (0,), None, ("int", "int"), JoinKind.LEFT),

@@ -7,14 +7,18 @@ grows.
 from dataclasses import replace
 
 from jobs.executors.temporal_filter import TemporalFilter
+from jobs.executors.unexpired import Unexpired
 from jobs.plan.streams.builder import ANYWHERE, Builder, Stream
 from jobs.sql import logical
 
 
 def plan_temporal_filter(builder: Builder, plan: logical.TemporalFilter) -> Stream:
     below, (value,) = builder.keyed(builder.stream(plan.input), (plan.value,))
+    distribution = below.key if below.distribution is ANYWHERE else below.distribution
+    node = TemporalFilter(value, plan.comparison, plan.bound, plan.forgets, below.key, distribution, below.types)
     if below.distribution is ANYWHERE:
-        below = builder.exchange(below, below.key)
-    node = TemporalFilter(value, plan.comparison, plan.bound, plan.forgets, below.key, below.distribution or (), below.types)
+        if node.forgets and not node.comparison.lets_in:  # what has expired need not move
+            below = builder.add(below, Unexpired(node))
+        below = builder.exchange(below, distribution)
     only_grows = below.append_only and plan.forgets and plan.comparison.lets_in
     return replace(builder.add(below, node), append_only=only_grows)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.executors.temporal_filter import TemporalFilter
+from jobs.executors.unexpired import Unexpired
 from jobs.sql.logical import Call, Column, Comparison, Literal
 from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate, parse_chunk, show_chunk
@@ -29,11 +30,14 @@ def at(micros: int) -> datetime:
 @pytest.mark.parametrize("comparison", Comparison)
 @pytest.mark.parametrize(("forgets", "steps"), [(True, (0, 1, 5, 20)), (False, (0, 3, -4, 15))])
 @pytest.mark.parametrize("by", [(1,), ()], ids=["by key", "at one actor"])
+@pytest.mark.parametrize("sent", [False, True], ids=["as it comes", "without what has expired"])
 def test_the_rows_that_are_there_are_those_that_compare_with_the_moment(
-    comparison: Comparison, forgets: bool, steps: tuple[int, ...], by: tuple[int, ...], objects: ObjectStore
+    comparison: Comparison, forgets: bool, steps: tuple[int, ...], by: tuple[int, ...], sent: bool, objects: ObjectStore
 ) -> None:
+    if sent and (not forgets or comparison.lets_in):
+        pytest.skip("senders leave nothing out")
     node = TemporalFilter(0, comparison, MOMENT, forgets, (1,), by, TYPES)
-    rng, bench = random.Random(f"{comparison} {forgets}"), Bench(node, objects)
+    rng, bench, sender = random.Random(f"{comparison} {forgets}"), Bench(node, objects), Bench(Unexpired(node), objects)
     live: dict[int, Row] = {}
     content: Counter[Row] = Counter()
     moment = 0
@@ -49,7 +53,11 @@ def test_the_rows_that_are_there_are_those_that_compare_with_the_moment(
                 changes.append((live[key], 1))
         rng.shuffle(changes)
         bench.at(moment)
-        emitted = bench.apply(chunk_of(TYPES, changes))
+        chunk = chunk_of(TYPES, changes)
+        if sent:
+            sender.at(moment)
+            chunk = sender.apply(chunk)
+        emitted = bench.apply(chunk)
         assert_netted(emitted, (1,))
         content = integrate(content, emitted)
         there = [row for row in live.values() if row[0] is not None and PYTHON[comparison](row[0], at(moment))]
@@ -89,3 +97,15 @@ def test_an_epoch_at_the_same_moment_reads_no_stored_row(objects: ObjectStore, m
     monkeypatch.setattr("statestore.table.state_table.StateTable.scan_between", lambda *_: reads.append(1))
     assert bench.apply(chunk_of(TYPES, [((at(9), 2, "b"), 1)])).num_rows == 0
     assert not reads
+
+
+def test_senders_leave_out_what_has_expired_and_no_more(objects: ObjectStore) -> None:
+    """Rows that go by the moment before, rows that come by this one."""
+    node = TemporalFilter(0, Comparison.GREATER, MOMENT, True, (1,), (1,), TYPES)
+    sender = Bench(Unexpired(node), objects)
+    sender.at(5)
+    sender.at(10)
+    goes = [((at(5), 1, "a"), -1), ((at(6), 2, "a"), -1), ((None, 3, "a"), -1)]
+    comes = [((at(10), 4, "a"), 1), ((at(11), 5, "a"), 1), ((None, 6, "a"), 1)]
+    sent = sender.apply(chunk_of(TYPES, [*comes, *goes]))
+    assert (sent["c1"].to_pylist(), sent["w"].to_pylist()) == ([5, 2], [1, -1])

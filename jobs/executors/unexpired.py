@@ -1,0 +1,57 @@
+"""Unexpired: rows that a bound has not passed for good; what a sender leaves out for the TemporalFilter that reads it.
+
+No state: a row that goes was there if the bound of the epoch before had not passed it, and is no news else.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.executors.base import weights_of
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
+from jobs.executors.temporal_filter import TemporalFilter
+from jobs.flow.chunk import some_rows
+from jobs.kernels.kernel import Kernel
+from statestore.table.state_table import StateTable
+
+
+class Unexpired(PlainNode, frozen=True):
+    """The changes that matter to `reader`. Requires: its bound never goes back, and lets rows go."""
+
+    reader: TemporalFilter
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return self.reader.types
+
+    def lineage(self) -> tuple[Origin, ...]:
+        return tuple(Passed(i) for i in range(len(self.types)))
+
+    def text(self) -> str:
+        return f"Unexpired {self.reader.condition}"
+
+    def cost(self) -> str:
+        return "changed rows"
+
+    def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
+        return UnexpiredExecutor(self, actor.kernel, actor.moment_before, actor.moment)
+
+
+class UnexpiredExecutor:
+    """Judges rows that go by the moment before, and rows that come by this one."""
+
+    def __init__(self, node: Unexpired, kernel: Kernel, before: int, now: int) -> None:
+        self._reader, self._kernel, self._before, self._now = node.reader, kernel, before, now
+
+    def apply(self, *chunks: pa.Table) -> pa.Table:
+        """Raises RowError where the bound raises at this epoch's moment. Cost: one comparison a row."""
+        (chunk,) = chunks
+        if not chunk.num_rows:
+            return chunk
+        before, now = self._reader.bounds(self._kernel, self._before, self._now)
+        goes = weights_of(chunk) < 0
+        there = self._reader.there(chunk, now).to_numpy(zero_copy_only=False)
+        if goes.any():
+            there = np.where(goes, self._reader.there(chunk, before).to_numpy(zero_copy_only=False), there)
+        return some_rows(chunk, there)
