@@ -37,7 +37,7 @@ GROWTH_BUDGET = 1.3
 LOAD_BUDGET = 1.5
 _ROWS_A_GROUP = 20
 _LOAD_ROWS = 2_500_000
-_BEGAN = 1_700_000_000_000_000  # microseconds: the first fact's moment
+_DAY = 86_400  # seconds
 _RANGES = 10  # rows of `ranges`, which a join without an equality reads
 
 
@@ -117,12 +117,14 @@ class Measured:
 
 
 class Facts:
-    """A store with the tables of one size, and the changes that epochs bring. Every row follows from its number and version."""
+    """A store with the tables of one size, and the changes that epochs bring. Every row follows from its number, its version and the time
+    at which the run began."""
 
     def __init__(self, spark: SparkSession, folder: Path, sizes: Sizes) -> None:
         self.spark, self.sizes, self.folder = spark, sizes, folder
         self.session = Session(str(folder / "store"), spark)
         self._random = np.random.default_rng(7)
+        self._began = int(time.time()) - _DAY - sizes.rows // _ROWS_A_GROUP // 2  # half of the facts are older than a day
         self._next = sizes.rows
         self._load()
 
@@ -156,7 +158,7 @@ class Facts:
 
     def _rows(self, ids: np.ndarray, version: int) -> pa.Table:
         values = (ids * 7_919 + version * 104_729) % 100_000
-        moments = _BEGAN + ids * 1_000_000 // _ROWS_A_GROUP
+        moments = self._began * 1_000_000 + ids * 1_000_000 // _ROWS_A_GROUP
         columns = {
             "id": pa.array(ids),
             "g": pa.array(ids // _ROWS_A_GROUP),

@@ -114,7 +114,8 @@ def test_keys_that_differ_in_many_bytes_are_sorted_as_bytes(values: int, alike: 
 def test_keys_that_come_in_order_of_what_ties_are_sorted_by_their_beginnings(at: int | None) -> None:
     """Unless two of them, `at` in the order, do not."""
     rng, count = np.random.default_rng(1), 40_000
-    keys = [int(head).to_bytes(8, "big") + i.to_bytes(16, "big") for i, head in enumerate(rng.integers(0, 2**63, 50)[np.arange(count) % 50])]
+    heads = rng.integers(0, 2**63, 50).tolist()
+    keys = [heads[i % 50].to_bytes(8, "big") + i.to_bytes(16, "big") for i in range(count)]
     if at is not None:
         one, other = sorted(range(count), key=keys.__getitem__)[at : at + 2]
         keys[one], keys[other] = keys[other], keys[one]
