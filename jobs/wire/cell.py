@@ -170,16 +170,17 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
         return
     chunk = chunk.combine_chunks()
     vnodes = vnodes_of([chunk.column(k) for k in keys], len(units))
-    unit_of_row = units[np.asarray(vnodes)]
+    unit_of_row = units.astype(np.uint16)[np.asarray(vnodes)]  # no more than vnodes; so narrow, they are sorted by counting
     first = int(unit_of_row[0])
     if bool((unit_of_row == first).all()):
         yield first, chunk
         return
     order = np.argsort(unit_of_row, kind="stable")
     grouped = chunk.take(pa.array(order))
-    found, starts, counts = np.unique(unit_of_row[order], return_index=True, return_counts=True)
-    for unit, start, count in zip(found.tolist(), starts.tolist(), counts.tolist(), strict=True):
-        yield unit, grouped.slice(start, count)
+    counts = np.bincount(unit_of_row)
+    starts = np.cumsum(counts) - counts
+    for unit in np.flatnonzero(counts).tolist():
+        yield unit, grouped.slice(starts[unit], counts[unit])
 
 
 def broadcast(chunk: pa.Table, units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
