@@ -1,9 +1,9 @@
-"""Comparing whole arrays of binary keys at once, as fixed-width numpy strings wherever that is sound.
+"""Comparing whole arrays of binary keys at once, as fixed-width numpy strings wherever that is sound and costs no copy.
 
 Keys of one table are prefix-free: no key is a proper prefix of another. So two keys compare the same after both are padded with zero
 bytes, or cut, to the width of the longer side of the stored ones, and numpy's `S{w}` (memcmp, trailing zeros ignored) can
-search and sort them. Keys wider than `NARROW` bytes go through Arrow's exact sort instead, which costs a few times more and no memory
-for padding.
+sort them. Stored keys of one length are searched so, too; others by Arrow, which compares them as they lie. Keys wider than `NARROW` bytes
+go through Arrow's exact sort, which costs a few times more and no memory for padding.
 """
 
 from collections.abc import Iterator
@@ -66,14 +66,9 @@ def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
 
 
 def left_positions(stored: pa.Array, keys: pa.Array) -> Positions:
-    """For each of `keys`, how many of the ascending `stored` keys are less: exact for any width, by one stable sort of both."""
-    merged = pa.concat_arrays([keys.cast(pa.binary()), stored.cast(pa.binary())])
-    order = pc.array_sort_indices(merged).to_numpy(zero_copy_only=False).astype(np.int64)
-    is_stored = order >= len(keys)  # equal keys: the searched one first, the sort being stable
-    before = np.cumsum(is_stored) - is_stored
-    positions = np.zeros(len(keys), np.int64)
-    positions[order[~is_stored]] = before[~is_stored]
-    return positions
+    """For each of `keys`, how many of the ascending `stored` keys are less: exact for any width. Cost: a binary search of each."""
+    found: Positions = pc.search_sorted(stored.cast(pa.binary()), keys.cast(pa.binary())).to_numpy().astype(np.int64)
+    return found
 
 
 class Probes:
@@ -107,7 +102,8 @@ class SortedKeys:
         self.array = array
         self._count = len(array)
         self.width = max_width(array)
-        self._fixed = fixed_keys(array, self.width) if self.width <= NARROW else None
+        # Of several lengths they would be padded first, which costs more than Arrow's search of many probes does.
+        self._fixed = fixed_keys(array, self.width) if self.width <= NARROW and has_one_length(array, self.width) else None
         self._packing: _Packing | None = None
         self._searched = False
 
@@ -173,9 +169,8 @@ class SortedKeys:
     @property
     def nbytes(self) -> int:
         """Bytes held, the Arrow array's own among them."""
-        padded = 0 if self._fixed is None or has_one_length(self.array, self.width) else self._fixed.nbytes
-        packed = 8 * self._count if self._count >= _WORTH_PACKING else 0
-        return int(self.array.get_total_buffer_size()) + padded + packed
+        packed = 8 * self._count if self._fixed is not None and self._count >= _WORTH_PACKING else 0
+        return int(self.array.get_total_buffer_size()) + packed
 
 
 @dataclass(frozen=True, slots=True)
