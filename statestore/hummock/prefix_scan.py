@@ -121,8 +121,8 @@ def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high:
     keys, places = unit.at(epoch)
     if len(keys) == 0 or len(prefixes) == 0:
         return
-    starts = keys.left(Probes(low.array.take(pa.array(prefixes))), slice(None))
-    stops = np.maximum(starts, keys.left(Probes(high.array.take(pa.array(prefixes))), slice(None)))
+    starts = keys.left(low, prefixes)
+    stops = np.maximum(starts, keys.left(high, prefixes))
     at = _expand(starts, stops)
     if len(at) == 0:
         return
@@ -130,7 +130,7 @@ def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high:
     into.prefix.append(np.repeat(prefixes, stops - starts))
     into.row.append(base + rows)
     into.put.append(np.ones(len(rows), np.bool_) if unit.puts is None else unit.puts[rows])
-    into.keys.append(keys.array.take(pa.array(at)).cast(pa.binary()))
+    into.keys.append(keys.array.slice(at[0], len(at)) if len(prefixes) == 1 else keys.array.take(pa.array(at)))
 
 
 def _newest(found: _Gathered) -> tuple[Positions, pa.Array, Positions, npt.NDArray[np.bool_]]:
@@ -139,7 +139,9 @@ def _newest(found: _Gathered) -> tuple[Positions, pa.Array, Positions, npt.NDArr
         empty = np.zeros(0, np.int64)
         return empty, pa.array([], pa.binary()), empty, np.zeros(0, np.bool_)
     index, rows, put = np.concatenate(found.prefix), np.concatenate(found.row), np.concatenate(found.put)
-    keys = pa.concat_arrays(found.keys)
+    if len({part.type for part in found.keys}) > 1:  # a section without offsets beside one with
+        found.keys = [part.cast(pa.binary()) for part in found.keys]
+    keys = pa.concat_arrays(found.keys).cast(pa.binary())
     order = sort_order(keys)  # stable: sections came newest first, and within one newer rows come first
     order = order[np.argsort(index[order], kind="stable")]
     index, rows, put, keys = index[order], rows[order], put[order], keys.take(pa.array(order))

@@ -110,10 +110,10 @@ class SortedKeys:
     def __len__(self) -> int:
         return self._count
 
-    def left(self, probes: Probes, part: slice) -> Positions:
+    def left(self, probes: Probes, part: slice | Positions) -> Positions:
         """How many stored keys are less than each probe of `part`. Requires: probes are whole keys, or prefixes of ones."""
         if self._fixed is None:
-            return left_positions(self.array, probes.array[part])
+            return left_positions(self.array, probes.array[part] if isinstance(part, slice) else probes.array.take(pa.array(part)))
         return self._left(self._fixed, probes.fixed(self.width)[part], probes.ascending)
 
     def find(self, probes: Probes, part: slice) -> tuple[Positions, Mask]:
