@@ -7,6 +7,7 @@ strings that state tables order them by (statestore.hummock.key).
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,8 @@ from jobs.kernels.functions import declare
 from jobs.kernels.registry import ANY, family_of, renders
 from jobs.sql.logical import Call
 from statestore.hummock.key import encode_values
+from statestore.nested import as_list
+from statestore.vnode import one_array
 
 ORDERED = ("array", "struct")
 _NARROW = ("tinyint", "smallint", "int")
@@ -44,6 +47,24 @@ def create_array(call: Call, args: Sequence[str]) -> str:
 def create_named_struct(call: Call, args: Sequence[str]) -> str:
     """Arguments: name, value, name, value, …; the names are in the type too."""
     return struct_of(args[1::2])
+
+
+@renders("MapSort", [(("map",), "map")])
+def map_sort(call: Call, args: Sequence[str]) -> str:
+    """A map with its entries in the order of their keys, as which Spark groups by it."""
+    name = f"map_sort_{hashlib.md5(call.type.encode(), usedforsecurity=False).hexdigest()[:16]}"
+    return f"{declare(name, (call.type,), call.type, _map_sort)}({args[0]})"
+
+
+def _map_sort(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    maps = as_list(one_array(column))
+    entries = pc.list_flatten(maps)
+    lengths = pc.fill_null(pc.list_value_length(maps), 0).to_numpy()
+    by = {"map": np.repeat(np.arange(len(maps)), lengths), "key": encode_values(entries.field(0))}
+    order = pc.sort_indices(pa.table(by), [("map", "ascending"), ("key", "ascending")])
+    offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32(), mask=np.append(maps.is_null(), False))
+    keys, items = (entries.field(i).take(order) for i in range(2))
+    return pa.MapArray.from_arrays(offsets, keys, items)
 
 
 # Taken apart -------------------------------------------------------------------------------------------------------------

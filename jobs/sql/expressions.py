@@ -59,6 +59,8 @@ _USER_CODE = frozenset(
     {"ScalaUDF", "PythonUDF", "PythonUDAF", "ScalaUDAF", "ScalaAggregator", "HiveSimpleUDF", "HiveGenericUDF", "ApplyFunctionExpression"}
 )
 _VIEW = "a materialized view"
+#: What no text of SQL says, so that Spark can compute its arguments alone.
+_UNSAID = frozenset({"ScalaUDF", "MapSort"})
 _LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
 _NORMALISED = "KnownFloatingPointNormalized"  # keys are normalised wherever they are compared
 _TRANSPARENT = frozenset({"KnownNullable", "KnownNotNull"})  # what may be NULL is no part of a type here
@@ -120,7 +122,7 @@ class ExpressionWalk:
         Raises UnsupportedQueryError for one that neither can.
         """
         inner = node.child() if node.productPrefix() == "Alias" else node
-        if self.has_kernel is not None and inner.productPrefix() == "ScalaUDF":  # whatever its arguments need is computed for every row
+        if self.has_kernel is not None and inner.productPrefix() in _UNSAID:  # whatever its arguments need is computed for every row
             return self.call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
         return self.whole(node, lambda: self.tree(node, scope), _columns_of(scope))
 

@@ -242,8 +242,8 @@ def _order_by_digits(fixed: Fixed) -> Positions:
     Where they are a few sorted runs it costs more than one: an argsort finds runs.
 
     Keys are cut into digits. They are sorted by the first one, then those that tie by the next one behind the rank that they have so far,
-    until none tie: each time as integers, with the places in the low bits. Ties stay as they came, which often is their order: such are left.
-    Requires: fewer than 2**28 keys.
+    until none tie: each time as integers, with the places in the low bits. Ties stay as they came, and are left where that is their order,
+    as it often is. Requires: fewer than 2**28 keys.
     """
     place_bits = (len(fixed) - 1).bit_length()
     places, digit_bits = np.uint64((1 << place_bits) - 1), 64 - 2 * place_bits

@@ -91,11 +91,15 @@ def test_an_expression_gives_what_spark_gives(case: Case, with_times: SparkSessi
     assert not wrong, "\n".join(wrong)
 
 
+#: What only Catalyst itself puts into a plan. MapSort, around a map that is grouped by: tests/jobs/test_nested_types.py.
+_NEVER_WRITTEN = {"MapSort(map)->map"}
+
+
 @pytest.mark.spark
 def test_every_shape_on_the_list_is_covered_by_a_case() -> None:
     if len(_COVERED) < len(CASES):
         pytest.skip("runs after all cases")
-    assert registry.tested_shapes() - set().union(*_COVERED.values()) == set()
+    assert registry.tested_shapes() - set().union(*_COVERED.values()) == _NEVER_WRITTEN
 
 
 def differences(kernel: Kernel, rows: pa.Table, expr: Expr, truth: Truth, i: int, case: Case) -> Iterator[str]:
