@@ -147,11 +147,10 @@ ADVICE = {
         "compare it with an expression of the row",
         "SELECT id FROM orders WHERE ts < now()",
     ),
-    "groups by a map": (
-        "SELECT m, count(*) AS n FROM (SELECT map(shop, price) AS m FROM orders) GROUP BY m",
-        "MapSort is not supported in a materialized view: it has no kernel, and it cannot be handed to Spark either: a map is no key of "
-        "its own there; take array_sort(map_entries(…)) of it",
-        "SELECT m, count(*) AS n FROM (SELECT array_sort(map_entries(map(shop, price))) AS m FROM orders) GROUP BY m",
+    "groups by a map within an array": (
+        "SELECT m, count(*) AS n FROM (SELECT array(map(shop, price)) AS m FROM orders) GROUP BY m",
+        "it cannot be handed to Spark either: a map is no key of its own there; take array_sort(map_entries(…)) of it",
+        "SELECT m, count(*) AS n FROM (SELECT array(array_sort(map_entries(map(shop, price)))) AS m FROM orders) GROUP BY m",
     ),
     "NULL without a type": ("SELECT id, NULL AS x FROM orders", "Cast the column", "SELECT id, CAST(NULL AS int) AS x FROM orders"),
 }
