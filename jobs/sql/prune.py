@@ -125,8 +125,8 @@ def _narrow_aggregate(plan: Aggregate, wanted: tuple[int, ...]) -> tuple[Plan, d
     """Calls that nobody reads are not kept, such as the end of a session of which a query reads the start; keys tell groups apart."""
     width = len(plan.keys)
     kept = [i for i in range(len(plan.calls)) if width + i in wanted]
-    if not kept and not width:
-        kept = [0]  # there is a row all the same
+    if not kept and not width:  # there is a row all the same
+        kept = list(range(len(plan.calls)))[:1]
     calls = [plan.calls[i] for i in kept]
     below, to = _narrow(plan.input, _used([*plan.keys, *(e for call in calls for e in call.expressions)]))
     moved = tuple(call.over(lambda e: renumbered(e, to), call.place) for call in calls)

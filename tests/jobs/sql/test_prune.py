@@ -77,6 +77,12 @@ def test_the_one_row_of_an_aggregate_without_keys_is_there_when_nobody_reads_it(
     assert pruned == Project(Aggregate(_scan("t", 0), (), calls[:1], one.fields[:1]), (Literal(1, "int"),), (Field("x", "int"),))
 
 
+def test_an_aggregate_that_computes_nothing_has_its_one_row() -> None:
+    """SELECT 42 HAVING true."""
+    row = Project(Aggregate(_scan("t", 0, 1), (), (), ()), (Literal(42, "int"),), (Field("x", "int"),))
+    assert prune(row) == Project(Aggregate(Scan("t", (), ()), (), (), ()), (Literal(42, "int"),), (Field("x", "int"),))
+
+
 def test_a_projection_that_only_picks_a_scans_columns_is_the_scan() -> None:
     fields = (Field("t2", "int"), Field("t0", "int"))
     assert prune(Project(_scan("t", 0, 1, 2), (_column(2), _column(0)), fields)) == Scan("t", (2, 0), fields)
