@@ -157,7 +157,30 @@ def may_raise(expr: Expr) -> bool:
     """Whether evaluating the expression can raise on some row. Requires: it passed `check`."""
     if isinstance(expr, Column | Literal):
         return False
-    return rule_of(expr).raises or any(may_raise(a) for a in expr.args)
+    raises = rule_of(expr).raises and not (expr.node == "Cast" and widens(expr.args[0].type, expr.type))
+    return raises or any(may_raise(a) for a in expr.args)
+
+
+def widens(source: str, target: str) -> bool:
+    """Whether every number of one type is one of the other, so that a cast never raises; floats may round it."""
+    if target in FLOATS:
+        return source in INTEGERS or source == "float"
+    if source in INTEGERS and target in INTEGERS:
+        return INTEGER_BITS[source] <= INTEGER_BITS[target]
+    if not target.startswith("decimal("):
+        return False
+    before, after = _digits_of(source), _digits_of(target)
+    return before is not None and after is not None and before[0] <= after[0] and before[1] <= after[1]
+
+
+def _digits_of(type_name: str) -> tuple[int, int] | None:
+    """The digits before and behind the point that values of an exact number's type have at most."""
+    if type_name in INTEGERS:
+        return len(str(1 << INTEGER_BITS[type_name] - 1)), 0
+    if not type_name.startswith("decimal("):
+        return None
+    precision, scale = map(int, type_name[len("decimal(") : -1].split(","))
+    return precision - scale, scale
 
 
 def constant_args(*places: int) -> Refuse:

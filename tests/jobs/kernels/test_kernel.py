@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from jobs.kernels import registry
 from jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
 from jobs.kernels.kernel import Kernel, process_kernel
 from jobs.kernels.render import check, render
@@ -206,3 +207,17 @@ def test_results_of_a_wrong_type_are_a_defect_not_a_value(kernel: Kernel) -> Non
 
 def test_duckdb_is_the_version_the_list_was_tested_with() -> None:
     assert duckdb.__version__.startswith("2.0.")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "never_raises"),
+    [
+        ("tinyint", "smallint", True), ("int", "smallint", False), ("int", "int", True), ("bigint", "double", True), ("int", "float", True),
+        ("float", "double", True), ("double", "float", False), ("int", "decimal(11,1)", True), ("int", "decimal(10,1)", False),
+        ("bigint", "decimal(19,0)", True), ("bigint", "decimal(18,0)", False), ("decimal(10,2)", "decimal(12,4)", True),
+        ("decimal(10,2)", "decimal(12,5)", False), ("decimal(10,2)", "decimal(12,1)", False), ("string", "int", False),
+        ("int", "date", False),
+    ],
+)  # fmt: skip
+def test_a_cast_that_holds_every_number_never_raises(source: str, target: str, never_raises: bool) -> None:
+    assert registry.widens(source, target) is never_raises
