@@ -226,3 +226,17 @@ def test_one_key_with_nine_million_pairs_takes_the_memory_of_a_piece(objects: Ob
     more = rows.slice(1)
     peak = peak_growth(lambda: bench.apply(more, more))
     assert peak < 300 << 20, f"{peak >> 20} MB: nine million pairs were held at once (100 bytes each)"
+
+
+@pytest.mark.parametrize("goes", [False, True], ids=["rows that only come", "rows that come and go"])
+def test_rows_that_can_meet_no_other_are_not_stored(goes: bool, objects: ObjectStore) -> None:
+    """A NULL in the key; they come out of a left join all the same."""
+    node = _of_kind(_node((0,), (0,), (False,)), JoinKind.LEFT)
+    bench = Bench(node, objects)
+    rows: list[tuple[Row, int]] = [((None, "a", 1.5, 1), 1), ((1, "a", 1.5, 2), 1), ((None, "b", None, 3), 1)]
+    if goes:
+        bench.apply(chunk_of(SIDE, [((2, "a", 1.5, 4), 1)]), chunk_of(SIDE, []))
+        rows.append(((2, "a", 1.5, 4), -1))
+    emitted = bench.apply(chunk_of(SIDE, rows), chunk_of(SIDE, []))
+    assert sum(weight > 0 for _, weight in pairs_of(emitted)) == 3
+    assert [row["c3"] for kept in bench.tables()[0].scan() for row in kept.to_pylist()] == [2]
