@@ -27,8 +27,12 @@ def as_bytes(text: str, type_name: str) -> str:
     """What compares as a value of the type does: itself, or of arrays and structs its bytes."""
     if family_of(type_name) not in ORDERED:
         return text
-    name = f"bytes_of_{hashlib.md5(type_name.encode(), usedforsecurity=False).hexdigest()[:16]}"
-    return f"{declare(name, (type_name,), 'binary', _bytes_of)}({text})"
+    return f"{declare(_of_type('bytes_of', type_name), (type_name,), 'binary', _bytes_of)}({text})"
+
+
+def _of_type(name: str, type_name: str) -> str:
+    """A function's name for one type."""
+    return f"{name}_{hashlib.md5(type_name.encode(), usedforsecurity=False).hexdigest()[:16]}"
 
 
 def _bytes_of(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -52,8 +56,7 @@ def create_named_struct(call: Call, args: Sequence[str]) -> str:
 @renders("MapSort", [(("map",), "map")])
 def map_sort(call: Call, args: Sequence[str]) -> str:
     """A map with its entries in the order of their keys, as which Spark groups by it."""
-    name = f"map_sort_{hashlib.md5(call.type.encode(), usedforsecurity=False).hexdigest()[:16]}"
-    return f"{declare(name, (call.type,), call.type, _map_sort)}({args[0]})"
+    return f"{declare(_of_type('map_sort', call.type), (call.type,), call.type, _map_sort)}({args[0]})"
 
 
 def _map_sort(column: pa.Array | pa.ChunkedArray) -> pa.Array:

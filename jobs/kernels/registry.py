@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from jobs.kernels.errors import UnsupportedExpressionError
 from jobs.sql.expression_text import expression_text
 from jobs.sql.logical import Call, Column, Expr, Literal
-from statestore.types import MONTH_INTERVALS
+from statestore.types import MONTH_INTERVALS, arrow_type
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 FLOATS = ("float", "double")
@@ -167,20 +167,18 @@ def widens(source: str, target: str) -> bool:
         return source in INTEGERS or source == "float"
     if source in INTEGERS and target in INTEGERS:
         return INTEGER_BITS[source] <= INTEGER_BITS[target]
-    if not target.startswith("decimal("):
-        return False
     before, after = _digits_of(source), _digits_of(target)
-    return before is not None and after is not None and before[0] <= after[0] and before[1] <= after[1]
+    return family_of(target) == "decimal" and before is not None and after is not None and before[0] <= after[0] and before[1] <= after[1]
 
 
 def _digits_of(type_name: str) -> tuple[int, int] | None:
     """The digits before and behind the point that values of an exact number's type have at most."""
     if type_name in INTEGERS:
         return len(str(1 << INTEGER_BITS[type_name] - 1)), 0
-    if not type_name.startswith("decimal("):
+    if family_of(type_name) != "decimal":
         return None
-    precision, scale = map(int, type_name[len("decimal(") : -1].split(","))
-    return precision - scale, scale
+    kind = arrow_type(type_name)
+    return kind.precision - kind.scale, kind.scale
 
 
 def constant_args(*places: int) -> Refuse:
