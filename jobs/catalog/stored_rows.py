@@ -44,7 +44,8 @@ class StoredRows:
         Cost: a scan of the whole relation; blocks hold all columns, so fewer columns save memory, not requests.
         """
         with self.reader(relation, columns, epoch) as batches:
-            return batches.read_all()
+            rows = batches.read_all()
+        return rows if rows.num_rows else rows.schema.empty_table()  # columns of one chunk: Spark's createDataFrame fails on none
 
     @contextmanager
     def reader(

@@ -22,7 +22,8 @@ Counts = npt.NDArray[np.int64]
 
 
 class Generate(PlainNode, frozen=True):
-    """Each row as often as `argument` has elements (or says), with the element's columns, then its place. No state.
+    """Each row's columns `kept` (None: all) as often as `argument` has elements (or says), with the element's columns, then its place. No
+    state.
 
     `outer`: a row whose list is empty or NULL comes out once, with NULLs.
     """
@@ -30,12 +31,18 @@ class Generate(PlainNode, frozen=True):
     generator: Generator
     argument: Expr
     outer: bool
-    width: int  # of the input
+    width: int  # how many columns are kept
     types: tuple[str, ...]
+    kept: tuple[int, ...] | None = None
+
+    @property
+    def passed(self) -> tuple[int, ...]:
+        """The columns of the input that come out."""
+        return tuple(range(self.width)) if self.kept is None else self.kept
 
     def lineage(self) -> tuple[Origin, ...]:
         made = len(self.types) - self.width - 1
-        return (*(Passed(c) for c in range(self.width)), *(Computed(self.text()),) * made, Computed(""))
+        return (*(Passed(c) for c in self.passed), *(Computed(self.text()),) * made, Computed(""))
 
     def expressions(self) -> tuple[Expr, ...]:
         return (self.argument,)
@@ -77,8 +84,8 @@ class GenerateExecutor:
             empty = np.flatnonzero(counts == 0)
             rows, places = np.concatenate([rows, empty]), np.concatenate([places, np.zeros(len(empty), np.int32)])
             made = [pa.concat_arrays([column, pa.nulls(len(empty), column.type)]) for column in made]
-        taken = take_rows(chunk, rows)
-        out = make_chunk([*(taken.column(c) for c in range(node.width)), *made, pa.array(places)], taken[WEIGHT])
+        taken = take_rows(chunk.select([*(chunk.column_names[c] for c in node.passed), WEIGHT]), rows)
+        out = make_chunk([*taken.columns[: node.width], *made, pa.array(places)], taken[WEIGHT])
         return net(conformed(out, chunk_schema(node.types)))
 
 

@@ -90,7 +90,7 @@ def traced(plan: Plan) -> Traced:
             return Traced(tuple(_union(of) for of in zip(*made, strict=True)), rows)
         case Generate(_, _, argument):
             new = _value(argument, inputs[0].columns)
-            return Traced((*inputs[0].columns, *(_as(new, How.TRANSFORMATION) for _ in plan.made)), rows)
+            return Traced((*(inputs[0].columns[i] for i in plan.passed), *(_as(new, How.TRANSFORMATION) for _ in plan.made)), rows)
         case Filter() | TemporalFilter():
             return Traced(inputs[0].columns, rows | _deciding(plan.expressions, inputs[0].columns, How.FILTER))
         case TopN():

@@ -27,6 +27,7 @@ _BY_CHANCE = "Spark's answer depends on the order in which it meets the rows"
 _SKETCH = "a sketch takes values in and lets none go again; approx_count_distinct, count(DISTINCT …) and percentile are kept"
 _SKETCHES = (
     *("CountMinSketchAgg", "HllSketchAgg", "HllUnionAgg", "ThetaSketchAgg", "ThetaUnionAgg", "ThetaIntersectionAgg"),
+    *("ApproxTopKAccumulate", "ApproxTopKCombine"),
     *(f"Kll{does}Agg{kind}" for does in ("Sketch", "Merge") for kind in ("Bigint", "Double", "Float")),
     *(f"Tuple{does}Agg{kind}" for does in ("Sketch", "Union", "Intersection") for kind in ("Double", "Integer")),
 )
@@ -35,6 +36,8 @@ REFUSED = {
     **dict.fromkeys(_SKETCHES, _SKETCH),
     "HistogramNumeric": f"{_BY_CHANCE}; group by a bin of the value",
     "ApproxTopK": f"{_BY_CHANCE}; count by value, ORDER BY that and LIMIT",
+    "Measure": "it asks for a measure of a metric view, and pipelines have none; write the aggregate",
+    "SchemaOfVariantAgg": "Spark alone merges schemas, and it keeps none that shrinks; collect_set(schema_of_variant(…)) lists them",
 }
 
 

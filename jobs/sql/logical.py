@@ -51,6 +51,11 @@ class AggFunction(StrEnum):
     COLLECT_LIST = "CollectList"
     COLLECT_SET = "CollectSet"
     APPROX_COUNT_DISTINCT = "HyperLogLogPlusPlus"
+    BITMAP_CONSTRUCT = "BitmapConstructAgg"
+    BITMAP_OR = "BitmapOrAgg"
+    BITMAP_AND = "BitmapAndAgg"
+    VECTOR_SUM = "VectorSum"
+    VECTOR_AVG = "VectorAvg"
 
     @property
     def sql(self) -> str:
@@ -58,7 +63,13 @@ class AggFunction(StrEnum):
         return _SQL_NAMES.get(self, self.name.lower())
 
 
-_SQL_NAMES = {AggFunction.AVERAGE: "avg", AggFunction.REGR_SXX: "regr_sxx"}
+_SQL_NAMES = {
+    AggFunction.AVERAGE: "avg",
+    AggFunction.REGR_SXX: "regr_sxx",
+    AggFunction.BITMAP_CONSTRUCT: "bitmap_construct_agg",
+    AggFunction.BITMAP_OR: "bitmap_or_agg",
+    AggFunction.BITMAP_AND: "bitmap_and_agg",
+}
 
 
 class JoinKind(StrEnum):
@@ -149,6 +160,11 @@ class WindowFunction(StrEnum):
     COLLECT_LIST = "CollectList"
     COLLECT_SET = "CollectSet"
     APPROX_COUNT_DISTINCT = "HyperLogLogPlusPlus"
+    BITMAP_CONSTRUCT = "BitmapConstructAgg"
+    BITMAP_OR = "BitmapOrAgg"
+    BITMAP_AND = "BitmapAndAgg"
+    VECTOR_SUM = "VectorSum"
+    VECTOR_AVG = "VectorAvg"
     SESSION = "SessionStart"  # of a row's own start and end, in the order of starts: the start of the session that it belongs to
 
     @property
@@ -196,6 +212,11 @@ _READ_FRAMES = frozenset(
         WindowFunction.LISTAGG,
         WindowFunction.COLLECT_LIST,
         WindowFunction.COLLECT_SET,
+        WindowFunction.BITMAP_CONSTRUCT,
+        WindowFunction.BITMAP_OR,
+        WindowFunction.BITMAP_AND,
+        WindowFunction.VECTOR_SUM,
+        WindowFunction.VECTOR_AVG,
         WindowFunction.APPROX_COUNT_DISTINCT,
     }
 )
@@ -415,21 +436,27 @@ class Expand(_OverOne, frozen=True):
 
 
 class Generate(_OverOne, frozen=True):
-    """Every row once per row that `generator` makes of `argument`; output: the input's columns, then those made. `outer`: a row of which
-    none is made comes out once, with NULLs."""
+    """Every row once per row that `generator` makes of `argument`; output: the input's columns `kept` (None: all), then those made.
+    `outer`: a row of which none is made comes out once, with NULLs."""
 
     generator: Generator
     argument: Expr
     outer: bool
     made: tuple[Field, ...]
+    kept: tuple[int, ...] | None = None
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return (self.argument,)
 
     @property
+    def passed(self) -> tuple[int, ...]:
+        """The columns of the input that come out."""
+        return tuple(range(len(self.input.fields))) if self.kept is None else self.kept
+
+    @property
     def fields(self) -> tuple[Field, ...]:
-        return self.input.fields + self.made
+        return (*(self.input.fields[i] for i in self.passed), *self.made)
 
 
 class Filter(_OverOne, frozen=True):

@@ -66,11 +66,13 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
             projections = tuple(tuple(renumbered(p[i], to) for i in wanted) for p in plan.projections)
             return Expand(below, projections, tuple(plan.fields[i] for i in wanted)), {old: new for new, old in enumerate(wanted)}
         case Generate():
-            width = len(plan.input.fields)
-            above = tuple(i for i in wanted if i < width)
-            below, to = _narrow(plan.input, _union(above, _used([plan.argument])))
-            made = {width + i: len(below.fields) + i for i in range(len(plan.made))}
-            return Generate(below, plan.generator, renumbered(plan.argument, to), plan.outer, plan.made), to | made
+            width = len(plan.passed)
+            above = [i for i in wanted if i < width]
+            below, to = _narrow(plan.input, _union(tuple(plan.passed[i] for i in above), _used([plan.argument])))
+            kept = tuple(to[plan.passed[i]] for i in above)
+            narrower = None if kept == tuple(range(len(below.fields))) else kept  # no list is copied for each of its elements
+            at = {old: new for new, old in enumerate((*above, *range(width, width + len(plan.made))))}
+            return Generate(below, plan.generator, renumbered(plan.argument, to), plan.outer, plan.made, narrower), at
         case Filter():
             below, to = _narrow(plan.input, _union(wanted, _used([plan.condition])))
             return Filter(below, renumbered(plan.condition, to)), to

@@ -35,8 +35,8 @@ ROWS = 26
 
 
 def edges() -> pa.Table:
-    """(ROWS, a column per name): values repeat at lengths of their own, so that most pairs meet; NULL among them."""
-    columns = {}
+    """(ROWS, a column per name): values repeat at lengths of their own, so that most pairs meet; NULL among them. `id` numbers the rows."""
+    columns = {"id": pa.array(range(ROWS), pa.int32())}
     for place, (name, (kind, values)) in enumerate(_COLUMNS.items()):
         cycle = [*values, None]
         columns[name] = pa.array([cycle[(row + (row // len(cycle)) * place) % len(cycle)] for row in range(ROWS)], arrow_type(kind))

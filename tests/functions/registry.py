@@ -14,27 +14,36 @@ _HEAD = """\
 # Every function that SHOW FUNCTIONS of Spark lists, by group: an example over the columns of tests/functions/edges.py, who computes it.
 # `how` and `why` are checked, and with --update-cases written, by tests/functions/test_functions.py. `make docs` makes functions.md of it.
 """
-KERNEL, SPARK, REFUSED = "kernel", "Spark", "refused"
+KERNEL, SPARK, KEPT, REFUSED = "kernel", "Spark", "kept", "refused"
+#: Groups of functions that no row has a value of by itself.
+OF_ROWS = ("aggregate", "window", "generator", "table")
 _MEANS = {
     KERNEL: "computed where the rows are, by a kernel that is compared with Spark over edge values",
     SPARK: "computed by Spark itself between two levels of an epoch, in one pass (design/operators.md); EXPLAIN names it",
+    KEPT: "no function of one row: an aggregate, one over a window, one that makes rows; EXPLAIN says what an epoch of it reads",
     REFUSED: "not in a view, for the reason given",
-    "aggregate": "an aggregate: which of them views keep is said where a query has another one",
-    "window function": "stands with OVER alone",
-    "generator": "makes rows of a row",
-    "table function": "stands in FROM",
 }
 
 
 @dataclass(frozen=True)
 class Function:
-    """One function: its group, an example (none for what is no function of a row), who computes it, and why not."""
+    """One function: its group, an example, who computes it, and why not."""
 
     group: str
     name: str
-    call: str | None
+    call: str
     how: str
     why: str | None = None
+
+    @property
+    def select(self) -> str:
+        """The example as a query over the table `t` of `edges`."""
+        if self.call.startswith("SELECT "):
+            return self.call
+        if self.group in ("window", "generator"):
+            return f"SELECT id, {self.call} FROM t"
+        by = "ROLLUP (b)" if self.name.startswith("grouping") else "b"
+        return f"SELECT b, {self.call} AS x FROM t GROUP BY {by}"
 
     def judged(self, how: str, why: str | None = None) -> "Function":
         """The function with another judgement."""
@@ -45,7 +54,7 @@ def load() -> list[Function]:
     """The registry."""
     groups = yaml.safe_load(REGISTRY.read_text())
     rows = ((group, name, row) for group, listed in groups.items() for name, row in listed.items())
-    return [Function(group, name, row.get("call"), row["how"], row.get("why")) for group, name, row in rows]
+    return [Function(group, name, row["call"], row["how"], row.get("why")) for group, name, row in rows]
 
 
 def save(functions: list[Function]) -> None:
@@ -80,7 +89,7 @@ def page(functions: list[Function]) -> str:
             group = one.group
             lines += ["", f"## {group}", "", "| function | computed by | example |", "|---|---|---|"]
         how = one.how if one.why is None else f"{one.how}: {one.why}"
-        lines.append(f"| {_cell(one.name)} | {how} | {'' if one.call is None else _cell(one.call)} |")
+        lines.append(f"| {_cell(one.name)} | {how} | {_cell(one.call)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,7 @@
 """Every function that Spark lists is in the registry and judged as it says; what Spark computes means what the user wrote."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from py4j.java_gateway import JavaObject
@@ -8,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.kernels.render import has_kernel
+from jobs.session import Session
 from jobs.sql.catalyst import bind_view, relation_of_ddl
 from jobs.sql.errors import SqlError, UnsupportedQueryError
 from jobs.sql.expression_tree import needs_spark, substituted
@@ -15,8 +17,10 @@ from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Filter, Plan, Project
 from jobs.sql.sandbox import Sandbox
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import filled
-from tests.functions.edges import ddl, edges
-from tests.functions.registry import KERNEL, PAGE, REFUSED, SPARK, Function, load, page, save
+from tests.functions.edges import ROWS, ddl, edges
+from tests.functions.registry import KEPT, KERNEL, OF_ROWS, PAGE, REFUSED, SPARK, Function, load, page, save
+from tests.truth.compare import assert_same_answer
+from tests.truth.judge import judge_session
 
 FUNCTIONS = load()
 ZONE = "America/New_York"
@@ -25,7 +29,7 @@ ALONE = ("session_window",)  # Spark takes one window of time a SELECT
 
 
 def of(how: str) -> list[Function]:
-    return [one for one in FUNCTIONS if one.how == how and one.call is not None]
+    return [one for one in FUNCTIONS if one.how == how]
 
 
 def test_the_page_is_the_registry_s() -> None:
@@ -50,7 +54,7 @@ def sandbox(spark: SparkSession) -> Sandbox:
 def bound(sandbox: Sandbox, request: pytest.FixtureRequest) -> dict[str, Expr]:
     """By name the example of each function, bound over the columns of `edges`; with --update-cases the registry is judged anew first."""
     if request.config.getoption("--update-cases"):
-        FUNCTIONS[:] = [one if one.call is None else judged(sandbox, one) for one in FUNCTIONS]
+        FUNCTIONS[:] = [judged(sandbox, one) for one in FUNCTIONS]
         save(FUNCTIONS)
         PAGE.write_text(page(FUNCTIONS))
     found: dict[str, Expr] = {}
@@ -58,7 +62,7 @@ def bound(sandbox: Sandbox, request: pytest.FixtureRequest) -> dict[str, Expr]:
         functions = [one for one in of(how) if one.name not in ALONE]
         batches = [functions[start : start + BATCH] for start in range(0, len(functions), BATCH)]
         for batch in [*batches, *([one] for one in of(how) if one.name in ALONE)]:
-            found |= dict(zip([one.name for one in batch], bound_calls(sandbox, [str(one.call) for one in batch]), strict=True))
+            found |= dict(zip([one.name for one in batch], bound_calls(sandbox, [one.call for one in batch]), strict=True))
     return found
 
 
@@ -80,7 +84,10 @@ def over_columns(plan: Plan) -> list[Expr]:
 
 def judged(sandbox: Sandbox, one: Function) -> Function:
     try:
-        (expr,) = bound_calls(sandbox, [str(one.call)])
+        if one.group in OF_ROWS:
+            bind_view(sandbox, SourceText(one.select))
+            return one.judged(KEPT)
+        (expr,) = bound_calls(sandbox, [one.call])
     except UnsupportedQueryError as err:
         return one.judged(REFUSED, err.reason.partition(";")[0])
     except SqlError as err:
@@ -98,6 +105,45 @@ def test_every_function_is_computed_by_whom_the_registry_says(bound: dict[str, E
     by_spark = {name for name, e in bound.items() if needs_spark(e)}
     assert by_spark == {one.name for one in of(SPARK)}
     assert bound.keys() - by_spark == {one.name for one in of(KERNEL)}
+
+
+def selects(kept: Sequence[Function]) -> dict[str, str]:
+    """By the names of functions a query that has their examples, as many as can stand in one."""
+    found: dict[str, str] = {}
+    together = [one for one in kept if one.group == "aggregate" and not one.name.startswith("grouping")]
+    for batch in (together[start : start + BATCH] for start in range(0, len(together), BATCH)):
+        calls = ", ".join(f"{one.call} AS {one.name}" for one in batch)
+        found[", ".join(one.name for one in batch)] = f"SELECT b, {calls} FROM t GROUP BY b"
+    return found | {one.name: one.select for one in kept if one not in together}
+
+
+@pytest.mark.spark
+def test_what_is_kept_equals_spark_as_rows_come_change_and_go(session: SparkSession, tmp_path: Path) -> None:
+    """Views of the examples, through a first load, inserts, updates and deletes."""
+    views, rows, judge, wrong = selects(of(KEPT)), edges(), judge_session(session), {}
+    changes = (
+        [],
+        ["UPDATE t SET b = NOT b, s = num, i = small, f = i % 5, bin = cast(s AS binary), j = u WHERE id % 3 = 1"],
+        ["DELETE FROM t WHERE id % 4 = 2 OR id < 3"],
+    )
+    with Session(str(tmp_path / "store"), session) as tussock:
+        tussock.execute(f"CREATE TABLE t ({ddl()}, PRIMARY KEY (id))")
+        tussock.insert("t", rows.slice(0, ROWS // 2))
+        for place, select in enumerate(views.values()):
+            tussock.execute(f"CREATE MATERIALIZED VIEW v{place} AS {select}")
+        tussock.flush()
+        tussock.insert("t", rows.slice(ROWS // 2))
+        for statements in changes:
+            for statement in statements:
+                tussock.execute(statement)
+            tussock.flush()
+            judge.createDataFrame(tussock.read("t")).createOrReplaceTempView("t")
+            for place, (names, select) in enumerate(views.items()):
+                try:
+                    assert_same_answer(tussock.read(f"v{place}"), judge.sql(select).toArrow(), names)
+                except AssertionError as err:
+                    wrong[names] = str(err)
+    assert wrong == {}
 
 
 @pytest.mark.spark
@@ -130,7 +176,7 @@ def test_what_is_handed_to_spark_means_what_the_user_wrote(bound: dict[str, Expr
         assert isinstance(call, Call), one
         assert call.node == BY_SPARK, one
         kept = filled(call, [f"`{rows.column_names[a.index]}`" for a in call.args if isinstance(a, Column)])
-        same = jvm.org.apache.spark.sql.catalyst.expressions.EqualNullSafe(tried(session, str(one.call)), tried(session, kept))
+        same = jvm.org.apache.spark.sql.catalyst.expressions.EqualNullSafe(tried(session, one.call), tried(session, kept))
         columns.append(to_column(same, one.name))
     selected = DataFrame(frame._jdf.select(jvm.PythonUtils.toSeq(columns)), session)
     counted = selected.select(*(F.count_if(F.col(f"`{one.name}`")).alias(one.name) for one in functions)).toArrow().to_pylist()[0]

@@ -91,6 +91,20 @@ VIEWS: dict[str, dict[str, str | None]] = {
         "approx_count_distinct(k * 7 + a) FILTER (WHERE o)": None,
         "percentile_disc(0.75) WITHIN GROUP (ORDER BY b DESC)": None,
     },
+    "bitmaps": {
+        "bitmap_construct_agg(abs(a) * 2500)": None,
+        "bitmap_construct_agg(a + 3) FILTER (WHERE o)": None,
+        "bitmap_or_agg(cast(s AS BINARY))": None,
+        "bitmap_and_agg(cast(s AS BINARY))": None,
+        "bitmap_and_agg(cast(repeat(s, 900) AS BINARY)) FILTER (WHERE o)": None,
+    },
+    "vectors": {
+        "vector_sum(array(cast(a AS float), cast(n AS float), 0.5F))": None,
+        "vector_sum(array(cast(a AS float))) FILTER (WHERE o)": None,
+        "vector_sum(DISTINCT array(cast(n AS float)))": None,
+        # Spark rounds with each row that it adds: a digit is enough, and no mean lies where it would turn
+        "cast(10 * get(vector_avg(array(cast(a AS float), 1.5F)), 0) + 0.0137 AS int)": None,
+    },
     "ordered": {
         "first(a)": "min_by(a, k)",
         "last(s)": "max_by(s, k)",

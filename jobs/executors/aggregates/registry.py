@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from jobs.executors.agg_call import Agg
+from jobs.executors.aggregates.bitmaps import Bitmaps
 from jobs.executors.aggregates.bits import Bits
 from jobs.executors.aggregates.extremes import MinMax
 from jobs.executors.aggregates.face import Aggregate
@@ -11,6 +12,7 @@ from jobs.executors.aggregates.moments import Moments, Pairs
 from jobs.executors.aggregates.only import Only
 from jobs.executors.aggregates.order import By, Collect, First, ListAgg
 from jobs.executors.aggregates.sums import Count, Sum
+from jobs.executors.aggregates.vectors import Vectors
 from jobs.sql.logical import AggFunction
 
 AGGREGATES: Mapping[AggFunction, Aggregate] = {
@@ -36,6 +38,8 @@ AGGREGATES: Mapping[AggFunction, Aggregate] = {
     AggFunction.MODE: MostFrequent(),
     AggFunction.PERCENTILE: Percentiles(),
     AggFunction.PERCENTILE_DISC: Percentiles(),
+    **dict.fromkeys((AggFunction.BITMAP_CONSTRUCT, AggFunction.BITMAP_OR, AggFunction.BITMAP_AND), Bitmaps()),
+    **dict.fromkeys((AggFunction.VECTOR_SUM, AggFunction.VECTOR_AVG), Vectors()),
 }
 
 

@@ -11,7 +11,17 @@ from jobs.executors.project import Project
 from jobs.executors.registry import Node
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
 from jobs.sql import logical
-from jobs.sql.expression_tree import calls_of_spark, conjunction, conjuncts, needs_spark, reads_of, renumbered, substituted, without_places
+from jobs.sql.expression_tree import (
+    calls_of_spark,
+    conjunction,
+    conjuncts,
+    needs_spark,
+    reads_of,
+    renumbered,
+    substituted,
+    with_spark_calls,
+    without_places,
+)
 from statestore.meta.catalog import RelationKind, TableSchema
 
 ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
@@ -96,6 +106,14 @@ class Builder:
             places = {k: width + i for i, k in enumerate(computed)}
             return stream, tuple(k.index if isinstance(k, logical.Column) else places[k] for k in moved)
         return stream, tuple(k.index for k in moved if isinstance(k, logical.Column))
+
+    def computed(self, stream: Stream, exprs: Sequence[logical.Expr]) -> tuple[Stream, list[logical.Expr]]:
+        """The stream with what Spark computes of the expressions as columns, and the expressions over its columns."""
+        calls = list(dict.fromkeys(without_places(c) for e in exprs for c in calls_of_spark(e)))
+        width, (stream, places) = len(stream.visible), self.keyed(stream, calls)
+        at = {call: width + i for i, call in enumerate(calls)}
+        over = (with_spark_calls(e, lambda call: logical.Column(at[without_places(call)], call.type)) for e in exprs)
+        return stream, [renumbered(e, (*stream.visible, *places)) for e in over]
 
     def visible_first(self, stream: Stream, width: int) -> Stream:
         if stream.visible == tuple(range(width)) and len(stream.types) == width + sum(c >= width for c in stream.key):

@@ -5,14 +5,13 @@ from dataclasses import replace
 from jobs.executors import expand
 from jobs.plan.streams.builder import Builder, Stream
 from jobs.sql import logical
-from jobs.sql.expression_tree import renumbered
 
 
 def plan_expand(builder: Builder, plan: logical.Expand) -> Stream:
     """Why the key is one: a row comes out once per projection, so the input's key and the projection's number tell its rows apart."""
-    below = builder.stream(plan.input)
-    projections = tuple(tuple(renumbered(e, below.visible) for e in projection) for projection in plan.projections)
+    below, computed = builder.computed(builder.stream(plan.input), plan.expressions)
     width = len(plan.fields)
+    projections = tuple(tuple(computed[at : at + width]) for at in range(0, len(computed), width))
     types = (*(f.type for f in plan.fields), "int", *(below.types[c] for c in below.key))
     at = {c: width + 1 + i for i, c in enumerate(below.key)}
     ref = builder.operator(below.draft, expand.Expand(projections, below.key, types), (below.ref,))

@@ -5,16 +5,18 @@ from dataclasses import replace
 from jobs.executors import generate
 from jobs.plan.streams.builder import Builder, Stream
 from jobs.sql import logical
-from jobs.sql.expression_tree import renumbered
 
 
 def plan_generate(builder: Builder, plan: logical.Generate) -> Stream:
     """Why the key is one: the rows made of one row differ in their place, those of two rows in the input's key."""
-    below = builder.stream(plan.input)
-    width = len(below.types)
+    below, (argument,) = builder.computed(builder.stream(plan.input), [plan.argument])
+    kept = tuple(dict.fromkeys((*(below.visible[i] for i in plan.passed), *below.key, *(below.distribution or ()))))
+    at, width = {c: i for i, c in enumerate(kept)}, len(kept)
     made = tuple(f.type for f in plan.made)
-    types = (*below.types, *made, "int")
-    node = generate.Generate(plan.generator, renumbered(plan.argument, below.visible), plan.outer, width, types)
+    types = (*(below.types[c] for c in kept), *made, "int")
+    node = generate.Generate(plan.generator, argument, plan.outer, width, types, kept)
     ref = builder.operator(below.draft, node, (below.ref,))
-    visible = (*below.visible, *range(width, width + len(made)))
-    return replace(below, ref=ref, types=types, visible=visible, key=(*below.key, width + len(made)))
+    visible = (*(at[below.visible[i]] for i in plan.passed), *range(width, width + len(made)))
+    distribution = None if below.distribution is None else tuple(at[c] for c in below.distribution)
+    key = (*(at[c] for c in below.key), width + len(made))
+    return replace(below, ref=ref, types=types, visible=visible, key=key, distribution=distribution)

@@ -1,7 +1,8 @@
-"""Generate: EXPLODE, POSEXPLODE, INLINE, STACK, JSON_TUPLE, LATERAL VIEW over them, and the copies that INTERSECT ALL and EXCEPT ALL make.
+"""Generate: EXPLODE, POSEXPLODE, INLINE, STACK, JSON_TUPLE, VARIANT_EXPLODE, LATERAL VIEW over them, and the copies that INTERSECT ALL and
+EXCEPT ALL make.
 
 Where the query lists the rows (STACK, an array(…) under EXPLODE) they are projections of the row: an Expand. JSON_TUPLE makes one row
-of each, so it is a projection too: a struct that Spark computes.
+of each, so it is a projection too: a struct that Spark computes. VARIANT_EXPLODE is an INLINE of structs that Spark computes.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,12 @@ from jobs.sql.spark_text import JSON_TUPLE
 from jobs.sql.type_names import name_of_type
 
 _GENERATORS = {"Explode": Generator.EXPLODE, "PosExplode": Generator.POSEXPLODE, "Inline": Generator.INLINE}
-_NO_GENERATOR = "rows are made by explode, posexplode, inline, stack and json_tuple"
+_NO_GENERATOR = "rows are made by explode, posexplode, inline, stack, json_tuple and variant_explode"
+#: Of a variant `a0` what variant_explode makes: a row of each element of an array, of each field of an object.
+_PARTS_OF_VARIANT = (
+    "coalesce(transform(try_cast(`a0` AS array<variant>), (v, i) -> named_struct('pos', i, 'key', cast(null AS string), 'value', v)), "
+    "transform(map_entries(try_cast(`a0` AS map<string, variant>)), (e, i) -> named_struct('pos', i, 'key', e.key, 'value', e.value)))"
+)
 
 
 @binds("Generate")
@@ -38,20 +44,30 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
         return Bound(Project(copies, (*columns, *args[1:]), fields), ids)
     if (listed := _listed(name, args, made)) is not None:
         return Bound(Expand(below.plan, tuple((*columns, *row) for row in listed), fields), ids)
-    if name == "JsonTuple" and walk.expressions.has_kernel is not None:
-        given = tuple(Column(i, f.type) for i, f in enumerate(below.plan.fields))
-        first = [a for a in args if needs_spark(a)]  # what Spark computes of what Spark computes is two steps
-        plan = Project(below.plan, (*given, *first), (*below.plan.fields, *(Field(f"_{i}", a.type) for i, a in enumerate(first))))
-        args = [Column(len(given) + first.index(a), a.type) if a in first else a for a in args]
-        tuples = _fields_of_json(args, len(made), walk.expressions.place_of(node))
-        return Bound(Project(plan if first else below.plan, (*columns, *tuples), fields), ids)
+    if name in ("VariantExplode", "JsonTuple") and walk.expressions.has_kernel is not None:
+        plan, args = _after_spark(below.plan, args)
+        place = walk.expressions.place_of(node)
+        if name == "JsonTuple":
+            return Bound(Project(plan, (*columns, *_fields_of_json(args, len(made), place)), fields), ids)
+        kind = f"array<struct<{','.join(f'{f.name}:{f.type}' for f in made)}>>"
+        parts = Call(BY_SPARK, kind, tuple(args), params=(("sql", _PARTS_OF_VARIANT),), place=place)
+        return Bound(Generate(plan, Generator.INLINE, parts, node.outer(), made, kept), ids)
     if name not in _GENERATORS:
         raise walk.refuse(node, name.lower(), _NO_GENERATOR)
-    plan = Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made)
-    if dropped:
-        width = len(below.ids)
-        plan = Project(plan, (*columns, *(Column(width + i, f.type) for i, f in enumerate(made))), fields)
-    return Bound(plan, ids)
+    return Bound(Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made, kept if dropped else None), ids)
+
+
+def _after_spark(plan: Plan, args: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
+    """The plan with the arguments that Spark computes as further columns, and the arguments over them: what Spark computes of what Spark
+    computes is two steps."""
+    given = tuple(Column(i, f.type) for i, f in enumerate(plan.fields))
+    first = [a for a in args if needs_spark(a)]
+    if not first:
+        return plan, list(args)
+    made = (Field(f"_{i}", a.type) for i, a in enumerate(first))
+    return Project(plan, (*given, *first), (*plan.fields, *made)), [
+        Column(len(given) + first.index(a), a.type) if a in first else a for a in args
+    ]
 
 
 def _fields_of_json(args: Sequence[Expr], fields: int, place: Place | None) -> list[Expr]:

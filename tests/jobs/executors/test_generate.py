@@ -71,6 +71,16 @@ def test_every_element_comes_out_with_its_place(
     assert sum(content.values()) > 3
 
 
+def test_only_kept_columns_are_copied_for_each_element(objects: ObjectStore) -> None:
+    """A list that comes out beside each of its elements is as many copies of itself."""
+    types = ("array<int>", "int", "string")
+    bench = Bench(Generate(Generator.EXPLODE, Column(0, types[0]), True, 2, ("string", "int", "int", "int"), (2, 1)), objects)
+    out = bench.apply(chunk_of(types, [(([7, 8], 1, "a"), 1), ((None, 2, "b"), -1)]))
+    assert sorted(map(str, out.to_pylist())) == sorted(
+        str(dict(zip(out.column_names, row, strict=True))) for row in (("a", 1, 7, 0, 1), ("a", 1, 8, 1, 1), ("b", 2, None, 0, -1))
+    )
+
+
 def some_list(rng: random.Random, kind: str) -> list[Any] | None:
     if rng.random() < 0.2:
         return None

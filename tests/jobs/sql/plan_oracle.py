@@ -221,8 +221,9 @@ def _generated(below: DataFrame, plan: Generate) -> DataFrame:
     argument = _text(plan.argument)
     if plan.generator is Generator.REPLICATE:
         return _named(below.withColumn("n", F.expr(f"explode(array_repeat(0, cast({argument} AS int)))")).drop("n"))
+    kept = [below.columns[i] for i in plan.passed]
     made = f"{plan.generator}{'_outer' if plan.outer else ''}({argument})"
-    return _named(below.select("*", F.expr(made)))
+    return _named(below.select(*kept, F.expr(made)))
 
 
 def _values(spark: SparkSession, plan: Values) -> DataFrame:

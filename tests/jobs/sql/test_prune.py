@@ -8,6 +8,8 @@ from jobs.sql.logical import (
     Expr,
     Field,
     Filter,
+    Generate,
+    Generator,
     Join,
     JoinKind,
     Literal,
@@ -51,6 +53,21 @@ def test_a_filter_and_a_top_n_keep_what_they_read_below_a_projection() -> None:
     first = TopN(Filter(_scan("t", 0, 1, 2, 3), _greater(_column(3), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5)
     narrow = TopN(Filter(_scan("t", 0, 1, 3), _greater(_column(2), Literal(1, "int"))), (SortKey(_column(1), True, True),), 5)
     assert prune(_pick(first, 0)) == Project(narrow, (_column(0),), (Field("x0", "int"),))
+
+
+def test_a_generator_puts_out_what_is_read_above_it_and_no_list_that_only_it_reads() -> None:
+    lists = Scan("t", (0, 1, 2), (Field("a", "int"), Field("b", "int"), Field("xs", "array<int>")))
+    made = (Field("e", "int"),)
+    wide = Generate(lists, Generator.EXPLODE, Column(2, "array<int>"), False, made)
+    narrow = Generate(Scan("t", (1, 2), lists.fields[1:]), Generator.EXPLODE, Column(1, "array<int>"), False, made, (0,))
+    assert prune(_pick(wide, 3, 1)) == Project(narrow, (_column(1), _column(0)), (Field("x3", "int"), Field("x1", "int")))
+    assert narrow.fields == (Field("b", "int"), Field("e", "int"))
+    assert prune(_pick(narrow, 1)) == Project(
+        Generate(Scan("t", (2,), lists.fields[2:]), Generator.EXPLODE, Column(0, "array<int>"), False, made, ()),
+        (_column(0),),
+        (Field("x1", "int"),),
+    )
+    assert prune(wide) == wide
 
 
 def test_an_aggregate_reads_its_keys_arguments_and_filters() -> None:

@@ -1,0 +1,105 @@
+"""bitmap_construct_agg, bitmap_or_agg and bitmap_and_agg: of numbers, or of bitmaps, one bitmap of 4,096 bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.plain import Plain
+from jobs.executors.distinct_state import DistinctValues
+from jobs.executors.group_segments import Segments
+from jobs.executors.held import OfValues
+from jobs.executors.value_state import Slot, State
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction
+from statestore.errors import InputError
+
+#: Of a bitmap, which Spark fixes.
+BYTES = 4096
+_AT_ONCE = 1 << 10  # bitmaps that are merged in one go: beside each byte stands its place, which is sixteen times as long
+
+
+class BitmapPositionError(InputError):
+    """A number that is no place in a bitmap."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"bitmap_construct_agg was to set bit {self.found}: a bitmap has the bits 0 to {8 * BYTES - 1}. Give it "
+            "bitmap_bit_position(x), and group by bitmap_bucket_number(x), or correct the row."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bitmap(OfValues):
+    """The bitmap of a group's distinct values; of none all bits are as at the start. Reads the touched groups' values."""
+
+    function: AggFunction
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return ("binary",)
+
+    @property
+    def start(self) -> int:
+        """The byte that a bitmap begins with."""
+        return 0xFF if self.function is AggFunction.BITMAP_AND else 0
+
+    def of(self, values: Segments) -> pa.Array:
+        groups = np.repeat(np.arange(len(values.starts) - 1), np.diff(values.starts))
+        bits = np.full((len(values.starts) - 1, BYTES), self.start, np.uint8)
+        if self.function is AggFunction.BITMAP_CONSTRUCT:
+            _set(bits, groups, values.columns[0].to_numpy(zero_copy_only=False))
+        else:
+            shortest = _merge(bits, groups, values.columns[0], np.bitwise_and if self.start else np.bitwise_or)
+            if self.start:
+                bits[np.arange(BYTES) >= shortest[:, None]] = 0
+        ends = pa.py_buffer((np.arange(len(bits) + 1) * BYTES).astype(np.int64))
+        return pa.Array.from_buffers(pa.large_binary(), len(bits), [None, ends, pa.py_buffer(bits)]).cast(pa.binary())
+
+
+def _set(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
+    """Set the bits of the positions. Raises BitmapPositionError."""
+    if (wrong := (positions < 0) | (positions >= 8 * BYTES)).any():
+        raise BitmapPositionError(int(positions[wrong][0]))
+    np.bitwise_or.at(bits, (groups, positions >> 3), np.left_shift(1, positions & 7).astype(np.uint8))
+
+
+def _merge(bits: npt.NDArray[np.uint8], groups: npt.NDArray[np.int64], values: pa.Array, ufunc: np.ufunc) -> npt.NDArray[np.int64]:
+    """Merge bitmaps: shorter ones as far as they go, longer ones, as Spark does, as far as a bitmap goes.
+
+    Returns: (groups,) how long the shortest of each was.
+    """
+    lengths = np.minimum(pc.binary_length(values).to_numpy(zero_copy_only=False), BYTES).astype(np.int64)
+    for start in range(0, len(values), _AT_ONCE):
+        held = lengths[start : start + _AT_ONCE]
+        octets = np.frombuffer(pc.binary_slice(values[start : start + _AT_ONCE], 0, BYTES).buffers()[2] or b"", np.uint8)
+        at = np.arange(int(held.sum())) - np.repeat(np.cumsum(held) - held, held)
+        ufunc.at(bits, (np.repeat(groups[start : start + _AT_ONCE], held), at), octets)
+    shortest = np.full(len(bits), BYTES, np.int64)
+    np.minimum.at(shortest, groups, lengths)
+    return shortest
+
+
+class Bitmaps(Plain):
+    """The bitmap of a group; never NULL."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        return (Bitmap(DistinctValues((arg,), (arg_type,)), call.function),)
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        (slot,) = slots
+        assert isinstance(slot, Bitmap)
+        return Result(pc.fill_null(states[0][0], bytes([slot.start]) * BYTES))
+
+    def note(self, call: Agg) -> str:
+        return "reads the touched groups' values"

@@ -1,0 +1,100 @@
+"""vector_sum and vector_avg: element by element the sum, or the mean, of a group's arrays of floats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.plain import Plain
+from jobs.executors.distinct_state import DistinctValues
+from jobs.executors.group_segments import Segments
+from jobs.executors.held import OfAllRows, OfValues
+from jobs.executors.ordered_state import OrderedRows
+from jobs.executors.value_state import Slot, State
+from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import AggFunction
+from statestore.errors import InputError
+from statestore.types import arrow_type
+
+
+class VectorLengthError(InputError):
+    """Vectors of one group that are not equally long."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(one, other)
+        self.one, self.other = one, other
+
+    def __str__(self) -> str:
+        return (
+            f"vector_sum or vector_avg met vectors of {self.one} and of {self.other} elements in one group: they must be equally long. "
+            "Correct the row, or group by size(x)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOfRows(OfAllRows):
+    """The sum (or `mean`) of a group's vectors, in doubles until the end; NULL without any. Reads the touched groups' rows."""
+
+    mean: bool
+
+    def whole(self, rows: Segments) -> pa.Array:
+        return _summed(rows, self.mean, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOfValues(OfValues):
+    """The same of a group's distinct vectors."""
+
+    mean: bool
+
+    def of(self, values: Segments) -> pa.Array:
+        return _summed(values, self.mean, self.types[0])
+
+
+class Vectors(Plain):
+    """A vector with a NULL in it does not count, as one that is NULL."""
+
+    def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
+        arg, arg_type = call.first
+        mean = call.function is AggFunction.VECTOR_AVG
+        if call.distinct:
+            return (VectorOfValues(DistinctValues((arg,), (arg_type,)), mean),)
+        return (VectorOfRows(OrderedRows(f"agg_list_c{arg}", (), (arg,), (arg,)), arg, call.type, mean),)
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        return Result(states[0][0])
+
+    def note(self, call: Agg) -> str:
+        return "reads the touched groups' vectors"
+
+
+def _summed(rows: Segments, mean: bool, type_name: str) -> pa.Array:
+    """(groups,) Raises VectorLengthError."""
+    groups = len(rows.starts) - 1
+    column, group = rows.columns[0], np.repeat(np.arange(groups), np.diff(rows.starts))
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+    elements = column.flatten()
+    holes = np.repeat(np.arange(len(column)), lengths)[elements.is_null().to_numpy(zero_copy_only=False)]
+    counted = np.ones(len(column), np.bool_)
+    counted[holes] = False
+    counts = np.bincount(group[counted], minlength=groups)
+    size = np.zeros(groups, np.int64)
+    size[group[counted]] = lengths[counted]
+    if (other := counted & (lengths != size[group])).any():
+        row = int(np.flatnonzero(other)[0])
+        raise VectorLengthError(int(lengths[row]), int(size[group[row]]))
+    offsets = np.concatenate([[0], np.cumsum(size)])
+    place = np.arange(len(elements)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(offsets[group], lengths)
+    chosen = np.repeat(counted, lengths)
+    values = elements.to_numpy(zero_copy_only=False)[chosen].astype(np.float64)
+    sums = np.bincount(place[chosen], weights=values, minlength=int(offsets[-1]))
+    if mean:
+        sums = sums / np.repeat(np.maximum(counts, 1), size)
+    kind = arrow_type(type_name)
+    with np.errstate(over="ignore"):
+        made = pa.array(sums.astype(np.float32)).cast(kind.value_type)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), made, mask=pa.array(counts == 0)).cast(kind)
