@@ -13,9 +13,10 @@ from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.aggregates.registry import aggregate_of
 from jobs.executors.base import NO_ROW, change_error, no_columns, state_table
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list, show_row
+from jobs.executors.ordered_state import OrderedRows
 from jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
 from jobs.executors.value_layout import slots_of, value_layout
-from jobs.executors.value_state import Slot, State
+from jobs.executors.value_state import Side, SideState, Slot, State
 from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
 from statestore.hummock.same_rows import same_rows
@@ -77,7 +78,7 @@ class HashAggExecutor:
         self._layout = value_layout(node.calls, node.append_only)
         self._values = tables[0]
         sides = zip(self._layout.sides, tables[1:], strict=True)
-        self._sides = {side: side.open(node.keys, node.input_stream_key, table) for side, table in sides}
+        self._sides = {side: self._opened(side, table) for side, table in sides}
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """One chunk: raw rows, or PartialAgg's output where the node says so.
@@ -105,6 +106,12 @@ class HashAggExecutor:
             yield self.apply(empty_chunk(self._node.input_types))
         else:
             yield self._advanced(*group_partials(self._layout, summed, len(self._node.keys)))
+
+    def _opened(self, side: Side, table: StateTable) -> SideState:
+        node = self._node
+        if isinstance(side, OrderedRows) and node.append_only:
+            return side.open(node.keys, node.input_stream_key, table, self._layout.ends(side))
+        return side.open(node.keys, node.input_stream_key, table)
 
     def _advanced(self, keys: Sequence[pa.Array], change: Sequence[State]) -> pa.Table:
         """What changes by the groups' change."""

@@ -11,7 +11,7 @@ from jobs.executors.agg_result import F64
 from jobs.executors.distinct_state import DistinctState, DistinctValues
 from jobs.executors.group_segments import I64, Segments
 from jobs.executors.hyperloglog import Corrections
-from jobs.executors.ordered_state import OrderedRows, OrderedState
+from jobs.executors.ordered_state import Ends, OrderedRows, OrderedState
 from jobs.executors.value_state import Deposit, Side, SideState, Slot, State
 from statestore.types import arrow_type
 
@@ -85,6 +85,10 @@ class FirstRow(_OfRows):
 
     last: bool = False
 
+    @property
+    def ends(self) -> Ends:
+        return Ends(0, 1) if self.last else Ends(1, 0)
+
     def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
         return rows.first(groups, (self.column,), self.last)[0]
 
@@ -94,6 +98,10 @@ class FirstRows(_OfRows):
     """A column of a group's first `count` rows in an order, as a list; NULL without rows. One limited scan of the touched groups."""
 
     count: int
+
+    @property
+    def ends(self) -> Ends:
+        return Ends(self.count, 0)
 
     def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
         found = rows.firsts(groups, self.column, self.count)

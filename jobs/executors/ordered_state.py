@@ -8,16 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import net, state_table, weights_of, write_changes
+from jobs.executors.base import key_ids, located_rows, net, no_columns, state_table, weights_of, write_changes
 from jobs.executors.group_segments import I64, Segments, segments_of
 from jobs.executors.order import Order
 from jobs.flow.chunk import WEIGHT
+from statestore.hummock.sorted_keys import differs_from_previous
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
-from statestore.vnode import one_array
+from statestore.vnode import null_mask, one_array
+
+_WORTH_GROUPING = 1 << 12  # rows below which their sort costs no more than a grouping
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,9 @@ class OrderedRows:
         key = [KeyColumn(i, o.descending, o.nulls_last) if (o := by_column.get(p)) else KeyColumn(i) for i, p in enumerate(places[:width])]
         return state_table(self.name, types, key, range(len(keys)))
 
-    def open(self, keys: Sequence[int], stream_key: Sequence[int], table: StateTable) -> "OrderedState":
-        """It in an actor's hands; `table` as `table()` lays it out."""
-        return OrderedState(self, *self._places(keys, stream_key), table)
+    def open(self, keys: Sequence[int], stream_key: Sequence[int], table: StateTable, ends: "Ends | None" = None) -> "OrderedState":
+        """It in an actor's hands; `table` as `table()` lays it out. `ends`: of rows that only come, how many are ever read; None: all."""
+        return OrderedState(self, *self._places(keys, stream_key), len(dict.fromkeys(keys)), table, ends)
 
     def _places(self, keys: Sequence[int], stream_key: Sequence[int]) -> tuple[tuple[int, ...], int]:
         """The input columns that the state's columns are, each once, and how many of them are its key."""
@@ -49,19 +53,41 @@ class OrderedRows:
         return tuple(dict.fromkeys((*key, *self.values))), len(key)
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How many rows are read from either end of a group's order."""
+
+    first: int
+    last: int
+
+    def __or__(self, other: "Ends") -> "Ends":
+        return Ends(max(self.first, other.first), max(self.last, other.last))
+
+
 class OrderedState:
     """The rows of one actor's groups."""
 
-    def __init__(self, rows: OrderedRows, places: tuple[int, ...], width: int, table: StateTable) -> None:
-        self._rows, self._places, self._width, self._table = rows, places, width, table
+    def __init__(self, rows: OrderedRows, places: tuple[int, ...], width: int, grouped: int, table: StateTable, ends: Ends | None) -> None:
+        """`places`: the input's columns that are the table's; the first `width` of them are its key, the first `grouped` the group's."""
+        self._rows, self._places, self._width, self._grouped, self._table, self._ends = rows, places, width, grouped, table, ends
 
     def write(self, chunk: pa.Table) -> I64:
-        """Store what a chunk of raw rows changes; returns its weights. Raises ChangeError for a row that comes or goes twice."""
+        """Store what a chunk of raw rows changes; returns its weights. Raises ChangeError for a row that comes or goes twice.
+
+        Where rows only come and `ends` alone are read, a row that as many others of its chunk are ahead of is not stored.
+        """
         names = [f"c{i}" for i in range(len(self._places))]
         rows = pa.table([*(chunk.column(p) for p in self._places), chunk[WEIGHT]], names=[*names, WEIGHT])
         if (wanted := self._wanted(chunk)) is not None:
             rows = rows.filter(wanted)
-        write_changes(net(rows), self._table, range(self._width))
+        key, weights = range(self._width), weights_of(rows)
+        if self._ends is not None and (weights == 1).all():
+            rows = self._contenders(rows, self._ends)
+            if (found := located_rows(rows, self._table, key)) is not None:
+                located, in_order = found
+                self._table.replace_located(located, in_order, np.zeros(len(located.order), np.bool_), self._at_ends(in_order, self._ends))
+                return weights_of(chunk)
+        write_changes(net(rows), self._table, key)
         return weights_of(chunk)
 
     def first(self, groups: pa.Table, columns: Sequence[int], reverse: bool = False) -> list[pa.Array]:
@@ -80,6 +106,33 @@ class OrderedState:
         """All rows of the groups, in order. Memory: all of them."""
         return segments_of(self._table.scan_prefix(groups), groups.num_rows, [self._places.index(c) for c in columns])
 
+    def _contenders(self, rows: pa.Table, ends: Ends) -> pa.Table:
+        """The rows that can be the first or the last one of their group by the column behind the group's, which is told sooner than sorted;
+        all of them where more rows are asked for, or where that column is no numbers."""
+        if rows.num_rows < _WORTH_GROUPING or max(ends.first, ends.last) > 1 or self._grouped == self._width:
+            return rows
+        column = self._table.layout.schema.key[self._grouped]
+        if (ranks := _ranks(one_array(rows.column(self._grouped)), column)) is None:
+            return rows
+        groups, firsts = key_ids([rows.column(c) for c in range(self._grouped)], rows.num_rows)
+        among = np.zeros(rows.num_rows, np.bool_)
+        for asked, best in ((ends.first, np.minimum), (ends.last, np.maximum)):
+            if asked:
+                extreme = ranks[firsts]
+                best.at(extreme, groups, ranks)
+                among |= ranks == extreme[groups]
+        return rows.filter(pa.array(among))
+
+    def _at_ends(self, in_order: pa.Table, ends: Ends) -> npt.NDArray[np.bool_]:
+        """(n,) which rows of a chunk, in the table's order, are among the first or the last of their group."""
+        groups = in_order.select(range(self._grouped)) if self._grouped else no_columns(in_order.num_rows)
+        new, places = differs_from_previous(self._table.layout.prefixes_of(groups)), np.arange(in_order.num_rows)
+        starts = np.append(np.flatnonzero(new), in_order.num_rows)
+        group = np.cumsum(new) - 1
+        from_start, from_end = places - starts[group], starts[group + 1] - 1 - places
+        among: npt.NDArray[np.bool_] = (from_start < ends.first) | (from_end < ends.last)
+        return among
+
     def _wanted(self, chunk: pa.Table) -> pa.Array | None:
         conditions = [pc.is_valid(one_array(chunk.column(p))) for p in self._rows.present]
         if self._rows.kept is not None:
@@ -90,3 +143,20 @@ class OrderedState:
         for condition in conditions[1:]:
             wanted = pc.and_(wanted, condition)
         return wanted
+
+
+def _ranks(values: pa.Array, column: KeyColumn) -> npt.NDArray[np.int64] | npt.NDArray[np.float64] | None:
+    """(n,) numbers that ascend with a column's values in its order, not always strictly; None of what is no number."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        floats = pc.fill_null(values, 0).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        ranks = np.where(np.isnan(floats), np.inf, floats)
+        ranks, least, greatest = (-ranks if column.descending else ranks), -np.inf, np.inf
+    elif pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        if pa.types.is_date32(kind):
+            values = values.view(pa.int32())
+        numbers = pc.fill_null(values.cast(pa.int64(), safe=False), 0).to_numpy(zero_copy_only=False)
+        ranks, least, greatest = (~numbers if column.descending else numbers), np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    else:
+        return None
+    return np.where(null_mask(values), greatest if column.nulls_last else least, ranks) if values.null_count else ranks

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import pyarrow as pa
 
@@ -10,6 +12,7 @@ from jobs.executors.aggregates.registry import aggregate_of
 from jobs.executors.base import key_ids
 from jobs.executors.distinct_state import DistinctValues
 from jobs.executors.integer_groups import sums_by_integer
+from jobs.executors.ordered_state import Ends
 from jobs.executors.value_state import Deposit, RowCount, Side, Slot, State
 from statestore.nested import is_nested
 from statestore.types import is_span
@@ -28,6 +31,11 @@ class ValueLayout:
         """The states beside the groups' rows, each once, in order of first need."""
         wanted = (side for slot, values in zip(self.slots, self.distinct, strict=True) for side in (slot.side, values))
         return tuple(dict.fromkeys(side for side in wanted if side is not None))
+
+    def ends(self, side: Side) -> Ends | None:
+        """Of the rows in a side, how many all slots together read from either end of a group; None: all."""
+        asked = [slot.ends for slot in self.slots if slot.side == side]
+        return None if not asked or None in asked else reduce(or_, [ends for ends in asked if ends is not None])
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from jobs.executors.distinct_state import DistinctState, DistinctValues
 from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_floats, limbs_of_int128
 from jobs.executors.int128 import Int128
-from jobs.executors.ordered_state import OrderedRows, OrderedState
+from jobs.executors.ordered_state import Ends, OrderedRows, OrderedState
 from statestore.vnode import null_mask, one_array
 
 I64 = npt.NDArray[np.int64]
@@ -66,6 +66,11 @@ class Slot(ABC):
     @property
     def side(self) -> Side | None:
         """The state beside the group's row that it reads; None: its change says all."""
+        return None
+
+    @property
+    def ends(self) -> Ends | None:
+        """Of the rows in its side, how many it reads from either end of a group; None: all."""
         return None
 
     @abstractmethod
