@@ -29,7 +29,7 @@ _MASK = np.int64(2**32 - 1)
 _HALF = np.int64(2**31)
 _LEAST_EXPONENT = -1074
 _NOT_FINITE = 0x7FF  # the exponent of NaN and the infinities
-_BLOCK = 1 << 15  # values taken at once, so that what is between stays in the processor's cache
+BLOCK = 1 << 15  # values taken at once, so that what is between stays in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def limbs_of_floats(values: F64, weights: I64) -> Limbs:
         return Limbs(0, np.zeros((1, len(values)), np.int64))
     lowest, highest = (_place_of(bound) >> 5 for bound in (exponents[there].min(), exponents[there].max()))
     digits = np.zeros((highest - lowest + 3, len(values)), np.int64)
-    for start in range(0, len(values), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for start in range(0, len(values), BLOCK):
+        block = slice(start, start + BLOCK)
         _place_digits(bits[block], there[block], weights[block], lowest, digits[:, block])
     return Limbs(lowest, digits)
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.exact_sum import F64, Limbs, decode_limbs, encode_limbs, float_values
+from jobs.executors.exact_sum import BLOCK, F64, Limbs, decode_limbs, encode_limbs, float_values
 from jobs.executors.value_state import I64, Deposit, Slot, State, deposit_of_limbs, weights_where_there
 from statestore.vnode import one_array
 
@@ -49,32 +49,48 @@ def limbs_of_products(factors: Sequence[F64], weights: I64) -> Limbs:
 
     Requires: weights are below 2**31 in size. Cost: about k times k passes over the rows; 8 bytes a row and limb.
     """
-    n = len(weights)
-    digits: list[U64] = [np.ones(n, np.uint64)]
-    place = np.zeros(n, np.int64)
-    negative = np.zeros(n, np.bool_)
-    there = np.ones(n, np.bool_)
+    there, place = _places(factors)
+    if not there.any():
+        return Limbs(0, np.zeros((1, len(weights)), np.int64))
+    lowest, highest = (int(bound) >> 5 for bound in (place[there].min(), place[there].max()))
+    place[~there] = lowest << 5
+    out = np.zeros((highest - lowest + 2 * len(factors) + 2, len(weights)), np.int64)
+    signed = np.where(there, weights, 0)
+    for start in range(0, len(weights), BLOCK):
+        block = slice(start, start + BLOCK)
+        _place_digits([factor[block] for factor in factors], signed[block], place[block] - (lowest << 5), out[:, block])
+    return Limbs(lowest, out)
+
+
+def _places(factors: Sequence[F64]) -> tuple[npt.NDArray[np.bool_], I64]:
+    """(n,) where no factor is zero, an infinity or a NaN; and the place of the lowest bit of each product."""
+    place = np.zeros(len(factors[0]), np.int64)
+    there = np.ones(len(factors[0]), np.bool_)
     for factor in factors:
-        bits = np.ascontiguousarray(factor).view(np.uint64)
+        bits = factor.view(np.uint64)
         exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64)
-        mantissa = (bits & np.uint64(2**52 - 1)) | np.where(exponent > 0, np.uint64(1) << np.uint64(52), np.uint64(0))
-        there &= (exponent != 0x7FF) & (mantissa != 0)
+        there &= (exponent != 0x7FF) & (bits << np.uint64(1) != 0)
         place += np.maximum(exponent, 1) - 1
+    return there, place
+
+
+def _place_digits(factors: Sequence[F64], weights: I64, place: I64, out: I64) -> None:
+    """Write the digits of each product into its column of `out`, which is zero."""
+    digits: list[U64] = [np.ones(len(weights), np.uint64)]
+    negative = np.zeros(len(weights), np.bool_)
+    for factor in factors:
+        bits = factor.view(np.uint64)
+        hidden = np.where(bits << np.uint64(1) >> np.uint64(53) > 0, np.uint64(1) << np.uint64(52), np.uint64(0))
+        mantissa = (bits & np.uint64(2**52 - 1)) | hidden
         negative ^= (bits >> np.uint64(63)) == 1
         digits = _times(digits, [mantissa & _DIGIT, mantissa >> _32])
-    if not there.any():
-        return Limbs(0, np.zeros((1, n), np.int64))
-    place[~there] = int(place[there].min())
     limb, shift = place >> 5, (place & 31).astype(np.uint64)
-    lowest = int(limb.min())
-    signed = np.where(there, np.where(negative, -weights, weights), 0)
-    out = np.zeros((int(limb.max()) - lowest + len(digits) + 1, n), np.int64)
-    rows, carry = np.arange(n), np.zeros(n, np.uint64)
-    for i, digit in enumerate([*digits, np.zeros(n, np.uint64)]):
+    signed = np.where(negative, -weights, weights)
+    rows, carry = np.arange(len(weights)), np.zeros(len(weights), np.uint64)
+    for i, digit in enumerate([*digits, np.zeros(len(weights), np.uint64)]):
         moved = (digit << shift) | carry
-        out[limb - lowest + i, rows] = (moved & _DIGIT).astype(np.int64) * signed
+        out[limb + i, rows] = (moved & _DIGIT).astype(np.int64) * signed
         carry = moved >> _32
-    return Limbs(lowest, out)
 
 
 def times(left: Limbs, right: Limbs) -> Limbs:
