@@ -106,6 +106,15 @@ class TakesPieces(Protocol):
         ...
 
 
+@runtime_checkable
+class Consumes(Protocol):
+    """An executor that has made another form of its input before it needs its memory."""
+
+    def consume(self, chunks: list[pa.Table]) -> pa.Table:
+        """As `apply`; takes the chunks out of the list, which holds nothing else that keeps them."""
+        ...
+
+
 class OperatorNode(Protocol):
     """What the plan knows of an operator."""
 

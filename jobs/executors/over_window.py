@@ -122,7 +122,11 @@ class OverWindowExecutor:
 
         Cost: one scan of the touched partitions from where they may differ on; before it one or two that look back.
         """
-        among = Changes(chunks[0], self._rows, self._key)
+        return self.consume(list(chunks))
+
+    def consume(self, chunks: list[pa.Table]) -> pa.Table:
+        """As `apply`; the chunk is let go of once it is sorted."""
+        among = Changes(chunks.pop(), self._rows, self._key)
         if not len(among.gone.keys) and not len(among.come.keys):
             return empty_chunk(self._node.types)
         start = self._starts.of(among)
@@ -170,7 +174,8 @@ class OverWindowExecutor:
 
     def _evaluate(self, merged: Merged, there: Mask, carried: Carried) -> Evaluated:
         places = np.flatnonzero(there)
-        at = OrderedRows(some_rows(merged.rows, there), merged.partition[places], self._node.ordering, carried.before)
+        partition = merged.partition if len(places) == len(there) else merged.partition[places]
+        at = OrderedRows(some_rows(merged.rows, there), partition, self._node.ordering, carried.before)
         calls = zip(self._node.calls, carried.calls, strict=True)
         return Evaluated(places, at, tuple(values_of(call, at, of_call, self._kernel) for call, of_call in calls))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from jobs.executors.base import net
-from jobs.executors.operator import Actor, ExpressionError, MakesPieces, TakesPieces
+from jobs.executors.operator import Actor, Consumes, Executor, ExpressionError, MakesPieces, TakesPieces
 from jobs.executors.table_replay import StatementRowError
 from jobs.flow.chunk import empty_chunk
 from jobs.flow.failure import ActorError, ViewFailedError
@@ -59,13 +59,19 @@ def run_operators(
         elif isinstance(executor, MakesPieces):
             held[place] = _named(executor.pieces(*map(whole, operator.inputs)), relation, number, place)
         else:
-            chunks = map(whole, operator.inputs)
-            held[place] = next(_named((executor.apply(*chunks) for _ in range(1)), relation, number, place))
+            chunks = [whole(ref) for ref in operator.inputs]
         del given
         readers.subtract(operator.inputs)
         for ref in {ref for ref in operator.inputs if not readers[ref]}:
             del held[ref]
+        if place not in held:
+            held[place] = next(_named((_applied(executor, chunks) for _ in range(1)), relation, number, place))
+            chunks.clear()
     return whole(len(fragment.operators) - 1) if fragment.operators else held[input_ref(0)]
+
+
+def _applied(executor: Executor, chunks: list[pa.Table]) -> pa.Table:
+    return executor.consume(chunks) if isinstance(executor, Consumes) else executor.apply(*chunks)
 
 
 def _named(pieces: Pieces, relation: str, number: int, operator: int) -> Pieces:
