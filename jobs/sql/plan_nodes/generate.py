@@ -19,6 +19,7 @@ from jobs.sql.type_names import name_of_type
 
 _GENERATORS = {"Explode": Generator.EXPLODE, "PosExplode": Generator.POSEXPLODE, "Inline": Generator.INLINE}
 _NO_GENERATOR = "rows are made by explode, posexplode, inline, stack, json_tuple and variant_explode"
+_OF_THIS_SPARK = "it lists what one release of Spark knows, and a view outlives a release; write the rows out with VALUES"
 #: Of a variant `a0` what variant_explode makes: a row of each element of an array, of each field of an object.
 _PARTS_OF_VARIANT = (
     "coalesce(transform(try_cast(`a0` AS array<variant>), (v, i) -> named_struct('pos', i, 'key', cast(null AS string), 'value', v)), "
@@ -53,7 +54,7 @@ def bind_generate(walk: PlanWalk, node: JavaObject) -> Bound:
         parts = Call(BY_SPARK, kind, tuple(args), params=(("sql", _PARTS_OF_VARIANT),), place=place)
         return Bound(Generate(plan, Generator.INLINE, parts, node.outer(), made, kept), ids)
     if name not in _GENERATORS:
-        raise walk.refuse(node, name.lower(), _NO_GENERATOR)
+        raise walk.refuse(node, name.lower(), _NO_GENERATOR if args else _OF_THIS_SPARK)
     return Bound(Generate(below.plan, _GENERATORS[name], args[0], node.outer(), made, kept if dropped else None), ids)
 
 
