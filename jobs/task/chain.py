@@ -1,8 +1,8 @@
 """The operators of one fragment, run one after the other.
 
 A join of many rows with many can put out far more than went in. It hands its output on a piece at a time where one operator alone reads it
-and takes pieces (a projection, a filter, an aggregation): then no more than a piece of it is held. Whatever else reads it gets it whole, and
-lets go of it when it likes where it is the last to read it.
+and takes pieces (a projection, a filter, an aggregation): then no more than a piece of it is held. Whatever else reads it gets it whole,
+and lets go of it when it likes where it is the last to read it.
 """
 
 from collections import Counter
