@@ -123,8 +123,10 @@ def test_what_is_kept_equals_spark_as_rows_come_change_and_go(session: SparkSess
     views, rows, judge, wrong = selects(of(KEPT)), edges(), judge_session(session), {}
     changes = (
         [],
-        ["UPDATE t SET b = NOT b, s = num, i = small, f = i % 5, bin = cast(s AS binary), j = u WHERE id % 3 = 1"],
-        ["DELETE FROM t WHERE id % 4 = 2 OR id < 3"],
+        [
+            "UPDATE t SET b = NOT b, s = num, i = small, f = i % 5, bin = cast(s AS binary), j = u WHERE id % 3 = 1",
+            "DELETE FROM t WHERE id % 4 = 2 OR id < 3",
+        ],
     )
     with Session(str(tmp_path / "store"), session) as tussock:
         tussock.execute(f"CREATE TABLE t ({ddl()}, PRIMARY KEY (id))")

@@ -34,7 +34,7 @@ ARROW = pa.schema(
         ("n", pa.int8()),
     ]
 )
-EPOCHS = 5
+EPOCHS = 4
 
 #: Name -> aggregates, and for Spark where it has to be asked otherwise.
 VIEWS: dict[str, dict[str, str | None]] = {
