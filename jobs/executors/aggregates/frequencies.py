@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.agg_call import Agg
 from jobs.executors.agg_result import Result
-from jobs.executors.aggregates.plain import Plain
+from jobs.executors.aggregates.plain import Kept, Plain
 from jobs.executors.distinct_state import DistinctValues
 from jobs.executors.held import Estimate, Mode, Percentile
 from jobs.executors.hyperloglog import Corrections
@@ -17,10 +17,7 @@ from jobs.sql.logical import AggFunction
 _READS = "reads the touched groups' values"
 
 
-class _Frequencies(Plain):
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
-        return Result(states[0][0])
-
+class _Frequencies(Kept, Plain):
     def note(self, call: Agg) -> str:
         return _READS
 

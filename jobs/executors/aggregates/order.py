@@ -3,30 +3,20 @@
 Where the query leaves the order open, or rows are equal in it, the rest of the order is that of the stream key.
 """
 
-from collections.abc import Sequence
-
 from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.plain import Kept
 from jobs.executors.distinct_state import DistinctValues
 from jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRows, Joined, JoinedDistinct
 from jobs.executors.order import Order
 from jobs.executors.ordered_state import OrderedRows
-from jobs.executors.value_state import Slot, State
-from jobs.kernels.kernel import Kernel
+from jobs.executors.value_state import Slot
 from jobs.sql.logical import AggFunction
 
 _OPEN = "the query leaves the order open: by stream key"
 _TIES = "among equals by stream key"
 
 
-class _Kept:
-    """The slot holds the result."""
-
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
-        return Result(states[0][0])
-
-
-class First(_Kept):
+class First(Kept):
     """first (any_value, first_value) and last (last_value)."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -42,7 +32,7 @@ class First(_Kept):
         return _OPEN
 
 
-class By(_Kept):
+class By(Kept):
     """min_by and max_by: of the row whose second argument is the least or the greatest, or (`k`) of so many, as a list. Rows where that
     argument is NULL do not count."""
 
@@ -63,7 +53,7 @@ class By(_Kept):
         return _TIES if k is None else f"reads {k} rows a touched group; {_TIES}"
 
 
-class ListAgg(_Kept):
+class ListAgg(Kept):
     """listagg (string_agg): texts one after the other; NULLs do not count."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -83,7 +73,7 @@ class ListAgg(_Kept):
         return f"reads the touched groups' rows; {_TIES if call.order else _OPEN}"
 
 
-class Collect(_Kept):
+class Collect(Kept):
     """collect_list (array_agg) and collect_set; NULLs do not count unless the query respects them."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:

@@ -1,6 +1,11 @@
 """What most aggregate functions have in common: NULL arguments do not count, and there is nothing to add to their name."""
 
+from collections.abc import Sequence
+
 from jobs.executors.agg_call import Agg
+from jobs.executors.agg_result import Result
+from jobs.executors.value_state import Slot, State
+from jobs.kernels.kernel import Kernel
 
 
 class Plain:
@@ -11,3 +16,10 @@ class Plain:
 
     def note(self, call: Agg) -> str:
         return ""
+
+
+class Kept:
+    """Of a function whose one slot holds the result."""
+
+    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
+        return Result(states[0][0])

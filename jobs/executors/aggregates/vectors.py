@@ -1,6 +1,5 @@
 """vector_sum and vector_avg: element by element the sum, or the mean, of a group's arrays of floats."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,14 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
-from jobs.executors.aggregates.plain import Plain
+from jobs.executors.aggregates.plain import Kept, Plain
 from jobs.executors.distinct_state import DistinctValues
 from jobs.executors.group_segments import Segments
 from jobs.executors.held import OfAllRows, OfValues
 from jobs.executors.ordered_state import OrderedRows
-from jobs.executors.value_state import Slot, State
-from jobs.kernels.kernel import Kernel
+from jobs.executors.value_state import Slot
 from jobs.sql.logical import AggFunction
 from statestore.errors import InputError
 from statestore.types import arrow_type
@@ -55,7 +52,7 @@ class VectorOfValues(OfValues):
         return _summed(values, self.mean, self.types[0])
 
 
-class Vectors(Plain):
+class Vectors(Kept, Plain):
     """A vector with a NULL in it does not count, as one that is NULL."""
 
     def slots(self, call: Agg, append_only: bool) -> tuple[Slot, ...]:
@@ -64,9 +61,6 @@ class Vectors(Plain):
         if call.distinct:
             return (VectorOfValues(DistinctValues((arg,), (arg_type,)), mean),)
         return (VectorOfRows(OrderedRows(f"agg_list_c{arg}", (), (arg,), (arg,)), arg, call.type, mean),)
-
-    def result(self, call: Agg, slots: Sequence[Slot], states: Sequence[State], kernel: Kernel) -> Result:
-        return Result(states[0][0])
 
     def note(self, call: Agg) -> str:
         return "reads the touched groups' vectors"
