@@ -1,8 +1,8 @@
 """Exact sums that can shrink: numbers as limbs, columns of 32-bit digits at fixed places, so that no addition ever rounds.
 
 A sum is  unit * (d[0] * 2**(32 * lowest) + d[1] * 2**(32 * (lowest + 1)) + …). The unit is 2**-1074 for doubles, the least one there is,
-and 1 for integers (unscaled decimals). A double's 53 bits fall into three neighbouring limbs. A digit takes an int64, so 2**31 numbers can
-be added before carries must run. {1e40, 1e20, 1} without the first two is 1.
+and 1 for integers (unscaled decimals). A double's 53 bits fall into three neighbouring limbs at most (float_limbs.py). A digit takes an
+int64, so 2**31 numbers can be added before carries must run. {1e40, 1e20, 1} without the first two is 1.
 
 Stored form (a `binary` column, little-endian words of 32 bits; no bytes at all: zero):
 
@@ -27,9 +27,7 @@ Mask = npt.NDArray[np.bool_]
 _BITS = 32
 _MASK = np.int64(2**32 - 1)
 _HALF = np.int64(2**31)
-_LEAST_EXPONENT = -1074
-_NOT_FINITE = 0x7FF  # the exponent of NaN and the infinities
-BLOCK = 1 << 15  # values taken at once, so that what is between stays in the processor's cache
+LEAST_EXPONENT = -1074  # of a double's unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,8 @@ class Limbs:
         return Limbs(lowest, digits)
 
     def carried(self) -> "Limbs":
-        """The same sums with every digit in [0, 2**32), but the last one, which has the sign: -2**31 or more, below 2**31."""
+        """The same sums with every digit in [0, 2**32), but the last one, which has the sign: -2**31 or more, below 2**31. As few digits
+        as the carries need."""
         digits = np.empty((len(self.digits) + 2, len(self)), np.int64)
         carry: I64 = np.zeros(len(self), np.int64)
         for i, digit in enumerate(self.digits):
@@ -60,7 +59,11 @@ class Limbs:
             digits[i], carry = total & _MASK, total >> _BITS
         # What is left is below 2**32 in size: one digit, and one more for the sign.
         digits[-2], digits[-1] = carry & _MASK, carry >> _BITS
-        return Limbs(self.lowest, digits)
+        count = len(digits)
+        while count > 1 and _is_digit(last := digits[count - 2] + (digits[count - 1] << _BITS)):
+            count -= 1
+            digits[count - 1] = last
+        return Limbs(self.lowest, digits[:count])
 
     def to_float64(self) -> F64:
         """The sums in units of 2**-1074 as doubles, rounded half to even; infinite where they are too large."""
@@ -86,7 +89,7 @@ class Limbs:
         mantissa, rest = whole >> np.uint64(11), whole & np.uint64(0x7FF)
         up = (rest > 0x400) | ((rest == 0x400) & (sticky | ((mantissa & np.uint64(1)) == 1)))
         # Bit 63 of `whole` is bit 32 * top + 31 - shift of the digits.
-        exponent = _BITS * (top + carried.lowest) + 31 - shift.astype(np.int64) - 52 + _LEAST_EXPONENT * factors
+        exponent = _BITS * (top + carried.lowest) + 31 - shift.astype(np.int64) - 52 + LEAST_EXPONENT * factors
         size = (mantissa + up).astype(np.float64)
         return np.where(negative, -size, size), exponent
 
@@ -101,42 +104,9 @@ class Limbs:
         return Int128(low, (words[2] & _MASK) | (words[3] << np.int64(32))), fits
 
 
-def limbs_of_floats(values: F64, weights: I64) -> Limbs:
-    """values * weights as limbs, not carried. NaN and the infinities count as 0.
-
-    Requires: weights are below 2**31 in size. Cost: about 0.1 us a value; 8 bytes a value and limb, of which there are few where the
-    values are of similar size, and 68 at most.
-    """
-    bits = np.ascontiguousarray(values).view(np.uint64)
-    exponents = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int16)
-    there = (exponents != _NOT_FINITE) & (bits << np.uint64(1) != 0)
-    if not there.any():
-        return Limbs(0, np.zeros((1, len(values)), np.int64))
-    lowest, highest = (_place_of(bound) >> 5 for bound in (exponents[there].min(), exponents[there].max()))
-    digits = np.zeros((highest - lowest + 3, len(values)), np.int64)
-    for start in range(0, len(values), BLOCK):
-        block = slice(start, start + BLOCK)
-        _place_digits(bits[block], there[block], weights[block], lowest, digits[:, block])
-    return Limbs(lowest, digits)
-
-
-def _place_digits(bits: npt.NDArray[np.uint64], there: Mask, weights: I64, lowest: int, digits: I64) -> None:
-    """Write the three digits of each value that is there into its column of `digits`, which is zero."""
-    exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64)
-    mantissa = (bits & np.uint64(2**52 - 1)).astype(np.int64) | np.where(exponent > 0, np.int64(1) << 52, 0)
-    mantissa[~there] = 0
-    place = np.maximum(exponent, 1) - 1  # value = mantissa * 2**place units
-    limb, shift = np.where(there, (place >> 5) - lowest, 0), place & 31
-    low, high = (mantissa & _MASK) << shift, (mantissa >> _BITS) << shift  # below 2**63 and 2**52
-    middle = (low >> _BITS) + high
-    signed = np.where(bits >> np.uint64(63) == 1, -weights, weights)
-    columns = np.arange(len(bits))
-    for i, part in enumerate((low & _MASK, middle & _MASK, middle >> _BITS)):
-        digits[limb + i, columns] = part * signed
-
-
-def _place_of(exponent: int) -> int:
-    return max(int(exponent), 1) - 1
+def _is_digit(values: I64) -> bool:
+    """Whether each of the values can be the last digit of a sum."""
+    return bool(((values >= -_HALF) & (values < _HALF)).all())
 
 
 def limbs_of_int128(values: Int128, weights: I64) -> Limbs:
@@ -200,6 +170,13 @@ def decode_limbs(column: pa.Array | pa.ChunkedArray) -> Limbs:
     digits = np.zeros((end - lowest, n), np.int64)
     digits[(lowest_of_row[rows] - lowest + within - 1)[body], rows[body]] = words[body]
     return Limbs(lowest, digits)
+
+
+def sum_of_limbs(before: pa.Array, change: pa.Array) -> pa.Array:
+    """Stored sums, element by element; NULL before is zero. Requires: no NULL in `change`."""
+    if before.null_count == len(before):
+        return change
+    return encode_limbs(decode_limbs(before) + decode_limbs(change))
 
 
 def float_values(column: pa.Array | pa.ChunkedArray) -> F64:

@@ -32,7 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.distinct_state import DistinctState, DistinctValues
-from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_floats, limbs_of_int128
+from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_int128, sum_of_limbs
+from jobs.executors.float_limbs import limbs_of_products
 from jobs.executors.int128 import Int128
 from jobs.executors.ordered_state import Ends, OrderedRows, OrderedState
 from statestore.vnode import null_mask, one_array
@@ -182,7 +183,7 @@ class ExactSum(Slot):
             return deposit_of_limbs(limbs_of_int128(Int128.of_decimals(column), weights), [])
         values = float_values(column)
         finite = np.isfinite(values)
-        limbs = limbs_of_floats(values, weights)
+        limbs = limbs_of_products([values], weights)
         if bool(finite.all()):
             nothing = pa.array(np.zeros(len(values), np.int64))
             return deposit_of_limbs(limbs, [nothing, nothing, nothing])
@@ -193,7 +194,7 @@ class ExactSum(Slot):
         return deposit_of_limbs(decode_limbs(state[0]), state[1:])
 
     def add(self, before: State, change: State) -> State:
-        total = encode_limbs(decode_limbs(before[0]) + decode_limbs(change[0]))
+        total = sum_of_limbs(before[0], change[0])
         return [total, *(pc.add(pc.fill_null(b, 0), c) for b, c in zip(before[1:], change[1:], strict=True))]
 
 

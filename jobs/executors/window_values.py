@@ -22,7 +22,8 @@ from jobs.executors.agg_call import Agg
 from jobs.executors.agg_result import AggregateDivisionError, AggregateOverflowError, Result
 from jobs.executors.aggregates.sums import Sum
 from jobs.executors.base import Positions
-from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_floats, limbs_of_int128
+from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_int128
+from jobs.executors.float_limbs import limbs_of_products
 from jobs.executors.int128 import Int128
 from jobs.executors.value_ranks import value_ranks
 from jobs.executors.value_state import ExactSum, Slot, State
@@ -424,7 +425,7 @@ class _Sum:
         ones = np.ones(len(column), np.int64)
         if isinstance(slot, ExactSum) and slot.floating:
             values = float_values(column)
-            rows = limbs_of_floats(values, ones)
+            rows = limbs_of_products([values], ones)
             heads = decode_limbs(carried[0]) if carried else Limbs(0, np.zeros((1, at.partitions), np.int64))
             special = np.stack([np.isnan(values), values == np.inf, values == -np.inf]).astype(np.int64)
             before = np.zeros((3, at.partitions), np.int64)

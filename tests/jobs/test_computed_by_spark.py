@@ -32,6 +32,17 @@ VIEWS = {
     "full_judged": "SELECT p.id, s.id AS other FROM pages p FULL JOIN shops s "
     "ON p.shop = s.id AND parse_url(p.url, 'HOST') > initcap(s.name)",
     "semi_judged": "SELECT s.id FROM shops s WHERE EXISTS (SELECT 1 FROM pages p WHERE p.shop > s.id AND mask(p.url) <> mask(s.name))",
+    # Of two rows together Spark computes whether they are partners, which no column of either side can hold.
+    "left_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p LEFT JOIN shops s ON p.shop = s.id AND levenshtein(p.url, s.name) > 14",
+    "right_by_pairs": "SELECT p.id, s.name FROM pages p RIGHT JOIN shops s ON levenshtein(p.url, s.name) > 14 AND p.n > 3",
+    "full_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p FULL JOIN shops s ON p.shop <= s.id AND levenshtein(p.url, s.name) > 15",
+    "semi_by_pairs": "SELECT id FROM pages p WHERE EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name)",
+    "anti_by_pairs": "SELECT id, url FROM pages p WHERE NOT EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name)",
+    "exists_by_pairs": "SELECT id, n > 5 OR EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name) AS found FROM pages p",
+    "single_by_pairs": "SELECT id, (SELECT max(s.name) FROM shops s WHERE p.url RLIKE s.name) AS most FROM pages p",
+    "one_by_pairs": "SELECT m, s.id FROM (SELECT max(url) AS m FROM pages) LEFT JOIN shops s ON levenshtein(m, s.name) > 14",
+    "groups_by_pairs": "SELECT g.shop, n, s.id FROM (SELECT shop, max(url) AS u, count(*) AS n FROM pages GROUP BY shop) g "
+    "LEFT JOIN shops s ON g.shop = s.id AND levenshtein(u, s.name) > 14",
     "over_a_view": "SELECT host, initcap(host) AS capital, pages FROM grouped WHERE luhn_check(cast(pages AS string)) IS NOT NULL",
     "kept": "SELECT id, to_json(named_struct('n', n, 'at', at)) AS doc, date_format(at, 'EEEE') AS day FROM pages",
     "fields": "SELECT id, x, y, z FROM pages LATERAL VIEW OUTER json_tuple(doc, 'a', 'b', 'c`d') AS x, y, z WHERE n IS NULL OR n <> 7",

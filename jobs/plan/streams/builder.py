@@ -206,6 +206,16 @@ class Builder:
                 return msgspec.structs.replace(only, dispatch=dispatch, keys=keys)
         return Input(None, self.close(stream), tuple(range(len(stream.types))), stream.types, dispatch, keys)
 
+    def behind(self, read: Input, stream: Stream) -> Stream:
+        """The stream once more, behind an input that reads it: in a draft of its own, on the same units."""
+        here = msgspec.structs.replace(read, dispatch=Dispatch.FORWARD, keys=())
+        return replace(stream, draft=Draft([here], singleton=stream.draft.singleton), ref=input_ref(0))
+
+    def shared(self, stream: Stream) -> tuple[Stream, Stream]:
+        """The stream for two readers."""
+        read = self.input(stream, (), Dispatch.FORWARD)
+        return self.behind(read, stream), self.behind(read, stream)
+
     def exchange(self, stream: Stream, keys: tuple[int, ...]) -> Stream:
         draft = Draft([self.input(stream, keys)], singleton=keys == ())
         return replace(stream, draft=draft, ref=input_ref(0), distribution=keys)

@@ -16,6 +16,7 @@ from jobs.executors.single_row import SingleRow
 from jobs.executors.spread import spread_of
 from jobs.plan.fragments import Dispatch, Input, input_ref
 from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
+from jobs.plan.streams.union import union_all
 from jobs.sql import logical
 from jobs.sql.expression_tree import (
     calls_of_spark,
@@ -31,13 +32,16 @@ from jobs.sql.logical import AggFunction, JoinKind
 
 
 def plan_join(builder: Builder, plan: logical.Join) -> Stream:
-    if not plan.left_keys:
-        if (rows := _row_join(builder, plan)) is not None:
-            return rows
-        return _hash_join(builder, plan, *_spread(builder, plan))
-    left, left_keys = builder.keyed(builder.stream(plan.left), plan.left_keys)
-    right, right_keys = builder.keyed(builder.stream(plan.right), plan.right_keys)
-    return _hash_join(builder, plan, left, left_keys, right, right_keys)
+    left, right = builder.stream(plan.left), builder.stream(plan.right)
+    return _judged_by_pairs(builder, plan, left, right) if _judges_by_spark(plan) else _joined(builder, plan, left, right)
+
+
+def _joined(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream:
+    if plan.left_keys:
+        return _hash_join(builder, plan, *builder.keyed(left, plan.left_keys), *builder.keyed(right, plan.right_keys))
+    if (rows := _row_join(builder, plan, left, right)) is not None:
+        return rows
+    return _hash_join(builder, plan, *_spread(builder, plan.kind, left, is_left=True), *_spread(builder, plan.kind, right, is_left=False))
 
 
 def _hash_join(
@@ -50,9 +54,7 @@ def _hash_join(
     inputs = [builder.input(left, left_keys), builder.input(right, right_keys)]
     if plan.kind is JoinKind.NULL_AWARE_ANTI:
         node: Node = NullAwareAnti(left.types, right.types, left_keys, right_keys, left.key, right.key, left.types)
-        here = msgspec.structs.replace(inputs[1], dispatch=Dispatch.FORWARD, keys=())
-        draft = Draft([here], singleton=right.draft.singleton)
-        inputs.append(_null_count(builder, replace(right, draft=draft, ref=input_ref(0)), right_keys))
+        inputs.append(_null_count(builder, builder.behind(inputs[1], right), right_keys))
     else:
         types, null_safe = joined_types(plan.kind, left.types, right.types, left_keys), plan.null_safe or (False,)
         node = HashJoin(left.types, right.types, left_keys, right_keys, null_safe, left.key, right.key, condition, types, plan.kind)
@@ -98,23 +100,68 @@ def _behind(kind: JoinKind, condition: logical.Expr | None) -> tuple[logical.Exp
     return conjunction(own) if own else None, conjunction([c for c in conjuncts(condition) if needs_spark(c)])
 
 
-def _spread(builder: Builder, plan: logical.Join) -> tuple[Stream, tuple[int, ...], Stream, tuple[int, ...]]:
-    """Both sides of a join without an equality, with the places where their rows meet as the join key.
+def _judges_by_spark(plan: logical.Join) -> bool:
+    """Whether rows come out by whether they have a partner, and Spark computes of two rows together whether they are partners."""
+    if plan.kind is JoinKind.INNER or plan.condition is None:
+        return False
+    width = len(plan.left.fields)
+    reads = [columns_of(call) for call in calls_of_spark(plan.condition)]
+    return any(any(i < width for i in columns) and any(i >= width for i in columns) for columns in reads)
+
+
+def _judged_by_pairs(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream:
+    """Such a join: the inner join by the same condition finds the pairs, which Spark judges as they come out; whether a row has partners
+    is a join by its key with the pairs, which kernels judge.
+
+    State: that of the inner join, the rows that are judged once more, and the pairs.
+    """
+    assert plan.condition is not None
+    of_left, of_right, left_key = len(left.visible), len(right.visible), len(left.key)
+    (left, left_again), (right, right_again) = builder.shared(left), builder.shared(right)
+    with_keys = [replace(side, visible=(*side.visible, *side.key)) for side in (left, right)]
+    moved = [*range(of_left), *(of_left + left_key + i for i in range(of_right))]
+    inner = msgspec.structs.replace(plan, kind=JoinKind.INNER, condition=renumbered(plan.condition, moved))
+    pairs = _joined(builder, inner, *with_keys)
+    row_of_left, rest = pairs.visible[:of_left], pairs.visible[of_left:]
+    key_of_left, row_of_right, key_of_right = rest[:left_key], rest[left_key : left_key + of_right], rest[left_key + of_right :]
+    if plan.kind is JoinKind.RIGHT:
+        stream = _by_partners(builder, plan, JoinKind.LEFT, right_again, replace(pairs, visible=(*key_of_right, *row_of_left)))
+        return replace(stream, visible=(*stream.visible[of_right:], *stream.visible[:of_right]))
+    if plan.kind is not JoinKind.FULL:
+        others = row_of_right if plan.kind.emits_pairs else ()
+        return _by_partners(builder, plan, plan.kind, left_again, replace(pairs, visible=(*key_of_left, *others)))
+    pairs, pairs_again = builder.shared(pairs)
+    all_left = _by_partners(builder, plan, JoinKind.LEFT, left_again, replace(pairs, visible=(*key_of_left, *row_of_right)))
+    alone = _by_partners(builder, plan, JoinKind.ANTI, right_again, replace(pairs_again, visible=key_of_right))
+    nothing = [logical.Literal(None, field.type) for field in plan.left.fields]
+    padded = builder.project(alone, [*nothing, *(logical.Column(i, field.type) for i, field in enumerate(plan.right.fields))])
+    return union_all(builder, [all_left, padded], [field.type for field in plan.fields])
+
+
+def _by_partners(builder: Builder, plan: logical.Join, kind: JoinKind, rows: Stream, pairs: Stream) -> Stream:
+    """The rows of a side by whether their key is among the pairs'. Visible of the pairs: that key, then what else comes out of them."""
+    partners = builder.project(pairs, [logical.Column(i, pairs.types[c]) for i, c in enumerate(pairs.visible)])
+    width = len(rows.key)
+    keys, of_partners = rows.key, partners.visible[:width]
+    if not keys:  # the only row
+        rows, keys = builder.keyed(rows, [logical.Literal(0, "int")])
+        partners, of_partners = builder.keyed(partners, [logical.Literal(0, "int")])
+    join = msgspec.structs.replace(plan, kind=kind, null_safe=(True,) * len(keys), condition=None)
+    return _hash_join(builder, join, rows, keys, replace(partners, visible=partners.visible[width:]), of_partners)
+
+
+def _spread(builder: Builder, kind: JoinKind, stream: Stream, *, is_left: bool) -> tuple[Stream, tuple[int, ...]]:
+    """A side of a join without an equality, with the places where its rows meet those of the other side as the join key.
 
     Why the keys stay right: a pair meets at one place, which the keys of its two rows determine; a row that comes out by whether it has a
     partner has one place alone.
     """
-    sides: list[tuple[Stream, tuple[int, ...]]] = []
-    for below, is_left in ((plan.left, True), (plan.right, False)):
-        stream = builder.stream(below)
-        node = spread_of(plan.kind, stream.key, stream.types, is_left)
-        ref = builder.operator(stream.draft, node, (stream.ref,))
-        sides.append((replace(stream, ref=ref, types=node.types, distribution=ANYWHERE), (len(stream.types),)))
-    (left, left_keys), (right, right_keys) = sides
-    return left, left_keys, right, right_keys
+    node = spread_of(kind, stream.key, stream.types, is_left)
+    ref = builder.operator(stream.draft, node, (stream.ref,))
+    return replace(stream, ref=ref, types=node.types, distribution=ANYWHERE), (len(stream.types),)
 
 
-def _row_join(builder: Builder, plan: logical.Join) -> Stream | None:
+def _row_join(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream | None:
     """A join with a side that is one row, whatever happens: the row goes to where the other side's rows are. None: it is no such join."""
     emits_row = plan.kind is not JoinKind.SEMI
     row_is_right = logical.is_one_row(plan.right)
@@ -123,7 +170,7 @@ def _row_join(builder: Builder, plan: logical.Join) -> Stream | None:
             return None
     elif plan.kind is not JoinKind.INNER or not logical.is_one_row(plan.left):
         return None
-    one, many = builder.stream(plan.right if row_is_right else plan.left), builder.stream(plan.left if row_is_right else plan.right)
+    one, many = (right, left) if row_is_right else (left, right)
     if many.distribution is ANYWHERE or any(i.dispatch is Dispatch.FORWARD for i in many.draft.inputs):
         # a forward input is read on its producer's level, which may come before that of the row
         many = builder.exchange(many, many.key if many.distribution is ANYWHERE else many.distribution)

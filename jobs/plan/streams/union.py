@@ -10,17 +10,20 @@ from jobs.sql import logical
 
 
 def plan_union(builder: Builder, plan: logical.Union) -> Stream:
-    """The rows of all branches, keyed by the branch's number and the branch's own key.
+    return union_all(builder, [builder.stream(below) for below in plan.inputs], [f.type for f in plan.fields])
+
+
+def union_all(builder: Builder, branches: Sequence[Stream], visible_types: Sequence[str]) -> Stream:
+    """The rows of all branches, keyed by the branch's number and the branch's own key. `visible_types`: of what is visible of each branch.
 
     Why that is a key: within a branch its own key is one, and rows of two branches differ in the number. The columns of the branches'
     keys share hidden columns of their types, NULL in the rows of a branch that has fewer.
     """
-    branches = [builder.stream(below) for below in plan.inputs]
     slots: list[str] = []
     taken = [_slots(tuple(b.types[c] for c in b.key), slots) for b in branches]
-    width = len(plan.fields)
+    width = len(visible_types)
     key = (width, *(width + 1 + i for i in range(len(slots))))
-    types = (*(f.type for f in plan.fields), "int", *slots)
+    types = (*visible_types, "int", *slots)
     inputs = []
     for number, (branch, places) in enumerate(zip(branches, taken, strict=True)):
         own = {slot: logical.Column(c, branch.types[c]) for slot, c in zip(places, branch.key, strict=True)}

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, limbs_of_floats, limbs_of_int128
+from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, limbs_of_int128
+from jobs.executors.float_limbs import limbs_of_products
 from jobs.executors.int128 import Int128
 
 EDGES = (0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308, 1.0, 2.0**53, -(2.0**32))
@@ -36,7 +37,7 @@ def test_sums_of_weighted_floats_are_the_exact_sums_rounded_once(seed: int) -> N
     rounds = [([_number(rng) for _ in range(60)], [rng.choice((1, -1, 1, 3)) for _ in range(60)]) for _ in range(rng.choice((1, 2, 6)))]
     total = Limbs(0, np.zeros((1, 60), np.int64))
     for values, weights in rounds:
-        total = decode_limbs(encode_limbs(total + decode_limbs(encode_limbs(limbs_of_floats(np.array(values), np.array(weights))))))
+        total = decode_limbs(encode_limbs(total + decode_limbs(encode_limbs(limbs_of_products([np.array(values)], np.array(weights))))))
     expected = [sum((Fraction(values[i]) * weights[i] for values, weights in rounds), Fraction()) for i in range(60)]
     assert total.to_float64().tolist() == [_float_of(e) for e in expected]
 
@@ -46,8 +47,8 @@ def test_a_sum_whose_numbers_all_go_again_is_stored_as_no_bytes(seed: int) -> No
     rng = random.Random(seed)
     values = np.array([_number(rng) for _ in range(50)])
     ones = np.ones(50, np.int64)
-    there = encode_limbs(limbs_of_floats(values, ones))
-    gone = decode_limbs(there) + limbs_of_floats(values, -ones)
+    there = encode_limbs(limbs_of_products([values], ones))
+    gone = decode_limbs(there) + limbs_of_products([values], -ones)
     assert encode_limbs(gone).to_pylist() == [b""] * 50
 
 
@@ -60,7 +61,7 @@ def test_equal_sums_are_equal_bytes_whatever_the_order_of_adding(seed: int) -> N
     def stored(order: list[int]) -> pa.Array:
         total = Limbs(0, np.zeros((1, 30), np.int64))
         for i in order:
-            total = decode_limbs(encode_limbs(total + limbs_of_floats(columns[i], ones)))
+            total = decode_limbs(encode_limbs(total + limbs_of_products([columns[i]], ones)))
         return encode_limbs(total)
 
     assert stored([0, 1, 2, 3, 4]).equals(stored([3, 1, 4, 0, 2]))
@@ -69,12 +70,12 @@ def test_equal_sums_are_equal_bytes_whatever_the_order_of_adding(seed: int) -> N
 def test_a_tie_rounds_to_even_and_a_bit_far_below_breaks_it() -> None:
     ones = np.ones(3, np.int64)
     big, half, least = np.array([2.0**53, 2.0**53 + 2, 2.0**53]), np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.0, 5e-324])
-    total = limbs_of_floats(big, ones) + limbs_of_floats(half, ones) + limbs_of_floats(least, ones)
+    total = limbs_of_products([big], ones) + limbs_of_products([half], ones) + limbs_of_products([least], ones)
     assert total.to_float64().tolist() == [2.0**53, 2.0**53 + 4, 2.0**53 + 2]
 
 
 def test_stored_sums_survive_slices_and_nulls() -> None:
-    stored = encode_limbs(limbs_of_floats(np.array([1.5, 0.0, -1e300, 2.0**-1074]), np.ones(4, np.int64)))
+    stored = encode_limbs(limbs_of_products([np.array([1.5, 0.0, -1e300, 2.0**-1074])], np.ones(4, np.int64)))
     assert decode_limbs(stored.slice(1, 3)).to_float64().tolist() == [0.0, -1e300, 5e-324]
     assert decode_limbs(pa.concat_arrays([pa.nulls(2, pa.binary()), stored.slice(2, 1)])).to_float64().tolist() == [0.0, 0.0, -1e300]
     assert len(decode_limbs(stored.slice(0, 0))) == 0
