@@ -70,6 +70,16 @@ def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(list(columns), schema=schema)
 
 
+def unsliced(rows: pa.Table) -> pa.Table:
+    """The rows in nested columns that begin where their buffers begin: some readers of Arrow, pyspark's createDataFrame among them, take
+    no others. Cost: a copy of the columns that do not."""
+    for i, column in enumerate(rows.columns):
+        if is_nested(column.type) and any(chunk.offset for chunk in column.chunks):
+            copied = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
+            rows = rows.set_column(i, rows.schema.field(i), pa.chunked_array(copied, column.type))
+    return rows
+
+
 def as_list(array: pa.Array) -> pa.Array:
     """A column of maps as lists of structs (key, value); lists as they are."""
     if not pa.types.is_map(array.type):

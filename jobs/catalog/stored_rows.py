@@ -19,6 +19,7 @@ from statestore.meta.sight import Sight, published_sight, sight_until
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.months import given_rows, given_schema
+from statestore.nested import unsliced
 from statestore.objectstore.base import ObjectStore
 from statestore.types import arrow_type
 
@@ -44,7 +45,7 @@ class StoredRows:
         Cost: a scan of the whole relation; blocks hold all columns, so fewer columns save memory, not requests.
         """
         with self.reader(relation, columns, epoch) as batches:
-            rows = batches.read_all()
+            rows = unsliced(batches.read_all())
         return rows if rows.num_rows else rows.schema.empty_table()  # columns of one chunk: Spark's createDataFrame fails on none
 
     @contextmanager
@@ -147,7 +148,7 @@ def changes_between(
     Raises NoStoredRowsError, UnknownColumnError, EpochExpiredError."""
     places, schema = _selected(relation, columns)
     empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
-    return given_rows(pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)]))
+    return unsliced(given_rows(pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])))
 
 
 def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:

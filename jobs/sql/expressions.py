@@ -124,7 +124,7 @@ class ExpressionWalk:
         inner = node.child() if node.productPrefix() == "Alias" else node
         if self.has_kernel is not None and inner.productPrefix() in _UNSAID:  # whatever its arguments need is computed for every row
             return self.call(inner, tuple(self.expression(child, scope) for child in items(inner.children())))
-        return self.whole(node, lambda: self.tree(node, scope), _columns_of(scope))
+        return self.whole(node, lambda: self.tree(node, scope), self._columns_of(scope))
 
     def whole(self, node: JavaObject, tree: Callable[[], Expr], leaf: Leaf) -> Expr:
         """What `tree` makes of a whole expression; a call that Spark computes where it fails, or where no kernel renders what it makes."""
@@ -147,7 +147,7 @@ class ExpressionWalk:
             if self.has_kernel(expr := self.tree(node, scope)):
                 return expr
         except UnsupportedQueryError:
-            if self._is_opaque(node, _columns_of(scope)):
+            if self._is_opaque(node, self._columns_of(scope)):
                 raise
         name = node.productPrefix()
         if name == "And":
@@ -223,6 +223,26 @@ class ExpressionWalk:
         months, days, micros = (get_field(interval, part) for part in ("months", "days", "microseconds"))
         return moved(moment, months, days, micros, self.sandbox.time_zone)
 
+    def _columns_of(self, scope: Scope) -> Leaf:
+        """What is a column to a text: the attributes of a plan's input, the subqueries that are joined to it, and a map that is sorted to be
+        a key, which no text says."""
+
+        def leaf(node: JavaObject) -> Expr | None:
+            name = node.productPrefix()
+            if name in ("AttributeReference", "ScalarSubquery"):
+                return scope.get(node.exprId().id())
+            return self._sorted_map(node, scope) if name == "MapSort" else None
+
+        return leaf
+
+    def _sorted_map(self, node: JavaObject, scope: Scope) -> Expr | None:
+        """The map, where kernels compute it of columns."""
+        try:
+            expr = self.tree(node, scope)
+        except (UnsupportedQueryError, KeyError):  # a lambda's variable
+            return None
+        return expr if self.has_kernel is not None and self.has_kernel(expr) else None
+
     def _is_opaque(self, node: JavaObject, leaf: Leaf) -> bool:
         """Whether a part of the expression is nothing that a text could say: a subquery, or a user's function."""
         if node.productPrefix() in _SUBQUERIES | _USER_CODE:
@@ -254,7 +274,7 @@ class ExpressionWalk:
         condition = node.filter()
         where = self.expression(condition.get(), scope) if condition.isDefined() else None
         if where is not None and any(needs_spark(a) for a in args):  # not evaluated on rows that the condition leaves out
-            leaf, test = _columns_of(scope), condition.get()
+            leaf, test = self._columns_of(scope), condition.get()
             args = tuple(self._by_spark(c, lambda t, c=c: t.guarded(test, c, leaf, self.place_of(c))) for c in parts.args)  # type: ignore[misc]
         if function is AggFunction.COUNT and not node.isDistinct():
             args = tuple(a for a in args if not (isinstance(a, Literal) and a.value is not None))  # count(1) counts rows
@@ -347,11 +367,6 @@ def _part_of_normalised(node: JavaObject) -> JavaObject:
     while node.productPrefix() != "GetStructField":
         node = _not_normalised(node.child()) if node.productPrefix() == _NORMALISED else node.child()
     return node.child()
-
-
-def _columns_of(scope: Scope) -> Leaf:
-    """What the attributes of a plan's input stand for, and the subqueries that are joined to it."""
-    return lambda node: scope.get(node.exprId().id()) if node.productPrefix() in ("AttributeReference", "ScalarSubquery") else None
 
 
 def _cast_params(params: tuple[tuple[str, str], ...], source: str, target: str) -> tuple[tuple[str, str], ...]:
