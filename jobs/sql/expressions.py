@@ -224,8 +224,8 @@ class ExpressionWalk:
         return moved(moment, months, days, micros, self.sandbox.time_zone)
 
     def _columns_of(self, scope: Scope) -> Leaf:
-        """What is a column to a text: the attributes of a plan's input, the subqueries that are joined to it, and a map that is sorted to be
-        a key, which no text says."""
+        """What is a column to a text: the attributes of a plan's input, the subqueries that are joined to it, and a map that is sorted to
+        be a key, which no text says."""
 
         def leaf(node: JavaObject) -> Expr | None:
             name = node.productPrefix()

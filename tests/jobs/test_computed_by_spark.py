@@ -33,9 +33,11 @@ VIEWS = {
     "ON p.shop = s.id AND parse_url(p.url, 'HOST') > initcap(s.name)",
     "semi_judged": "SELECT s.id FROM shops s WHERE EXISTS (SELECT 1 FROM pages p WHERE p.shop > s.id AND mask(p.url) <> mask(s.name))",
     # Of two rows together Spark computes whether they are partners, which no column of either side can hold.
-    "left_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p LEFT JOIN shops s ON p.shop = s.id AND levenshtein(p.url, s.name) > 14",
+    "left_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p LEFT JOIN shops s "
+    "ON p.shop = s.id AND levenshtein(p.url, s.name) > 14",
     "right_by_pairs": "SELECT p.id, s.name FROM pages p RIGHT JOIN shops s ON levenshtein(p.url, s.name) > 14 AND p.n > 3",
-    "full_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p FULL JOIN shops s ON p.shop <= s.id AND levenshtein(p.url, s.name) > 15",
+    "full_by_pairs": "SELECT p.id, s.id AS other, s.name FROM pages p FULL JOIN shops s "
+    "ON p.shop <= s.id AND levenshtein(p.url, s.name) > 15",
     "semi_by_pairs": "SELECT id FROM pages p WHERE EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name)",
     "anti_by_pairs": "SELECT id, url FROM pages p WHERE NOT EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name)",
     "exists_by_pairs": "SELECT id, n > 5 OR EXISTS (SELECT 1 FROM shops s WHERE p.url RLIKE s.name) AS found FROM pages p",
