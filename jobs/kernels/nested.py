@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from jobs.kernels.duck import array_of, cast, fail_when, struct_of
 from jobs.kernels.functions import declare
-from jobs.kernels.registry import ANY, family_of, renders
-from jobs.sql.logical import Call
+from jobs.kernels.registry import ANY, family_of, renders, renders_any
+from jobs.sql.logical import ROW_KEY, Call
 from statestore.hummock.key import encode_values
 from statestore.nested import as_list
 from statestore.vnode import one_array
@@ -68,6 +68,13 @@ def _map_sort(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32(), mask=np.append(maps.is_null(), False))
     keys, items = (entries.field(i).take(order) for i in range(2))
     return pa.MapArray.from_arrays(offsets, keys, items)
+
+
+@renders_any(ROW_KEY)
+def row_key(call: Call, args: Sequence[str]) -> str:
+    """The bytes by which state tables tell rows apart, as a text."""
+    kind = f"struct<{','.join(f'k{i}:{arg.type}' for i, arg in enumerate(call.args))}>"
+    return f"hex({as_bytes(struct_of(args), kind)})"
 
 
 # Taken apart -------------------------------------------------------------------------------------------------------------

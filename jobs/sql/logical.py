@@ -279,6 +279,8 @@ class Call(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
 Expr = Column | Literal | Call
 
 #: The `node` of a Call that Spark computes between two levels: its one param is the SQL text, in which `a0`, `a1`, … are the arguments.
+#: A text that no other row of the projection's input has, the same as long as the row is there; its arguments are the stream's key.
+ROW_KEY = "RowKey"
 BY_SPARK = "Spark"
 #: The `node` of a Call of a user's Python function; its params: the function's name, and the digest of its code.
 PYTHON = "PythonFunction"

@@ -30,6 +30,9 @@ VIEWS: dict[str, str] = {
     "'}]}'), 'x', 'y', 'z') AS x, y, z WHERE g > 0",
     "grouped_by_spark": "SELECT soundex(s) AS sound, count(*) AS n, max(mask(s)) AS masked, sum(hash(a, g)) FILTER (WHERE a > 2) AS h "
     "FROM t GROUP BY 1",
+    "left_by_spark": "SELECT t.k, u.id, u.label FROM t LEFT JOIN u ON t.g <=> u.g AND levenshtein(t.s, u.label) < 2",
+    "full_by_spark": "SELECT t.k, t.s, u.id, u.label FROM t FULL JOIN u ON levenshtein(t.s, u.label) < 2 AND t.a > 2",
+    "none_by_spark": "SELECT DISTINCT g, s FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE levenshtein(t.s, u.label) < 2 AND u.g >= t.g)",
     "distinct_rows": "SELECT DISTINCT g, s FROM t",
     "float_groups": "SELECT d, count(*) AS n FROM t GROUP BY d",
     "small_float_groups": "SELECT f, count(*) AS n, max(f) AS m FROM u GROUP BY f",
@@ -57,6 +60,9 @@ VIEWS: dict[str, str] = {
     "exists_some": "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.g = t.g AND length(u.label) < t.a)",
     "exists_none": "SELECT id FROM u WHERE NOT EXISTS (SELECT 1 FROM t WHERE u.g = t.g)",
     "scalar_of_group": "SELECT k, (SELECT max(id) FROM u WHERE u.g = t.g) AS top FROM t",
+    "nearest": "SELECT t.k, t.a, u.id FROM t JOIN u APPROX NEAREST 2 BY DISTANCE abs(t.a - u.id - 0.3BD)",
+    "nearest_or_none": "SELECT t.k, u.id, u.label FROM t LEFT JOIN (SELECT * FROM u WHERE id > 3) u "
+    "EXACT NEAREST 1 BY SIMILARITY -abs(t.a - u.id + 0.3BD)",
     "crossed": "SELECT t.k, u.id, t.a FROM t CROSS JOIN u WHERE t.s <> u.label",
     "between_two": "SELECT u.id, count(*) AS n, min(t.a) AS lo FROM t JOIN u ON t.a BETWEEN u.g AND u.g + 3 GROUP BY u.id",
     "left_unequal": "SELECT t.k, u.id FROM t LEFT JOIN u ON t.a < u.id",

@@ -79,7 +79,7 @@ class Builder:
 
     def project(self, below: Stream, exprs: Sequence[logical.Expr]) -> Stream:
         """One column per expression, then the key columns that no expression passes through as they are."""
-        moved = [renumbered(e, below.visible) for e in exprs]
+        moved = [_with_row_key(renumbered(e, below.visible), below) for e in exprs]
         at = {e.index: i for i, e in reversed(list(enumerate(moved))) if isinstance(e, logical.Column)}
         for column in below.key:
             if column not in at:
@@ -227,6 +227,14 @@ def fuse_projections(upper: Sequence[logical.Expr], lower: Sequence[logical.Expr
     if any(n > 1 and isinstance(lower[i], logical.Call) for i, n in read.items()):
         return None
     return tuple(substituted(e, lower) for e in upper)
+
+
+def _with_row_key(expr: logical.Expr, below: Stream) -> logical.Expr:
+    if not isinstance(expr, logical.Call) or expr.node != logical.ROW_KEY:
+        return expr
+    if not below.key:  # the only row
+        return logical.Literal("", expr.type)
+    return msgspec.structs.replace(expr, args=tuple(logical.Column(c, below.types[c]) for c in below.key))
 
 
 def _beside_spark(expr: logical.Expr) -> Iterator[logical.Expr]:
