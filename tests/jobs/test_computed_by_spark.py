@@ -45,6 +45,8 @@ VIEWS = {
     "one_by_pairs": "SELECT m, s.id FROM (SELECT max(url) AS m FROM pages) LEFT JOIN shops s ON levenshtein(m, s.name) > 14",
     "groups_by_pairs": "SELECT g.shop, n, s.id FROM (SELECT shop, max(url) AS u, count(*) AS n FROM pages GROUP BY shop) g "
     "LEFT JOIN shops s ON g.shop = s.id AND levenshtein(u, s.name) > 14",
+    "null_groups_by_pairs": "SELECT g.n, s.id FROM (SELECT nullif(n, 0) AS n, coalesce(max(url), 'http') AS u FROM pages GROUP BY 1) g "
+    "LEFT JOIN shops s ON levenshtein(u, s.name) > 1",
     "over_a_view": "SELECT host, initcap(host) AS capital, pages FROM grouped WHERE luhn_check(cast(pages AS string)) IS NOT NULL",
     "kept": "SELECT id, to_json(named_struct('n', n, 'at', at)) AS doc, date_format(at, 'EEEE') AS day FROM pages",
     "fields": "SELECT id, x, y, z FROM pages LATERAL VIEW OUTER json_tuple(doc, 'a', 'b', 'c`d') AS x, y, z WHERE n IS NULL OR n <> 7",
