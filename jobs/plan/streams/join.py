@@ -32,15 +32,18 @@ from jobs.sql.logical import AggFunction, JoinKind
 
 
 def plan_join(builder: Builder, plan: logical.Join) -> Stream:
-    left, right = builder.stream(plan.left), builder.stream(plan.right)
+    if _row_is_right(plan):  # the row first, as in views that stand: planned anew, they have the same tables
+        right, left = builder.stream(plan.right), builder.stream(plan.left)
+    else:
+        left, right = builder.stream(plan.left), builder.stream(plan.right)
     return _judged_by_pairs(builder, plan, left, right) if _judges_by_spark(plan) else _joined(builder, plan, left, right)
 
 
 def _joined(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream:
     if plan.left_keys:
         return _hash_join(builder, plan, *builder.keyed(left, plan.left_keys), *builder.keyed(right, plan.right_keys))
-    if (rows := _row_join(builder, plan, left, right)) is not None:
-        return rows
+    if (row_is_right := _row_is_right(plan)) is not None:
+        return _row_join(builder, plan, left, right, row_is_right)
     return _hash_join(builder, plan, *_spread(builder, plan.kind, left, is_left=True), *_spread(builder, plan.kind, right, is_left=False))
 
 
@@ -161,15 +164,18 @@ def _spread(builder: Builder, kind: JoinKind, stream: Stream, *, is_left: bool) 
     return replace(stream, ref=ref, types=node.types, distribution=ANYWHERE), (len(stream.types),)
 
 
-def _row_join(builder: Builder, plan: logical.Join, left: Stream, right: Stream) -> Stream | None:
-    """A join with a side that is one row, whatever happens: the row goes to where the other side's rows are. None: it is no such join."""
-    emits_row = plan.kind is not JoinKind.SEMI
-    row_is_right = logical.is_one_row(plan.right)
-    if row_is_right:
-        if plan.kind not in (JoinKind.INNER, JoinKind.SEMI) and (plan.kind, plan.condition) != (JoinKind.LEFT, None):
-            return None
-    elif plan.kind is not JoinKind.INNER or not logical.is_one_row(plan.left):
+def _row_is_right(plan: logical.Join) -> bool | None:
+    """Of a join with a side that is one row, whatever happens, whether it is the right one. None: it is no such join."""
+    if plan.left_keys:
         return None
+    if logical.is_one_row(plan.right):
+        return True if plan.kind in (JoinKind.INNER, JoinKind.SEMI) or (plan.kind, plan.condition) == (JoinKind.LEFT, None) else None
+    return False if plan.kind is JoinKind.INNER and logical.is_one_row(plan.left) else None
+
+
+def _row_join(builder: Builder, plan: logical.Join, left: Stream, right: Stream, row_is_right: bool) -> Stream:
+    """A join with a side that is one row: the row goes to where the other side's rows are."""
+    emits_row = plan.kind is not JoinKind.SEMI
     one, many = (right, left) if row_is_right else (left, right)
     if many.distribution is ANYWHERE or any(i.dispatch is Dispatch.FORWARD for i in many.draft.inputs):
         # a forward input is read on its producer's level, which may come before that of the row
