@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from jobs.executors.base import net
-from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, expression_error
+from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, TakesPieces, expression_error
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
 from jobs.sql.expression_text import expression_text
@@ -35,7 +35,7 @@ class Filter(PlainNode, frozen=True):
         return FilterExecutor(self, actor.kernel)
 
 
-class FilterExecutor:
+class FilterExecutor(TakesPieces):
     """An update that moves a row across the condition leaves as its delete or its insert alone: each half is judged by itself."""
 
     def __init__(self, node: Filter, kernel: Kernel) -> None:

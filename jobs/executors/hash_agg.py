@@ -12,7 +12,7 @@ import pyarrow as pa
 from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.aggregates.registry import aggregate_of
 from jobs.executors.base import NO_ROW, change_error, no_columns, state_table
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list, show_row
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list, show_row
 from jobs.executors.ordered_state import OrderedRows
 from jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
 from jobs.executors.value_layout import slots_of, value_layout
@@ -65,7 +65,7 @@ class HashAgg(PlainNode, frozen=True):
         return HashAggExecutor(self, tables, actor.kernel)
 
 
-class HashAggExecutor:
+class HashAggExecutor(TakesPieces):
     """One row per live group; without keys one row, from the first epoch on, also when nothing is left.
 
     Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks. Group keys come out normalised, as

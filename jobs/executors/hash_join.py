@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import Positions, halves, key_ids, located_rows, state_table, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error, show_row
+from jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error, show_row
 from jobs.executors.single_row import TooManyRowsError
 from jobs.flow.chunk import empty_chunk, make_chunk, some_rows
 from jobs.kernels.errors import RowError
@@ -295,7 +295,7 @@ def _row_bytes(rows: pa.Table) -> int:
     return int(rows.nbytes // max(1, rows.num_rows))
 
 
-class HashJoinExecutor:
+class HashJoinExecutor(MakesPieces):
     """Joins changes with the other side's rows.
 
     Invariant: the sum of all output chunks is the join of the sums of both inputs. Weights are +1 or -1 per stream key and side.

@@ -8,9 +8,10 @@ In a node columns are indices into the input chunk, of a join into the left colu
 output's columns. State tables have id 0; the planner numbers them and keeps the numbers next to the node (jobs.plan.fragments).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -88,31 +89,28 @@ class Executor(Protocol):
         ...
 
 
-@runtime_checkable
-class MakesPieces(Protocol):
+class MakesPieces(ABC):
     """An executor that can hand its output on a piece at a time, so that not all of it is held."""
 
+    @abstractmethod
     def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
         """As `apply`, in pieces. The state is written when the last one has been taken."""
-        ...
 
 
-@runtime_checkable
-class TakesPieces(Protocol):
+class TakesPieces(ABC):
     """An executor of one input that can take it a piece at a time."""
 
+    @abstractmethod
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """As `apply` of the pieces put together."""
-        ...
 
 
-@runtime_checkable
-class Consumes(Protocol):
+class Consumes(ABC):
     """An executor that has made another form of its input before it needs its memory."""
 
+    @abstractmethod
     def consume(self, chunks: list[pa.Table]) -> pa.Table:
         """As `apply`; takes the chunks out of the list, which holds nothing else that keeps them."""
-        ...
 
 
 class OperatorNode(Protocol):

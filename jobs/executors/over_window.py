@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import Positions, same_rows, state_table
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list, show_row
+from jobs.executors.operator import Actor, Computed, Consumes, Executor, Origin, Passed, PlainNode, column_list, show_row
 from jobs.executors.order import Order
 from jobs.executors.value_state import State
 from jobs.executors.window_call import Over
@@ -104,7 +104,7 @@ class OverWindow(PlainNode, frozen=True):
         return OverWindowExecutor(self, tables, actor.kernel)
 
 
-class OverWindowExecutor:
+class OverWindowExecutor(Consumes):
     """Computes what was and what is from the first row on that may differ, and emits the difference.
 
     Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks; ties lie in the order of the stream key.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from jobs.executors.agg_call import Agg, calls_text
 from jobs.executors.base import key_ids, weights_of
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list
 from jobs.executors.value_layout import ValueLayout, value_layout
 from jobs.executors.value_state import I64, Side, State
 from jobs.flow.chunk import empty_chunk, make_chunk
@@ -50,7 +50,7 @@ def partial_types(node: PartialAgg) -> tuple[str, ...]:
     return (*(node.input_types[k] for k in node.keys), *layout.types)
 
 
-class PartialAggExecutor:
+class PartialAggExecutor(TakesPieces):
     """Sums up rows by group without state."""
 
     def __init__(self, node: PartialAgg) -> None:

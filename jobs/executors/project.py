@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from jobs.executors.base import net
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
+from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, expression_error
 from jobs.flow.chunk import WEIGHT
 from jobs.kernels.errors import RowError
 from jobs.kernels.kernel import Kernel
@@ -36,7 +36,7 @@ class Project(PlainNode, frozen=True):
         return ProjectExecutor(self, actor.kernel)
 
 
-class ProjectExecutor:
+class ProjectExecutor(TakesPieces):
     """One output column per expression. A change that no kept column shows is netted away."""
 
     def __init__(self, node: Project, kernel: Kernel) -> None:

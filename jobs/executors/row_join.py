@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import halves, state_table, take_rows
 from jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
-from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, expression_error
+from jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error
 from jobs.flow.chunk import empty_chunk, make_chunk, some_rows
 from jobs.kernels.errors import RowError
 from jobs.sql.expression_text import expression_text
@@ -73,7 +73,7 @@ class RowJoin(PlainNode, frozen=True):
         return RowJoinExecutor(self, tables, actor)
 
 
-class RowJoinExecutor:
+class RowJoinExecutor(MakesPieces):
     """Invariant: the sum of all output chunks is the sum of the left chunks joined with the row as it last came."""
 
     def __init__(self, node: RowJoin, tables: Sequence[StateTable], actor: Actor) -> None:

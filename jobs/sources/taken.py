@@ -127,7 +127,8 @@ def next_number(taken: StorageTable | None) -> int:
     """The first number that no file of a source has. Cost: a scan of one narrow column."""
     if taken is None:
         return 0
-    return max((pc.max(part.column(0)).as_py() for part in taken.scan(columns=(_NUMBER,)) if part.num_rows), default=-1) + 1
+    numbers = [number for part in taken.scan(columns=(_NUMBER,)) for number in part.column(0).chunks if len(number)]
+    return (pc.max(pa.chunked_array(numbers)).as_py() if numbers else -1) + 1
 
 
 def recorded_files(taken: StorageTable | None, paths: Sequence[str]) -> dict[str, PinnedFile]:

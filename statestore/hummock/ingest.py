@@ -17,7 +17,7 @@ from statestore.hummock.errors import UnorderedRowsError, WrongRowsError, show_k
 from statestore.hummock.merge import merge_tables
 from statestore.hummock.range_reader import keep_uploaded
 from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, has_one_length, max_width
+from statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, widths
 from statestore.hummock.sst_format import KEY, OP, block_schema
 from statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
 from statestore.meta.version import SstInfo
@@ -165,7 +165,8 @@ def _stamped(table_id: int, rows: pa.Table, epoch: int) -> pa.Table:
     """Rows with their epoch, their order checked, and keys of one length stored without offsets."""
     keys = one_array(rows.column(0))
     _require_ascending(table_id, keys)
-    if has_one_length(keys, width := max_width(keys)):
+    width, of_one_width = widths(keys)
+    if of_one_width:
         keys = as_fixed_size(keys, width)
     epochs = pa.array(np.full(rows.num_rows, epoch, np.uint64))
     return pa.table([keys, epochs, rows.column(1), *rows.columns[2:]], schema=block_schema(keys.type, pa.schema(list(rows.schema)[2:])))

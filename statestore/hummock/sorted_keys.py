@@ -27,11 +27,18 @@ Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def max_width(keys: pa.Array) -> int:
-    """Bytes of the longest key; at least 1, numpy having no strings of width 0."""
+def widths(keys: pa.Array) -> tuple[int, bool]:
+    """Bytes of the longest key, at least 1 (numpy has no strings of width 0), and whether there are keys and each has as many."""
     if pa.types.is_fixed_size_binary(keys.type):
-        return max(1, int(keys.type.byte_width))
-    return max(1, int(_lengths(keys).max(initial=0)))
+        return max(1, int(keys.type.byte_width)), True
+    offsets = _offsets(keys)
+    width = max(1, int(np.diff(offsets).max(initial=0)))
+    return width, len(keys) > 0 and int(offsets[-1]) - int(offsets[0]) == width * len(keys)
+
+
+def max_width(keys: pa.Array) -> int:
+    """Bytes of the longest key; at least 1."""
+    return widths(keys)[0]
 
 
 def fixed_keys(keys: pa.Array, width: int | None = None) -> Fixed:
@@ -101,9 +108,9 @@ class SortedKeys:
     def __init__(self, array: pa.Array) -> None:
         self.array = array
         self._count = len(array)
-        self.width = max_width(array)
+        self.width, of_one_width = widths(array)
         # Of several lengths they would be padded first, which costs more than Arrow's search of many probes does.
-        self._fixed = fixed_keys(array, self.width) if self.width <= NARROW and has_one_length(array, self.width) else None
+        self._fixed = fixed_keys(array, self.width) if self.width <= NARROW and of_one_width else None
         self._packing: _Packing | None = None
         self._searched = False
 
@@ -322,8 +329,8 @@ def _differing(fixed: Fixed) -> npt.NDArray[np.uint8]:
 def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:
     """The keys (binary or fixed_size_binary, no nulls) at `rows`, in their type; those of one length, as most tables' are, at a third of
     what Arrow's own take costs."""
-    width = max_width(keys)
-    if not pa.types.is_binary(keys.type) or not has_one_length(keys, width):
+    width, of_one_width = widths(keys)
+    if not pa.types.is_binary(keys.type) or not of_one_width:
         return keys.take(pa.array(rows))
     taken = as_fixed_size(keys, width).take(pa.array(rows))
     ends = np.arange(len(rows) + 1, dtype=np.int32)
@@ -331,16 +338,8 @@ def take_keys(keys: pa.Array, rows: Positions) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), taken.buffers()[1]])
 
 
-def has_one_length(keys: pa.Array, width: int) -> bool:
-    """Whether there are keys, and each has `width` bytes, which is the longest one's length."""
-    if pa.types.is_fixed_size_binary(keys.type):
-        return True
-    offsets = _offsets(keys)
-    return len(keys) > 0 and int(offsets[-1]) - int(offsets[0]) == width * len(keys)
-
-
 def as_fixed_size(keys: pa.Array, width: int) -> pa.Array:
-    """Keys as fixed_size_binary, without offsets and without a copy. Requires: `has_one_length(keys, width)`."""
+    """Keys as fixed_size_binary, without offsets and without a copy. Requires: `widths(keys)` says that all have it."""
     if pa.types.is_fixed_size_binary(keys.type):
         return keys
     start = int(_offsets(keys)[0])
