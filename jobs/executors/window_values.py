@@ -359,7 +359,8 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Valu
     if call.function is WindowFunction.COUNT:
         there = np.ones(len(at), np.bool_) if not call.args else ~null_mask(one_array(at.rows.column(call.args[0])))
         counts = _Prefix.of(at, there.astype(np.int64)[None], _heads_of(carried[0] if carried else None, at))
-        return Values(pa.array(counts.between(low, high)[0]), lambda rows: [pa.array(counts.before(rows)[0])] if call.runs else [])
+        numbers = pa.array(counts.between(low, high)[0])
+        return Values(numbers, (lambda rows: [pa.array(counts.before(rows)[0])]) if call.runs else _nothing)
     column = one_array(at.rows.column(call.args[0]))
     total, number = _slots(call)
     counts = _Prefix.of(at, (~null_mask(column)).astype(np.int64)[None], _heads_of(carried[-1] if carried else None, at))
@@ -367,7 +368,7 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Valu
     between = counts.between(low, high)[0]
 
     def carry(rows: Positions) -> State:
-        return [*sums.stored(*sums.before(rows)), pa.array(counts.before(rows)[0])] if call.runs else []
+        return [*sums.stored(*sums.before(rows)), pa.array(counts.before(rows)[0])]
 
     parts = []
     for start in range(0, max(len(at), 1), _BLOCK):
@@ -378,7 +379,8 @@ def _summed(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Valu
         else:
             parts.append(_SUM.result(_agg(call), (total, number), [sums.stored(limbs, special), [pa.array(between[part])]], kernel))
     overflow = np.concatenate([np.zeros(len(p.values), np.bool_) if p.bad is None else p.bad for p in parts])
-    return Values(pa.concat_arrays([p.values for p in parts]), carry, overflow if overflow.any() else None)
+    values = pa.concat_arrays([p.values for p in parts])
+    return Values(values, carry if call.runs else _nothing, overflow if overflow.any() else None)  # which lets go of the sums
 
 
 def _heads_of(counts: pa.Array | None, at: OrderedRows) -> Positions:

@@ -9,6 +9,7 @@ from jobs.settings.logs import configure_logging
 from jobs.task.collector import collect_own_garbage
 from jobs.task.level import CellFunction
 from jobs.wire.typed_rows import widened
+from statestore.allocator import keep_freed_memory
 
 
 def partition_of_this_task() -> int:
@@ -19,11 +20,13 @@ def partition_of_this_task() -> int:
 
 
 def in_spark_task(function: CellFunction, schema: pa.Schema) -> CellFunction:
-    """The function as `mapInArrow` runs it: a worker logs where TUSSOCK_LOG asks for it (jobs.settings.logs), and keeps its garbage
-    collector away from caches (jobs.task.collector). What it puts out has the columns of `schema` (jobs.wire.typed_rows)."""
+    """The function as `mapInArrow` runs it: a worker logs where TUSSOCK_LOG asks for it (jobs.settings.logs), keeps memory that it has
+    freed (statestore.allocator) and its garbage collector away from caches (jobs.task.collector). What it puts out has the columns of
+    `schema` (jobs.wire.typed_rows)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure_logging()
+        keep_freed_memory()
         for batch in function(batches):
             yield widened(batch, schema)
         collect_own_garbage()

@@ -36,6 +36,7 @@ from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch,
 from jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
 from jobs.wire.flush_policy import Expected, Flush
 from jobs.wire.typed_rows import steps_behind, typed_rows
+from statestore.allocator import give_back_freed_memory
 from statestore.errors import RetryableError, TussockError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.ingest import batch_ingest
@@ -48,6 +49,8 @@ from statestore.table.row_cache import RowsOf, process_row_cache
 from statestore.table.state_table import StateTable
 from statestore.table.storage_table import StorageTable
 from statestore.vnode import vnodes_of
+
+_LARGE_BYTES = 256 << 20  # sealed on a unit: encoding them is what its memory peaks with
 
 log = logging.getLogger(__name__)
 
@@ -298,6 +301,8 @@ class Unit:
         flush = self._flush_of(size)
         log.info("%d bytes are sealed on this unit: flushed by %s", size, flush.value)
         if flush is Flush.UNIT:
+            if size >= _LARGE_BYTES:
+                give_back_freed_memory()
             self.gathered += (b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None)
             with carried_by_spark("flush"):
                 yield self._uploaded(_handed_over(self.gathered))
