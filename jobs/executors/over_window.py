@@ -10,7 +10,6 @@ Where a call needs the partition's size, or all that follows, it is the touched 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -178,11 +177,10 @@ class OverWindowExecutor(Consumes):
         places = np.flatnonzero(there)
         partition = merged.partition if len(places) == len(there) else merged.partition[places]
         at = OrderedRows(some_rows(merged.rows, there), partition, self._node.ordering, carried.before)
-        whole = self._node.needs_partition and len(at) > PIECE_ROWS  # then no call keeps for the next what it found of frames and peers
-        if whole:
+        if self._node.needs_partition and len(at) > PIECE_ROWS:
             give_back_freed_memory()
         calls = zip(self._node.calls, carried.calls, strict=True)
-        return Evaluated(places, at, tuple(values_of(call, replace(at) if whole else at, given, self._kernel) for call, given in calls))
+        return Evaluated(places, at, tuple(values_of(call, at, of_call, self._kernel) for call, of_call in calls))
 
     def _difference(self, merged: Merged, old: Evaluated, new: Evaluated, wanted: Mask) -> pa.Table:
         """What went and what came; a row that stays and whose results stay is neither."""

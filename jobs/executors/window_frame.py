@@ -54,11 +54,7 @@ class Before:
 
 @dataclass(frozen=True)
 class OrderedRows:
-    """(n,) rows by partition, within it in order.
-
-    What several calls and frames ask for is kept: in a long partition each of these is 8 bytes a row of the worker's peak. Numbers and
-    ranks are the result of one call, and made for it.
-    """
+    """(n,) rows by partition, within it in order."""
 
     rows: pa.Table
     partition: Positions  # (n,) the place of each row's partition, ascending
@@ -97,7 +93,7 @@ class OrderedRows:
         """(n,) the place after the last row of each row's partition."""
         return (self.heads + 1 + self.counts)[self.partition]
 
-    @property
+    @cached_property
     def number(self) -> Positions:
         """(n,) each row's number in its partition, from 1."""
         return self.places - self.first + 1 + self.before.rows[self.partition]
@@ -124,12 +120,12 @@ class OrderedRows:
         ends = np.flatnonzero(np.diff(self.peers, append=-1))
         return self.places[ends[self.peers]] + 1
 
-    @property
+    @cached_property
     def rank(self) -> Positions:
         """(n,) one more than the rows before each row's peers."""
         return np.where(self._continued, self.before.rank[self.partition], self.number - (self.places - self.first_peer))
 
-    @property
+    @cached_property
     def dense_rank(self) -> Positions:
         """(n,) the number of each row's peers in its partition."""
         begin = np.flatnonzero(np.diff(self.partition, prepend=-1))
@@ -157,8 +153,7 @@ class OrderedRows:
             high = np.clip(self.places + call.upper.rows + 1, self.first, self.end)
         else:
             high = self.after_peers if call.upper.edge is FrameEdge.CURRENT else self._reached(call.upper, True)
-        unbounded = FrameEdge.UNBOUNDED in (call.lower.edge, call.upper.edge)
-        return low, high if unbounded else np.maximum(low, high)
+        return low, np.maximum(low, high)
 
     def _reached(self, edge: Edge, past: bool) -> Positions:
         """(n,) the place of the first row that is not before the value at the edge, or (`past`) that is behind it."""
