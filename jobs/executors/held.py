@@ -94,22 +94,6 @@ class FirstRow(_OfRows):
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRows(_OfRows):
-    """A column of a group's first `count` rows in an order, as a list; NULL without rows. One limited scan of the touched groups."""
-
-    count: int
-
-    @property
-    def ends(self) -> Ends:
-        return Ends(self.count, 0)
-
-    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
-        found = rows.firsts(groups, self.column, self.count)
-        empty = pa.array(np.diff(found.starts) == 0)
-        return pc.if_else(empty, None, lists(found, self.type))
-
-
-@dataclass(frozen=True, slots=True)
 class OfAllRows(_OfRows):
     """A slot over all rows of a group in turn."""
 
@@ -119,6 +103,25 @@ class OfAllRows(_OfRows):
     @abstractmethod
     def whole(self, rows: Segments) -> pa.Array:
         """The states of groups with these rows of the column."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows(OfAllRows):
+    """A column of a group's first `count` rows in an order, as a list; NULL without rows. One limited scan of the touched groups."""
+
+    count: int
+
+    @property
+    def ends(self) -> Ends:
+        return Ends(self.count, 0)
+
+    def of(self, rows: OrderedState, groups: pa.Table) -> pa.Array:
+        return self.whole(rows.firsts(groups, self.column, self.count))
+
+    def whole(self, rows: Segments) -> pa.Array:
+        found = first_rows(rows, self.count)
+        empty = pa.array(np.diff(found.starts) == 0)
+        return pc.if_else(empty, None, lists(found, self.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +270,16 @@ class Estimate(OfValues):
 def counts_of(segments: Segments) -> I64:
     """How often each value of a distinct state is there."""
     return segments.columns[-1].to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def first_rows(segments: Segments, count: int) -> Segments:
+    """The first rows of every group, `count` at most."""
+    sizes = np.diff(segments.starts)
+    if sizes.max(initial=0) <= count:
+        return segments
+    within = np.arange(int(segments.starts[-1])) - np.repeat(segments.starts[:-1], sizes) < count
+    starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, count))])
+    return Segments(starts, [column.filter(pa.array(within)) for column in segments.columns])
 
 
 def reversed_segments(segments: Segments) -> Segments:

@@ -18,11 +18,15 @@ from jobs.executors.base import Positions
 from jobs.executors.distinct_state import DistinctValues, NegativeFrequencyError
 from jobs.executors.group_segments import Segments
 from jobs.executors.held import OfAllRows, OfValues
+from jobs.executors.order import Order
 from jobs.executors.value_ranks import value_ranks
 from jobs.executors.value_state import Deposit, Slot, State
 from jobs.executors.window_call import Over
 from jobs.executors.window_frame import OrderedRows
 from jobs.kernels.kernel import Kernel
+from statestore.hummock.key import encode_keys
+from statestore.hummock.sorted_keys import sort_order
+from statestore.meta.catalog import KeyColumn
 from statestore.vnode import null_mask, one_array
 
 Carry = Callable[[Positions], State]
@@ -127,17 +131,25 @@ def _of_frames(slot: OfValues | OfAllRows, at: OrderedRows, first: Positions, en
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows that a slot counts: a column of them, and (n + 1,) how many there are before each row at hand."""
+    """The rows that a slot counts: a column of them, (n + 1,) how many there are before each row at hand, and where the slot has an order
+    the place of each of them in it."""
 
     column: pa.Array
     before: Positions
+    ranks: Positions | None
 
     @staticmethod
     def of(slot: OfAllRows, at: OrderedRows) -> "_Rows":
         there = _all_there(at, slot.rows.present)
-        return _Rows(one_array(at.rows.column(slot.column)).filter(pa.array(there)), _counted(there))
+        if slot.rows.kept is not None:
+            there &= pc.fill_null(one_array(at.rows.column(slot.rows.kept)), False).to_numpy(zero_copy_only=False)
+        rows = at.rows.filter(pa.array(there))
+        return _Rows(one_array(rows.column(slot.column)), _counted(there), _ranks(rows, slot.rows.order) if slot.rows.order else None)
 
     def segments(self, rows: Positions, starts: Positions) -> Segments:
+        if self.ranks is not None:
+            frame = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+            rows = rows[np.lexsort((self.ranks[rows], frame))]
         return Segments(starts, [self.column.take(pa.array(rows))])
 
 
@@ -172,6 +184,15 @@ class _Values:
         found, times = found[times > 0], times[times > 0]
         begins = np.searchsorted(found, np.arange(len(starts)) * max(size, 1))
         return Segments(begins, [self.values.take(pa.array(found % max(size, 1))), pa.array(times)])
+
+
+def _ranks(rows: pa.Table, order: Sequence[Order]) -> Positions:
+    """(n,) the place of each row in an order, ties as they lie."""
+    columns = [one_array(rows.column(o.column)) for o in order]
+    by = [KeyColumn(o.column, o.descending, o.nulls_last) for o in order]
+    ranks = np.empty(rows.num_rows, np.int64)
+    ranks[sort_order(encode_keys(0, np.zeros(rows.num_rows, np.uint16), columns, by))] = np.arange(rows.num_rows)
+    return ranks
 
 
 def _all_there(at: OrderedRows, columns: Sequence[int]) -> npt.NDArray[np.bool_]:

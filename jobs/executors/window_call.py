@@ -3,6 +3,7 @@
 import msgspec
 
 from jobs.executors.agg_call import Agg
+from jobs.executors.order import Order
 from jobs.sql.logical import AggFunction, FrameEdge, WindowFunction
 
 _NEEDS_SIZE = (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST, WindowFunction.NTILE)
@@ -24,8 +25,8 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """One call. `args` are columns, `arg_type` the type of the first, `more_types` those of the others; `number` and `params` as in
-    jobs.sql.logical.WindowCall."""
+    """One call. `args` are columns, `arg_type` the type of the first, `more_types` those of the others; `number`, `params` and `order` as
+    in jobs.sql.logical.WindowCall. `kept`: the boolean column that says which rows count; None: all, or those without a NULL."""
 
     function: WindowFunction
     args: tuple[int, ...]
@@ -39,13 +40,15 @@ class Over(msgspec.Struct, frozen=True):
     mode: str | None = None
     more_types: tuple[str, ...] = ()
     params: tuple[tuple[str, str], ...] = ()
+    order: tuple[Order, ...] = ()
+    kept: int | None = None
 
     @property
     def agg(self) -> Agg:
         """The call as an aggregate of the rows of a frame. Requires: it is one."""
         arg, more = (self.args[0], self.args[1:]) if self.args else (None, ())
         kind, function = self.arg_type, AggFunction(self.function.value)
-        return Agg(function, arg, kind, self.type, self.mode, more, self.more_types, params=self.params)
+        return Agg(function, arg, kind, self.type, self.mode, more, self.more_types, False, self.kept, self.params, self.order)
 
     @property
     def needs_partition(self) -> bool:
@@ -59,7 +62,17 @@ class Over(msgspec.Struct, frozen=True):
     @property
     def lays_out_frames(self) -> bool:
         """Whether it goes through the rows of each frame."""
-        return self.function.reads_frames and self.function not in (WindowFunction.MIN_BY, WindowFunction.MAX_BY)
+        return self.function.reads_frames and not self.picks_by_rank
+
+    @property
+    def picks_by_rank(self) -> bool:
+        """Whether it is a value of the one row of a frame that is the first in an order."""
+        return self.function in (WindowFunction.MIN_BY, WindowFunction.MAX_BY) and "k" not in dict(self.params)
+
+    @property
+    def passes_over(self) -> bool:
+        """Of the value of a row: whether some rows do not count."""
+        return self.ignore_nulls or self.kept is not None
 
     @property
     def runs(self) -> bool:
@@ -93,9 +106,10 @@ class Over(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """As EXPLAIN shows it: `sum(c3) range unbounded preceding..current row`."""
         number = [str(self.number)] if self.number else []
-        shown = f"{self.function.sql}({', '.join([*(f'c{a}' for a in self.args), *number])})" + (
-            " ignore nulls" if self.ignore_nulls else ""
-        )
+        args = ", ".join([*(f"c{a}" for a in self.args), *number])
+        order = f" order by {', '.join(o.text() for o in self.order)}" if self.order else ""
+        kept = "" if self.kept is None else f" where c{self.kept}"
+        shown = f"{self.function.sql}({args}{order}{kept})" + (" ignore nulls" if self.ignore_nulls else "")
         if self.function.shifts or self.function.numbers or self.function in _NEEDS_SIZE:
             return shown
         return f"{shown} {'rows' if self.by_rows else 'range'} {self.lower.text('preceding')}..{self.upper.text('following')}"

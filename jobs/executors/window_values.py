@@ -11,7 +11,7 @@ Results are those of Spark in ANSI mode; whether a sum overflows is said beside 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,8 @@ def carried_types(call: Over) -> tuple[str, ...]:
             return ("bigint",)
         case WindowFunction.SUM | WindowFunction.AVERAGE:
             return tuple(t for slot in _slots(call) for t in slot.types)
+        case WindowFunction.FIRST | WindowFunction.LAST if call.kept is not None:
+            return (call.arg_type or "", "boolean")
         case WindowFunction.LAST:
             return (call.arg_type or "",) if call.ignore_nulls else ()
         case WindowFunction.SESSION:
@@ -108,7 +110,7 @@ def values_of(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> Va
             return _sessions(call, at, carried)
         case WindowFunction.COUNT | WindowFunction.SUM | WindowFunction.AVERAGE:
             return _summed(call, at, carried, kernel)
-        case WindowFunction.MIN_BY | WindowFunction.MAX_BY:
+        case WindowFunction.MIN_BY | WindowFunction.MAX_BY if call.picks_by_rank:
             return _by(call, at)
         case _:
             found, carry = aggregated(call, at, carried, kernel)
@@ -137,11 +139,13 @@ def _tiles(at: OrderedRows, buckets: int) -> npt.NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column with what its partitions carry for it in the places of their heads."""
+    """A column with what its partitions carry for it in the places of their heads, and which rows and heads count; None: those that have
+    a value."""
 
     at: OrderedRows
     column: pa.Array
     heads: pa.Array
+    counted: tuple[Mask, Mask] | None = None
 
     def taken(self, places: Positions, there: Mask) -> pa.Array:
         """The values at some places; NULL where there is none."""
@@ -151,14 +155,18 @@ class _Column:
         return pa.concat_arrays([self.column, self.heads]).take(pa.array(chosen, mask=~there))
 
     def known(self) -> tuple[Positions, Positions]:
-        """The places whose value is not NULL, and for each place how many of them are before it."""
-        known = self.at.with_heads(~null_mask(self.column), ~null_mask(self.heads))
+        """The places that count, and for each place how many of them are before it."""
+        known = self.at.with_heads(*(self.counted or (~null_mask(self.column), ~null_mask(self.heads))))
         return np.flatnonzero(known), np.concatenate([[0], np.cumsum(known)])
 
 
 def _column(at: OrderedRows, call: Over, heads: pa.Array | None) -> _Column:
     column = one_array(at.rows.column(call.args[0]))
     return _Column(at, column, pa.nulls(at.partitions, column.type) if heads is None else heads)
+
+
+def _truths(column: pa.Array) -> Mask:
+    return pc.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _pick(known: Positions, which: Positions) -> Positions:
@@ -190,16 +198,19 @@ def _picked(call: Over, at: OrderedRows, carried: State) -> Values:
     low, high = at.frame(call)
     runs = call.runs
     column = _column(at, call, carried[0] if runs and carried else None)
+    if call.kept is not None:
+        heads = _truths(carried[1]) if runs and carried else np.zeros(at.partitions, np.bool_)
+        column = replace(column, counted=(_truths(one_array(at.rows.column(call.kept))), heads))
     known, before = column.known()
     first = np.maximum(low, at.first)  # of the rows at hand
     earlier = at.before.rows[at.partition]
     if call.function is WindowFunction.LAST:
         places, there = high - 1, high > first
-        if call.ignore_nulls:
+        if call.passes_over:
             places, there = _pick(known, before[high] - 1), before[high] > before[low]
     elif call.function is WindowFunction.FIRST:
         places, there = (np.where(earlier > 0, low, first) if runs else first), high > first
-        if call.ignore_nulls:
+        if call.passes_over:
             places, there = _pick(known, before[low]), before[high] > before[low]
     else:
         seen = np.zeros(at.partitions, np.int64)
@@ -219,11 +230,11 @@ def _picked(call: Over, at: OrderedRows, carried: State) -> Values:
             return []
         head, own = at.first[rows] - 1, at.places[rows]
         since = earlier[rows] > 0
-        if call.function is WindowFunction.LAST:
-            return [column.taken(_pick(known, before[own] - 1), before[own] > before[head])]
+        if call.function in (WindowFunction.FIRST, WindowFunction.LAST) and call.passes_over:
+            there = before[own] > before[head]
+            value = column.taken(_pick(known, before[head] if call.function is WindowFunction.FIRST else before[own] - 1), there)
+            return [value] if call.kept is None else [value, pa.array(there)]
         if call.function is WindowFunction.FIRST:
-            if call.ignore_nulls:
-                return [column.taken(_pick(known, before[head]), before[own] > before[head])]
             return [column.taken(np.where(since, head, head + 1), since | (own > head + 1))]
         needed = missing[rows]
         if call.ignore_nulls:

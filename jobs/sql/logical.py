@@ -342,7 +342,8 @@ class Frame(msgspec.Struct, frozen=True):
 
 class WindowCall(msgspec.Struct, frozen=True):
     """A function OVER a window. Lag and lead: the value, and what stands in where there is no such row. `number`: rows before (lag) or
-    after (lead), NTILE's buckets, NTH_VALUE's n. `params`: constants of an aggregate, as AggCall has them."""
+    after (lead), NTILE's buckets, NTH_VALUE's n. `params` and `order` of an aggregate: as AggCall has them. `filter`: of one in which NULLs
+    count; what the FILTER of any other leaves out is NULL in an argument."""
 
     function: WindowFunction
     type: str
@@ -353,11 +354,14 @@ class WindowCall(msgspec.Struct, frozen=True):
     mode: str | None = None
     place: Place | None = None
     params: tuple[tuple[str, str], ...] = ()
+    order: tuple[SortKey, ...] = ()
+    filter: Expr | None = None
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """All that it computes of a row."""
-        return (*self.args, *(b.value for b in (self.frame.lower, self.frame.upper) if b.value is not None))
+        bounds = (b.value for b in (self.frame.lower, self.frame.upper) if b.value is not None)
+        return (*self.args, *(k.expr for k in self.order), *(() if self.filter is None else (self.filter,)), *bounds)
 
 
 class _Leaf(msgspec.Struct, frozen=True, tag=True):

@@ -146,11 +146,10 @@ def _narrow_window(plan: Window, wanted: tuple[int, ...]) -> tuple[Plan, dict[in
     below, to = _narrow(plan.input, _union(tuple(i for i in wanted if i < width), read))
     if not calls:
         return below, to
-    order = tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in plan.order)
     partition = tuple(renumbered(e, to) for e in plan.partition)
     fields = (*below.fields, *(plan.fields[width + i] for i in kept))
     moved = to | {width + old: len(below.fields) + new for new, old in enumerate(kept)}
-    return Window(below, partition, order, tuple(_moved_call(c, to) for c in calls), fields), moved
+    return Window(below, partition, _moved_order(plan.order, to), tuple(_moved_call(c, to) for c in calls), fields), moved
 
 
 def _moved_call(call: WindowCall, to: dict[int, int]) -> WindowCall:
@@ -158,7 +157,13 @@ def _moved_call(call: WindowCall, to: dict[int, int]) -> WindowCall:
         return b if b.value is None else FrameBound(b.edge, b.rows, renumbered(b.value, to))
 
     frame = Frame(call.frame.by_rows, bound(call.frame.lower), bound(call.frame.upper))
-    return msgspec.structs.replace(call, args=tuple(renumbered(a, to) for a in call.args), frame=frame)
+    where = None if call.filter is None else renumbered(call.filter, to)
+    args = tuple(renumbered(a, to) for a in call.args)
+    return msgspec.structs.replace(call, args=args, frame=frame, order=_moved_order(call.order, to), filter=where)
+
+
+def _moved_order(order: tuple[SortKey, ...], to: dict[int, int]) -> tuple[SortKey, ...]:
+    return tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in order)
 
 
 def _narrow_union(plan: Union, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:

@@ -123,7 +123,14 @@ def _column_of_constants(field: Field, column: Sequence[Physical]) -> str:
 
 def _show_over(call: WindowCall, names: Sequence[str]) -> str:
     args = ", ".join(show_expr(a, names) for a in call.args)
-    notes = "".join((f" number={call.number}" if call.number else "", " ignore nulls" if call.ignore_nulls else ""))
+    notes = "".join(
+        (
+            f" number={call.number}" if call.number else "",
+            " ignore nulls" if call.ignore_nulls else "",
+            f" order by [{_order(call.order, names)}]" if call.order else "",
+            "" if call.filter is None else f" where {show_expr(call.filter, names)}",
+        )
+    )
     mode = "" if call.mode is None else f"[{call.mode}]"
     frame = f"{_show_bound(call.frame.lower, names)}..{_show_bound(call.frame.upper, names)}"
     return f"{call.function}{mode}({args}):{call.type}{notes} over {'rows' if call.frame.by_rows else 'range'} {frame}"

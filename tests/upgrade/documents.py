@@ -130,7 +130,17 @@ GENERATE = logical.Generate(SCAN, logical.Generator.POSEXPLODE, Column(1, "strin
 
 _BOUNDS = (FrameBound(FrameEdge.UNBOUNDED), FrameBound(FrameEdge.OFFSET, -2, _SUM))
 _OVER_CALL = WindowCall(WindowFunction.NTH, "int", (_K,), Frame(True, *_BOUNDS), 2, True, "ANSI", Place(2, 3), (("delimiter", ","),))
+_CHOSEN = WindowCall(
+    WindowFunction.COLLECT_LIST,
+    "array<int>",
+    (_K,),
+    Frame(True, *_BOUNDS),
+    params=(("ignoreNulls", "false"),),
+    order=(SortKey(_K, True, True),),
+    filter=Call("IsNotNull", "boolean", (_K,)),
+)
 WINDOW = logical.Window(SCAN, (Column(1, "string"),), (SortKey(_K, True, True),), (_OVER_CALL,), (*_FIELDS, Field("n", "int")))
+WINDOW_CHOSEN = msgspec.structs.replace(WINDOW, calls=(_CHOSEN,), fields=(*_FIELDS, Field("n", "array<int>")))
 
 # --- statements ------------------------------------------------------------------------------------------------------------------
 
@@ -168,6 +178,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view_generate": CreateView("x", "SELECT …", GENERATE),
     "create_view_temporal": CreateView("f", "SELECT k, g … WHERE …", TEMPORAL),
     "create_view_window": CreateView("w", "SELECT k, nth_value(…) OVER …", WINDOW),
+    "create_view_window_chosen": CreateView("w", "SELECT k, collect_list(k) FILTER (WHERE …) OVER …", WINDOW_CHOSEN),
     "drop": Drop(RelationKind.VIEW, "top", True, True),
     "insert": Insert("orders", 3, "meta/payload/00112233445566778899aabbccddeeff"),
     "update": Update("orders", ((1, Literal("x", "string")),), _BIG),
@@ -187,6 +198,7 @@ _BY = (Order(0, True, True),)
 _ENDS = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.OFFSET, 3, 1))
 _OVER = Over(WindowFunction.NTH, (0,), "int", "int", True, *_ENDS, 2, True, "ANSI", ("string",), (("delimiter", ","),))
 _TILL_HERE = (Edge(FrameEdge.UNBOUNDED), Edge(FrameEdge.CURRENT))
+_CHOSEN_OVER = msgspec.structs.replace(_OVER, function=WindowFunction.COLLECT_LIST, type="array<int>", order=_BY, kept=1)
 _SESSION = Over(WindowFunction.SESSION, (0, 1), "timestamp", "timestamp", True, *_TILL_HERE)
 NODES: dict[str, Node] = {
     "table_replay": TableReplay(7, (0,), ("int", "string")),
@@ -217,6 +229,7 @@ NODES: dict[str, Node] = {
     "first_rows": FirstRows((KeyColumn(1, True, True), KeyColumn(0)), 7, ("int", "bigint")),
     "group_top_n": GroupTopN((1,), _BY, (0,), (1,), WindowFunction.RANK, 3, ("int", "string"), ("int", "string", "int")),
     "over_window": OverWindow((1,), _BY, (0,), (1,), (_OVER,), ("int", "string"), ("int", "string", "int")),
+    "over_window_chosen": OverWindow((1,), _BY, (0,), (1,), (_CHOSEN_OVER,), ("int", "boolean"), ("int", "boolean", "array<int>")),
     "over_window_sessions": OverWindow((1,), _BY, (0,), (1,), (_SESSION,), ("timestamp", "timestamp"), ("timestamp",) * 3),
     "materialize": Materialize(9, (0,), (0,), ("int", "bigint")),
 }

@@ -124,6 +124,7 @@ def _over(call: logical.WindowCall, places: Mapping[logical.Expr, int], apart: b
     args = tuple(places[a] for a in call.args)
     lower, upper = edge(frame.lower), edge(frame.upper)
     more = tuple(a.type for a in call.args[1:]) if call.function.value in list(AggFunction) else ()
-    return Over(
-        call.function, args, kind, call.type, frame.by_rows, lower, upper, call.number, call.ignore_nulls, call.mode, more, call.params
-    )
+    order = tuple(Order(places[k.expr], k.descending, k.nulls_last) for k in call.order)
+    kept = None if call.filter is None else places[call.filter]
+    number, nulls, mode = call.number, call.ignore_nulls, call.mode
+    return Over(call.function, args, kind, call.type, frame.by_rows, lower, upper, number, nulls, mode, more, call.params, order, kept)

@@ -5,8 +5,7 @@ from decimal import Decimal
 import msgspec
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.aggregate_functions import REFUSED
-from jobs.sql.expression_tree import needs_spark, without_places
+from jobs.sql.expression_tree import without_places
 from jobs.sql.logical import (
     AggCall,
     AggFunction,
@@ -35,8 +34,6 @@ _EDGES = {
     "UnboundedFollowing": FrameBound(FrameEdge.UNBOUNDED),
     "CurrentRow": FrameBound(FrameEdge.CURRENT),
 }
-_WITH_KERNELS = ("Count", "Sum", "Average", "Min", "Max", "First", "Last")  # of their own: their arguments are read below
-_AGGREGATES = frozenset(f.value for f in AggFunction if f.value not in _WITH_KERNELS)
 _DAY_MICROS = 86_400_000_000
 
 
@@ -124,71 +121,46 @@ class _Call:
 
     def bound(self) -> WindowCall:
         function = self._node.windowFunction()
-        aggregate = function
         if function.productPrefix() == "AggregateExpression":
-            if function.isDistinct():
-                raise self._walk.expressions.refuse(self._node, None, "DISTINCT of an aggregate OVER a window is not kept")
-            function = function.aggregateFunction()
-        name = function.productPrefix().replace("ApproximatePercentile", "PercentileDisc")  # which it is kept as
-        if name in REFUSED:
-            raise self._walk.expressions.refuse(self._node, None, REFUSED[name])
-        if name == "MaxMinByK":
-            raise self._walk.expressions.refuse(self._node, None, "max_by and min_by of several rows are kept of groups, not OVER a window")
+            return self._aggregate(function)
+        name = function.productPrefix()
         if name not in list(WindowFunction):
             raise self._walk.expressions.refuse(self._node, None, f"the functions kept OVER a window are {_KEPT}")
         kind = WindowFunction(name)
-        if kind.value in _AGGREGATES:
-            return self._aggregate(kind, aggregate)
-        children = [self._argument(child) for child in items(function.children())]
-        condition = None
-        if aggregate is not function and aggregate.filter().isDefined():
-            condition = self._walk.expressions.expression(aggregate.filter().get(), self._scope)
-        ignore_nulls, number, args = False, 0, tuple(children)
-        if kind in (WindowFunction.FIRST, WindowFunction.LAST):
-            ignore_nulls, args = function.ignoreNulls(), args[:1]
-        elif kind.shifts:
+        args = tuple(self._argument(child) for child in items(function.children()))
+        ignore_nulls, number = False, 0
+        if kind.shifts:
             ignore_nulls, number, args = (
                 function.ignoreNulls(),
-                self._constant(children[1]),
-                tuple(a for a in (children[0], children[2]) if not (isinstance(a, Literal) and a.value is None)),
+                self._constant(args[1]),
+                tuple(a for a in (args[0], args[2]) if not (isinstance(a, Literal) and a.value is None)),
             )
         elif kind is WindowFunction.NTH:
-            ignore_nulls, number, args = function.ignoreNulls(), self._constant(children[1]), args[:1]
+            ignore_nulls, number, args = function.ignoreNulls(), self._constant(args[1]), args[:1]
         elif kind is WindowFunction.NTILE:
-            number, args = self._constant(children[0]), ()
-        elif kind is WindowFunction.COUNT:
-            args = tuple(a for a in args if not (isinstance(a, Literal) and a.value is not None))  # count(1) counts rows
-            args = args if len(args) < 2 else (_where_all_are(args),)
+            number, args = self._constant(args[0]), ()
         elif kind in (WindowFunction.RANK, WindowFunction.DENSE_RANK, WindowFunction.PERCENT_RANK):
             args = ()  # the order's columns
-        if condition is not None:
-            if any(needs_spark(a) for a in args):  # it would be evaluated on rows that the condition leaves out
-                raise self._walk.expressions.refuse(self._node, None, "what Spark computes is not kept under FILTER OVER a window")
-            args = self._filtered(args, condition, 0 if ignore_nulls or kind not in (WindowFunction.FIRST, WindowFunction.LAST) else None)
         place = self._walk.expressions.place_of(self._node)
         mode = self._walk.expressions.mode_of(function)
         return WindowCall(kind, function.dataType().catalogString(), args, self._frame(), number, ignore_nulls, mode, place)
 
-    def _aggregate(self, kind: WindowFunction, node: JavaObject) -> WindowCall:
-        """An aggregate that is read as one of groups is."""
+    def _aggregate(self, node: JavaObject) -> WindowCall:
+        """An AggregateExpression, read as one of groups is."""
         expressions = self._walk.expressions
+        if node.isDistinct():
+            raise expressions.refuse(self._node, None, "DISTINCT of an aggregate OVER a window is not kept")
         call = expressions.aggregate(node, self._scope)
-        args, carrier = call.args, _carrier(call)
-        if call.filter is not None:
-            args = self._filtered(args, call.filter, carrier)
-        if call.order:
-            raise expressions.refuse(self._node, None, "WITHIN GROUP of an aggregate OVER a window is not kept")
+        kind, args, params, where = WindowFunction(call.function.value), call.args, call.params, call.filter
+        if where is not None and (carrier := _carrier(call)) is not None:
+            arg = args[carrier] if args else Literal(1, "int")
+            kept = Call("If", arg.type, (where, arg, Literal(None, arg.type)))
+            args, where = (*args[:carrier], kept, *args[carrier + 1 :]), None
+        ignore_nulls = False
+        if kind in (WindowFunction.FIRST, WindowFunction.LAST):
+            ignore_nulls, params = dict(params)["ignoreNulls"] == "true", ()
         place = expressions.place_of(self._node)
-        return WindowCall(kind, call.type, args, self._frame(), mode=call.mode, place=place, params=call.params)
-
-    def _filtered(self, args: tuple[Expr, ...], condition: Expr, carrier: int | None) -> tuple[Expr, ...]:
-        """The arguments of the rows that a FILTER leaves: NULL in that of the others by which a row does not count."""
-        if carrier is None:
-            reason = "FILTER OVER a window is kept where NULLs do not count; IGNORE NULLS says that they do not"
-            raise self._walk.expressions.refuse(self._node, None, reason)
-        arg = args[carrier] if args else Literal(1, "int")
-        kept = Call("If", arg.type, (condition, arg, Literal(None, arg.type)))
-        return (*args[:carrier], kept, *args[carrier + 1 :])
+        return WindowCall(kind, call.type, args, self._frame(), 0, ignore_nulls, call.mode, place, params, call.order, where)
 
     def _argument(self, node: JavaObject) -> Expr:
         """An argument or a frame's bound. A constant stays one, whatever its type: intervals and NULLs without a type are read here."""
@@ -258,14 +230,6 @@ def _carrier(call: AggCall) -> int | None:
     if call.function in (AggFunction.MIN_BY, AggFunction.MAX_BY):
         return 1
     return None if dict(call.params).get("ignoreNulls") == "false" else 0
-
-
-def _where_all_are(args: tuple[Expr, ...]) -> Expr:
-    """1 where no argument is NULL, else NULL: what count(a, b) counts."""
-    there: Expr = Call("IsNotNull", "boolean", (args[0],))
-    for other in args[1:]:
-        there = Call("And", "boolean", (there, Call("IsNotNull", "boolean", (other,))))
-    return Call("If", "int", (there, Literal(1, "int"), Literal(None, "int")))
 
 
 def _negated(offset: Literal) -> Literal:

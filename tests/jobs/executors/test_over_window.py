@@ -10,6 +10,7 @@ from functools import cmp_to_key, reduce
 from statistics import median
 from typing import Any
 
+import msgspec
 import pytest
 
 from jobs.executors import over_window, window_values
@@ -24,9 +25,9 @@ from statestore.table.schema import KeyedRows
 from statestore.table.state_table import StateTable
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
 
-# group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more, two doubles without extremes
-TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int", "int", "double", "double")
-GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD, FAR, X, Y = range(12)
+# group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more, two doubles without extremes, a FILTER
+TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int", "int", "double", "double", "boolean")
+GROUP, ORDER, KEY, INT, DOUBLE, STRING, DECIMAL, BEHIND, AHEAD, FAR, X, Y, KEPT = range(13)
 BEGIN = END = Edge(FrameEdge.UNBOUNDED)
 HERE = Edge(FrameEdge.CURRENT)
 F = WindowFunction
@@ -54,9 +55,16 @@ def over(
     return Over(function, args, None if arg is None else TYPES[arg], kind, *frame, number, ignore)
 
 
-def agg(function: WindowFunction, args: tuple[int, ...], kind: str, frame: tuple[bool, Edge, Edge], **params: str) -> Over:
+def kept(call: Over) -> Over:
+    """The same of the rows that a FILTER leaves."""
+    return msgspec.structs.replace(call, kept=KEPT)
+
+
+def agg(
+    function: WindowFunction, args: tuple[int, ...], kind: str, frame: tuple[bool, Edge, Edge], order: tuple[Order, ...] = (), **params: str
+) -> Over:
     more = tuple(TYPES[a] for a in args[1:])
-    return Over(function, args, TYPES[args[0]], kind, *frame, more_types=more, params=tuple(params.items()))
+    return Over(function, args, TYPES[args[0]], kind, *frame, more_types=more, params=tuple(params.items()), order=order)
 
 
 def node(
@@ -164,6 +172,12 @@ def inside(call: Over, node: OverWindow, rows: list[Row], i: int, j: int, first:
 def aggregate(call: Over, frame: list[Row]) -> Any:
     if not call.args:
         return len(frame)
+    frame = [row for row in frame if call.kept is None or row[call.kept]]
+    for by in reversed(call.order):
+        frame = sorted(frame, key=cmp_to_key(lambda a, b, by=by: compare(a[by.column], b[by.column], by)))
+    if k := dict(call.params).get("k"):
+        ranked = sorted((-row[call.args[1]], i) for i, row in enumerate(frame) if row[call.args[1]] is not None)
+        return tuple(frame[i][call.args[0]] for _, i in ranked[: int(k)]) or None
     if len(call.args) > 1:
         return of_pairs(call, [(row[call.args[0]], row[call.args[1]]) for row in frame])
     values = [row[call.args[0]] for row in frame]
@@ -176,7 +190,7 @@ def aggregate(call: Over, frame: list[Row]) -> Any:
             place = {F.FIRST: 0, F.LAST: len(picked) - 1, F.NTH: call.number - 1}[call.function]
             return picked[place] if 0 <= place < len(picked) else None
         case F.COLLECT_LIST:
-            return tuple(known)
+            return tuple(known if dict(call.params)["ignoreNulls"] == "true" else values)
         case F.COLLECT_SET:
             return tuple(sorted(set(known)))
     if not known:
@@ -282,6 +296,7 @@ def aggregates(frame: tuple[bool, Edge, Edge]) -> list[Over]:
         over(F.AVERAGE, DOUBLE, "double", frame),
         *(over(f, c, TYPES[c], frame) for f in (F.MIN, F.MAX) for c in (INT, DOUBLE, STRING, DECIMAL)),
         *(over(f, STRING, "string", frame, ignore=ignore) for f in (F.FIRST, F.LAST) for ignore in (False, True)),
+        *(kept(over(f, STRING, "string", frame)) for f in (F.FIRST, F.LAST)),
         *(over(F.NTH, INT, "int", frame, n, ignore) for n in (1, 3) for ignore in (False, True)),
     ]
 
@@ -298,7 +313,10 @@ def of_groups(frame: tuple[bool, Edge, Edge]) -> list[Over]:
         agg(F.PERCENTILE, (INT,), "double", frame, percentages="0.5", reverse="false"),
         agg(F.COLLECT_LIST, (INT,), "array<int>", frame, ignoreNulls="true"),
         agg(F.COLLECT_SET, (STRING,), "array<string>", frame, ignoreNulls="true"),
+        kept(agg(F.COLLECT_LIST, (INT,), "array<int>", frame, ignoreNulls="false")),
         agg(F.LISTAGG, (STRING,), "string", frame, delimiter="+"),
+        agg(F.LISTAGG, (STRING,), "string", frame, (Order(INT, True, False), Order(X, False, True)), delimiter="+"),
+        agg(F.MAX_BY, (STRING, INT), "array<string>", frame, k="2"),
     ]
 
 
@@ -373,6 +391,7 @@ def some_row(rng: random.Random, key: int) -> Row:
         None if order is None else order + rng.choice((1, 1, 3, 9)),
         rng.choice((None, 0.5, -2.0, 7.25, 0.1)),
         rng.choice((None, 3.0, 1e9, 0.3)),
+        rng.choice((None, False, True, True)),
     )
 
 
@@ -455,7 +474,7 @@ SUM = node([over(F.SUM, INT, "int", RUNNING)])
 
 def rows(*keyed: tuple[int, int, int]) -> list[tuple[Row, int]]:
     """Inserts of (order, key, int)."""
-    return [((0, order, key, number, *(None,) * 8), 1) for order, key, number in keyed]
+    return [((0, order, key, number, *(None,) * 9), 1) for order, key, number in keyed]
 
 
 def gone(changes: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
@@ -493,7 +512,7 @@ def test_rows_behind_a_change_are_read_until_results_are_again_what_they_were(
     monkeypatch.setattr(over_window, "_FIRST_PIECE", 64)
     monkeypatch.setattr(over_window, "_LEAST", 16)
     bench = Bench(NODES[name], objects)
-    many = [((0, 5 * n, n, n, *(None,) * 4, 5 * n + 2, *(None,) * 3), 1) for n in range(2000)]
+    many = [((0, 5 * n, n, n, *(None,) * 4, 5 * n + 2, *(None,) * 4), 1) for n in range(2000)]
     bench.apply(chunk_of(TYPES, many))
     read = rows_read(monkeypatch)
     emitted = bench.apply(chunk_of(TYPES, gone(many[100:101])))
