@@ -171,8 +171,8 @@ VIEWS: dict[str, str] = {
     "collect_list(s) OVER (PARTITION BY g ORDER BY k) AS ls, listagg(s, '+') OVER (ORDER BY k ROWS 2 PRECEDING) AS la FROM t",
     "chosen_over": "SELECT k, first(s) FILTER (WHERE a > 2) OVER (PARTITION BY g ORDER BY k) AS f, last(a) FILTER (WHERE k % 3 = 1) OVER "
     "(PARTITION BY g ORDER BY k) AS l, any_value(s) FILTER (WHERE s <> 'b') OVER (ORDER BY k ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING) "
-    "AS v, max_by(s, k, 2) OVER (PARTITION BY g ORDER BY k ROWS 3 PRECEDING) AS hi, min_by(k, k, 3) FILTER (WHERE a > 1) OVER (PARTITION BY "
-    "s) AS lo, sum(levenshtein(s, 'ab')) FILTER (WHERE s <> 'a') OVER (PARTITION BY g ORDER BY k) AS le, "
+    "AS v, max_by(s, k, 2) OVER (PARTITION BY g ORDER BY k ROWS 3 PRECEDING) AS hi, min_by(k, k, 3) FILTER (WHERE a > 1) OVER (PARTITION "
+    "BY s) AS lo, sum(levenshtein(s, 'ab')) FILTER (WHERE s <> 'a') OVER (PARTITION BY g ORDER BY k) AS le, "
     "count(soundex(s), a) FILTER (WHERE s IS NOT NULL) OVER (ORDER BY k) AS c FROM t",
     "ordered_over": "SELECT k, listagg(s, '+') WITHIN GROUP (ORDER BY a DESC NULLS LAST, k) OVER (PARTITION BY g) AS l, "
     "listagg(k, ',') WITHIN GROUP (ORDER BY k DESC) FILTER (WHERE a > 2) OVER (PARTITION BY s) AS lf, "
