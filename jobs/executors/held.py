@@ -1,6 +1,7 @@
 """Held results: slots whose value is computed anew from a side state wherever a group is touched, and kept with the group until then."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -206,50 +207,48 @@ class Percentile(OfValues):
         return (self.type,)
 
     def of(self, values: Segments) -> pa.Array:
-        if self.reverse:
-            values = reversed_segments(values)
         counts = np.ones_like(counts_of(values)) if self.once else counts_of(values)
-        upto = np.cumsum(counts)
-        starts, ends = values.starts[values.filled], values.starts[values.filled + 1]
-        below = upto[starts] - counts[starts]  # rows of the groups before
-        rows = upto[ends - 1] - below
-        found = self._discrete(values, upto, below, rows) if self.discrete else self._between(values, upto, below, rows)
-        groups, width = len(values.starts) - 1, len(self.shares)
-        there = np.zeros(groups, np.int64)
-        there[values.filled] = 1
-        if not self.type.startswith("array"):
-            return found.take(pa.array(np.cumsum(there) - 1, mask=there == 0))
-        offsets = np.concatenate([[0], np.cumsum(there) * width]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), found, mask=pa.array(there == 0))
+        upto = np.concatenate([[0], np.cumsum(counts)])
+        below = upto[values.starts[values.filled]]  # rows of the groups before
+        return self.among(values.columns[0], np.diff(upto[values.starts]), lambda place: np.searchsorted(upto, below + place, "right") - 1)
 
-    def _discrete(self, values: Segments, upto: I64, below: I64, rows: I64) -> pa.Array:
+    def among(self, column: pa.Array, rows: I64, at: Callable[[I64], I64]) -> pa.Array:
+        """(n,) the states of groups with so many rows.
+
+        Args:
+            rows: (n,) how many.
+            at: of the groups that have rows, where in `column` the value of a row is, by the row's place, from 0, in its group in order.
+        """
+        there = rows > 0
+        filled = rows[there]
+        place: Callable[[I64], I64] = (lambda i: at(filled - 1 - i)) if self.reverse else at
+        found = self._discrete(column, filled, place) if self.discrete else self._between(column, filled, place)
+        if not self.type.startswith("array"):
+            return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
+        offsets = np.concatenate([[0], np.cumsum(there) * len(self.shares)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), found, mask=pa.array(~there))
+
+    def _discrete(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
         """(filled groups * shares,) the values themselves."""
-        places = [_place(upto, below, np.maximum(np.ceil(share * rows).astype(np.int64), 1) - 1) for share in self.shares]
+        places = [place(np.maximum(np.ceil(share * rows).astype(np.int64), 1) - 1) for share in self.shares]
         kind = arrow_type(self.type)
-        taken = values.columns[0].take(pa.array(np.stack(places, axis=1).ravel()))
+        taken = column.take(pa.array(np.stack(places, axis=1).ravel()))
         return taken.cast(kind.value_type if pa.types.is_list(kind) else kind, safe=False)
 
-    def _between(self, values: Segments, upto: I64, below: I64, rows: I64) -> pa.Array:
+    def _between(self, column: pa.Array, rows: I64, place: Callable[[I64], I64]) -> pa.Array:
         """(filled groups * shares,) doubles, interpolated; of intervals cut off toward zero, as Spark's."""
-        column = values.columns[0]
         whole = column.cast(pa.int64()) if pa.types.is_duration(column.type) else column
         numbers: F64 = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         found = []
         for share in self.shares:
             position = (rows - 1) * share
             lower, higher = np.floor(position), np.ceil(position)
-            low, high = (_place(upto, below, p.astype(np.int64)) for p in (lower, higher))
+            low, high = (place(p.astype(np.int64)) for p in (lower, higher))
             with np.errstate(invalid="ignore"):
                 between = (higher - position) * numbers[low] + (position - lower) * numbers[high]
             found.append(np.where((lower == higher) | (low == high), numbers[low], between))
         interpolated = np.stack(found, axis=1).ravel()
         return pa.array(interpolated.astype(np.int64), column.type) if pa.types.is_duration(column.type) else pa.array(interpolated)
-
-
-def _place(upto: I64, below: I64, rank: I64) -> I64:
-    """(groups,) where the row of a rank within its group stands among the values."""
-    place: I64 = np.searchsorted(upto, below + rank, side="right")
-    return place
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from statestore.vnode import null_mask, xxhash64
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-_RANKS = 64
+RANKS = 64  # that a register may hold
 _NEAREST = 6
 
 
@@ -30,7 +30,7 @@ def registers_of(column: pa.Array, precision: int) -> pa.Array:
     register = (hashes >> np.uint64(64 - precision)).astype(np.int64)
     rank = leading_zeros((hashes << np.uint64(precision)) | (np.uint64(1) << np.uint64(precision - 1))).astype(np.int64) + 1
     mask = null_mask(column) if column.null_count else None
-    return pa.array((register * _RANKS + rank).astype(np.int32), mask=mask)
+    return pa.array((register * RANKS + rank).astype(np.int32), mask=mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,16 @@ class Corrections:
         groups = len(starts) - 1
         m = 1 << self.precision
         group = np.repeat(np.arange(groups), np.diff(starts))
-        cell = group * m + registers // _RANKS
+        cell = group * m + registers // RANKS
         last = np.flatnonzero(np.append(cell[1:] != cell[:-1], True)[: len(cell)])  # a register's greatest rank comes last
         filled = np.bincount(group[last], minlength=groups)
-        inverse = np.bincount(group[last], np.ldexp(1.0, -(registers[last] % _RANKS).astype(np.int32)), groups)
+        weights = np.ldexp(1.0, -(registers[last] % RANKS).astype(np.int32))
+        inverse: F64 = np.bincount(group[last], weights, groups).astype(np.float64, copy=False)
+        return self.estimated(inverse, filled)
+
+    def estimated(self, inverse: F64, filled: I64) -> I64:
+        """(n,) the same by the sum of 2^-M over the registers that are set, and how many are."""
+        m = 1 << self.precision
         zeros = (m - filled).astype(np.float64)
         estimate = self._corrected(_alpha(self.precision, m) * m * m / (inverse + zeros), m)
         with np.errstate(divide="ignore"):

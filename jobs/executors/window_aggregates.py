@@ -5,7 +5,7 @@ slots with a side      the rows of each frame one after the other, equal frames 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.agg_result import Result
+from jobs.executors.aggregates.bitmaps import Bitmap
 from jobs.executors.aggregates.registry import aggregate_of
 from jobs.executors.base import Positions
 from jobs.executors.distinct_state import DistinctValues, NegativeFrequencyError
 from jobs.executors.group_segments import Segments
-from jobs.executors.held import OfAllRows, OfValues
+from jobs.executors.held import CollectedDistinct, OfAllRows, OfValues
+from jobs.executors.long_frames import Frames, of_long_frames
 from jobs.executors.order import Order
 from jobs.executors.value_ranks import value_ranks
 from jobs.executors.value_state import Deposit, Slot, State
 from jobs.executors.window_call import Over
 from jobs.executors.window_frame import OrderedRows
 from jobs.kernels.kernel import Kernel
+from jobs.sql.logical import FrameEdge
 from statestore.hummock.key import encode_keys
 from statestore.hummock.sorted_keys import sort_order
 from statestore.meta.catalog import KeyColumn
@@ -33,6 +36,7 @@ Carry = Callable[[Positions], State]
 
 _BLOCK = 1 << 15  # frames summed at once
 _LAID = 1 << 20  # rows of frames laid out at once
+_LONG = 32  # times as many rows as there are: frames together, from which on they are not gone through where that can be helped
 
 
 def aggregate_types(call: Over) -> tuple[str, ...]:
@@ -48,7 +52,7 @@ def aggregated(call: Over, at: OrderedRows, carried: State, kernel: Kernel) -> t
     """
     entry, slots = aggregate_of(call.agg), _slots(call)
     if isinstance(slots[0], OfValues | OfAllRows):
-        held = _of_frames(slots[0], at, *_rows_of_frames(call, at))
+        held = _of_frames(slots[0], call, at)
         return entry.result(call.agg, slots, [[held]], kernel), lambda rows: []
     sums = [_Sums.of(slot, at) for slot in slots]
     heads = list(_by_slot(slots, carried)) if call.runs and carried else None
@@ -113,14 +117,26 @@ class _Sums:
         return self.deposit.collect([pa.array(column[end] - column[first]) for column in self.sums])
 
 
-def _of_frames(slot: OfValues | OfAllRows, at: OrderedRows, first: Positions, end: Positions) -> pa.Array:
+def _of_frames(slot: OfValues | OfAllRows, call: Over, at: OrderedRows) -> pa.Array:
     """(n,) the slot's state of each frame."""
-    frames, which = np.unique(first * (len(at) + 1) + end, return_inverse=True)
-    first, end = frames // (len(at) + 1), frames % (len(at) + 1)
+    first, end = _rows_of_frames(call, at)
+    distinct, which = np.unique(first * (len(at) + 1) + end, return_inverse=True)
+    first, end = distinct // (len(at) + 1), distinct % (len(at) + 1)
     laid = _Values.of(slot.values, at) if isinstance(slot, OfValues) else _Rows.of(slot, at)
     first, end = laid.before[first], laid.before[end]
+    if int((end - first).sum()) > _LONG * len(laid.partition) and laid.ranks is not None:
+        forth, back = (edge.edge is FrameEdge.UNBOUNDED for edge in (call.lower, call.upper))
+        frames = Frames(laid.ranks, laid.size, laid.partition, first, end)
+        frames = frames if forth or not back else frames.reversed()
+        if (found := of_long_frames(slot, laid.by_rank, frames, forth or back)) is not None:
+            return found.take(pa.array(which))
+        if isinstance(slot, CollectedDistinct | Bitmap) and (forth or back):
+            assert isinstance(laid, _Values)
+            frames = frames.of_each_the_first()
+            frames = frames if forth else frames.reversed()
+            laid, first, end = laid.only(frames.ranks), frames.first, frames.end
     upto = np.cumsum(end - first)
-    cuts = [*np.searchsorted(upto, np.arange(_LAID, int(upto[-1]) if len(upto) else 0, _LAID)), len(frames)]
+    cuts = [*np.searchsorted(upto, np.arange(_LAID, int(upto[-1]) if len(upto) else 0, _LAID)), len(distinct)]
     parts, start = [], 0
     for cut in dict.fromkeys(cuts):
         segments = laid.segments(*_expanded(first[start:cut], end[start:cut]))
@@ -131,10 +147,17 @@ def _of_frames(slot: OfValues | OfAllRows, at: OrderedRows, first: Positions, en
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows that a slot counts: a column of them, (n + 1,) how many there are before each row at hand, and where the slot has an order
-    the place of each of them in it."""
+    """The m rows that a slot counts.
+
+    Args:
+        column: (m,) what it reads of them.
+        partition: (m,) of each.
+        before: (n + 1,) how many there are before each row at hand.
+        ranks: (m,) the place of each in the slot's order; None: it has none.
+    """
 
     column: pa.Array
+    partition: Positions
     before: Positions
     ranks: Positions | None
 
@@ -144,9 +167,21 @@ class _Rows:
         if slot.rows.kept is not None:
             there &= pc.fill_null(one_array(at.rows.column(slot.rows.kept)), False).to_numpy(zero_copy_only=False)
         rows = at.rows.filter(pa.array(there))
-        return _Rows(one_array(rows.column(slot.column)), _counted(there), _ranks(rows, slot.rows.order) if slot.rows.order else None)
+        ranks = _ranks(rows, slot.rows.order) if slot.rows.order else None
+        return _Rows(one_array(rows.column(slot.column)), at.partition[there], _counted(there), ranks)
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return len(self.column)
+
+    @property
+    def by_rank(self) -> pa.Array:
+        """(size,) the values of the ranks."""
+        return self.column.take(pa.array(np.argsort(self.ranks))) if self.ranks is not None else self.column
 
     def segments(self, rows: Positions, starts: Positions) -> Segments:
+        """What the slot reads of frames that are laid out one after the other."""
         if self.ranks is not None:
             frame = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
             rows = rows[np.lexsort((self.ranks[rows], frame))]
@@ -157,7 +192,8 @@ class _Rows:
 class _Values:
     """The same, as ranks of values and how often each row counts."""
 
-    values: pa.Array  # by rank
+    by_rank: pa.Array
+    partition: Positions
     ranks: Positions
     times: Positions
     before: Positions
@@ -173,17 +209,26 @@ class _Values:
             times = one_array(rows.column(values.times)).cast(pa.int64()).to_numpy()
             if times.min(initial=0) < 0:
                 raise NegativeFrequencyError(int(times.min()))
-        return _Values(column.take(pa.array(sample)), ranks, times, _counted(there))
+        return _Values(column.take(pa.array(sample)), at.partition[there], ranks, times, _counted(there))
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return len(self.by_rank)
+
+    def only(self, ranks: Positions) -> "_Values":
+        """Other rows of the same values."""
+        return replace(self, ranks=ranks, times=np.ones(len(ranks), np.int64))
 
     def segments(self, rows: Positions, starts: Positions) -> Segments:
         """Of each frame its distinct values in ascending order, and how often each is there."""
-        size, frame = len(self.values), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        found, which = np.unique(frame * max(size, 1) + self.ranks[rows], return_inverse=True)
+        size, frame = max(self.size, 1), np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        found, which = np.unique(frame * size + self.ranks[rows], return_inverse=True)
         times = np.zeros(len(found), np.int64)
         np.add.at(times, which, self.times[rows])
         found, times = found[times > 0], times[times > 0]
-        begins = np.searchsorted(found, np.arange(len(starts)) * max(size, 1))
-        return Segments(begins, [self.values.take(pa.array(found % max(size, 1))), pa.array(times)])
+        begins = np.searchsorted(found, np.arange(len(starts)) * size)
+        return Segments(begins, [self.by_rank.take(pa.array(found % size)), pa.array(times)])
 
 
 def _ranks(rows: pa.Table, order: Sequence[Order]) -> Positions:

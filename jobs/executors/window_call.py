@@ -61,8 +61,13 @@ class Over(msgspec.Struct, frozen=True):
 
     @property
     def lays_out_frames(self) -> bool:
-        """Whether it goes through the rows of each frame."""
-        return self.function.reads_frames and not self.picks_by_rank
+        """Whether it goes through the rows of each frame (what goes without: long_frames.py)."""
+        ends = [edge.edge is FrameEdge.UNBOUNDED for edge in (self.lower, self.upper)]
+        if not self.function.reads_frames or self.picks_by_rank or all(ends):
+            return False
+        if self.function in (WindowFunction.PERCENTILE, WindowFunction.PERCENTILE_DISC):
+            return len(self.args) > 1
+        return self.function in (WindowFunction.COLLECT_LIST, WindowFunction.LISTAGG) or not any(ends)
 
     @property
     def picks_by_rank(self) -> bool:

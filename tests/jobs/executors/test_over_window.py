@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
+import xxhash
 
-from jobs.executors import over_window, window_values
+from jobs.executors import over_window, window_aggregates, window_values
 from jobs.executors.agg_result import AggregateOverflowError
 from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from jobs.executors.order import Order
@@ -193,6 +194,10 @@ def aggregate(call: Over, frame: list[Row]) -> Any:
             return tuple(known if dict(call.params)["ignoreNulls"] == "true" else values)
         case F.COLLECT_SET:
             return tuple(sorted(set(known)))
+        case F.APPROX_COUNT_DISTINCT:
+            return estimate(known)
+        case F.BITMAP_CONSTRUCT:
+            return sum(1 << v for v in set(known)).to_bytes(4096, "little")
     if not known:
         return None
     match call.function:
@@ -201,9 +206,10 @@ def aggregate(call: Over, frame: list[Row]) -> Any:
         case F.VAR_POP | F.STDDEV_SAMP | F.KURTOSIS:
             return of_moments(call.function, known)
         case F.MODE:
-            return min(known, key=lambda v: (-known.count(v), v))
-        case F.PERCENTILE:
-            return float(median(known))
+            ranked = sorted(known, reverse="prefer" in dict(call.params))
+            return min(ranked, key=lambda v: -known.count(v))
+        case F.PERCENTILE | F.PERCENTILE_DISC:
+            return percentiles(call, known)
         case F.LISTAGG:
             return "+".join(known)
         case F.MIN | F.MAX:
@@ -216,6 +222,35 @@ def aggregate(call: Over, frame: list[Row]) -> Any:
             if isinstance(total, Decimal):
                 return WIDE.quantize(WIDE.divide(total, len(known)), Decimal("0.000001"))
             return total / len(known)
+
+
+def percentiles(call: Over, known: list[Any]) -> Any:
+    """Interpolated between two of the sorted values; of percentile_disc the first that reaches the share."""
+    params = dict(call.params)
+    ordered, shares = sorted(known, reverse=params["reverse"] == "true"), [float(p) for p in params["percentages"].split(",")]
+    if call.function is F.PERCENTILE_DISC:
+        return ordered[max(math.ceil(shares[0] * len(known)), 1) - 1]
+    if not call.type.startswith("array"):
+        return float(median(known))
+    found = []
+    for place in ((len(known) - 1) * share for share in shares):
+        low, high = math.floor(place), math.ceil(place)
+        low_value, high_value = ordered[low], ordered[high]
+        found.append(float(low_value) if low_value == high_value else (high - place) * low_value + (place - low) * high_value)
+    return tuple(found)
+
+
+def estimate(values: list[int]) -> int:
+    """HyperLogLog with sixteen registers, its tables of biases all 0."""
+    registers = [0] * 16
+    for value in values:
+        hashed = xxhash.xxh64_intdigest(value.to_bytes(8, "little"), 42)
+        register, rest = hashed >> 60, (hashed << 4 | 8) % 2**64
+        registers[register] = max(registers[register], 65 - rest.bit_length())
+    zeros = registers.count(0)
+    linear = 16 * math.log(16 / zeros) if zeros else math.inf
+    raw = 0.673 * 16 * 16 / sum(2.0**-r for r in registers)
+    return math.floor((linear if linear <= 10 else raw) + 0.5)
 
 
 def of_pairs(call: Over, pairs: list[tuple[Any, Any]]) -> Any:
@@ -278,12 +313,14 @@ AFTER = (True, rows_at(1), rows_at(3))
 WHOLE = (True, BEGIN, END)
 REST = (True, rows_at(-1), END)
 UP_TO_BEFORE = (True, BEGIN, rows_at(-2))
+AHEAD_OF_ALL = (False, at_value(AHEAD), END)
 NEAR = (False, at_value(BEHIND), at_value(AHEAD))
 VALUES_BEHIND = (False, at_value(BEHIND), HERE)
 VALUES_AHEAD = (False, HERE, at_value(AHEAD))
 UP_TO_VALUE = (False, BEGIN, at_value(AHEAD))
 UP_TO_VALUE_BEHIND = (False, BEGIN, at_value(BEHIND))
 PEERS = (False, HERE, HERE)
+SKETCH = {"precision": "4", "threshold": "10.0", "estimates": "1.0,2.0,3.0,4.0,5.0,6.0,7.0", "biases": "0,0,0,0,0,0,0"}
 SUMS = [(INT, "bigint", F.SUM), (DOUBLE, "double", F.SUM), (DECIMAL, "decimal(38,2)", F.SUM), (INT, "double", F.AVERAGE)]
 
 
@@ -310,7 +347,12 @@ def of_groups(frame: tuple[bool, Edge, Edge]) -> list[Over]:
         *(agg(f, (Y, X), "double", frame) for f in (F.COVAR_SAMP, F.REGR_SLOPE)),
         agg(F.MIN_BY, (STRING, INT), "string", frame),
         agg(F.MODE, (STRING,), "string", frame),
+        agg(F.MODE, (STRING,), "string", frame, prefer="greatest"),
         agg(F.PERCENTILE, (INT,), "double", frame, percentages="0.5", reverse="false"),
+        agg(F.PERCENTILE, (INT,), "array<double>", frame, percentages="0.9,0.25", reverse="true"),
+        agg(F.PERCENTILE_DISC, (DECIMAL,), "decimal(30,2)", frame, percentages="0.3", reverse="true"),
+        agg(F.APPROX_COUNT_DISTINCT, (KEY,), "bigint", frame, **SKETCH),
+        agg(F.BITMAP_CONSTRUCT, (KEY,), "binary", frame),
         agg(F.COLLECT_LIST, (INT,), "array<int>", frame, ignoreNulls="true"),
         agg(F.COLLECT_SET, (STRING,), "array<string>", frame, ignoreNulls="true"),
         kept(agg(F.COLLECT_LIST, (INT,), "array<int>", frame, ignoreNulls="false")),
@@ -331,6 +373,8 @@ NODES = {
             "whole": WHOLE,
             "near": NEAR,
             "behind": UP_TO_BEFORE,
+            "rest": REST,
+            "ahead of all": AHEAD_OF_ALL,
         }.items()
     },
     "as groups, carried": node([c for c in of_groups(RUNNING) if not c.function.reads_frames]),
@@ -423,6 +467,12 @@ def test_every_call_equals_its_frames_taken_one_by_one(
         assert_netted(emitted, (KEY,))
         content = integrate(content, emitted)
         assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {epoch}: {changes}"
+
+
+@pytest.mark.parametrize("name", [name for name in NODES if name.startswith("as groups")])
+def test_frames_that_are_too_long_to_be_gone_through(name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_aggregates, "_LONG", 0)
+    test_every_call_equals_its_frames_taken_one_by_one(name, 4, objects, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["sessions", "sessions with gaps of their own"])
