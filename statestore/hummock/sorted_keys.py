@@ -6,7 +6,7 @@ sort them. Stored keys of one length are searched so, too; others by Arrow, whic
 go through Arrow's exact sort, which costs a few times more and no memory for padding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,12 +220,7 @@ def sort_order(keys: pa.Array) -> Positions:
 def probe_order(keys: pa.Array) -> Positions:
     """An ascending order of keys to be searched for; equal ones in any order, which sorts five times faster."""
     if (width := max_width(keys)) <= NARROW and len(keys) >= _WORTH_PACKING:
-        fixed = fixed_keys(keys, width)
-        packed = _Packing.of(fixed).values
-        if packed is None:
-            return _order_by_digits(fixed)
-        order = _order_with_places(packed)
-        return np.argsort(packed).astype(np.int64, copy=False) if order is None else order
+        return _order_by_digits(fixed_keys(keys, width))
     return sort_order(keys)
 
 
@@ -236,49 +231,50 @@ def _order_with_places(values: npt.NDArray[np.uint64]) -> Positions | None:
     if int(values.max() - low).bit_length() + place_bits > 64:
         return None
     keyed = values - low
-    keyed <<= np.uint64(place_bits)
-    keyed |= np.arange(len(values), dtype=np.uint64)
-    keyed.sort()
-    keyed &= np.uint64((1 << place_bits) - 1)
-    order: Positions = keyed.view(np.int64)
-    return order
+    return _sorted_with_places(keyed, place_bits)[0]
+
+
+def _sorted_with_places(numbers: npt.NDArray[np.uint64], place_bits: int) -> tuple[Positions, npt.NDArray[np.uint64]]:
+    """The stable ascending order of numbers, and they in that order, above their places. Overwrites them. Requires: the numbers leave
+    `place_bits` bits free."""
+    numbers <<= np.uint64(place_bits)
+    numbers |= np.arange(len(numbers), dtype=np.uint64)
+    numbers.sort()
+    order: Positions = (numbers & np.uint64((1 << place_bits) - 1)).view(np.int64)
+    return order, numbers
 
 
 def _order_by_digits(fixed: Fixed) -> Positions:
-    """The stable ascending order of padded keys that differ in more than eight bytes, at a quarter of what an argsort of them costs.
-    Where they are a few sorted runs it costs more than one: an argsort finds runs.
+    """The stable ascending order of padded keys, at a quarter of what an argsort of them costs, and less where what differs in them fits
+    into one digit. Where they are a few sorted runs it costs more than one: an argsort finds runs.
 
-    Keys are cut into digits. They are sorted by the first one, then those that tie by the next one behind the rank that they have so far,
-    until none tie: each time as integers, with the places in the low bits. Ties stay as they came, and are left where that is their order,
-    as it often is. Requires: fewer than 2**28 keys.
+    Of keys only the bits in which any two of them differ are looked at, cut into digits. They are sorted by the first one, then those that
+    tie by the next one behind the rank that they have so far, until none tie: each time as integers, with the places in the low bits. Ties
+    stay as they came, and are left where that is their order, as it often is. Requires: fewer than 2**28 keys.
     """
     place_bits = (len(fixed) - 1).bit_length()
-    places, digit_bits = np.uint64((1 << place_bits) - 1), 64 - 2 * place_bits
-    digits = _digits(fixed, 64 - place_bits, digit_bits)
-    first = next(digits)
-    first <<= np.uint64(place_bits)
-    first |= np.arange(len(fixed), dtype=np.uint64)
-    first.sort()
-    order: Positions = (first & places).view(np.int64)
+    digit_bits = 64 - 2 * place_bits
+    digits = _digits(_differing(fixed), 64 - place_bits, digit_bits)
+    order, ranked = _sorted_with_places(_digit(fixed, digits[0]), place_bits)
+    if len(digits) == 1:
+        return order
     new = np.ones(len(fixed), np.bool_)  # whether the key at a place of the order is known to differ from the one before
-    new[1:] = np.diff(first >> np.uint64(place_bits)) != 0
+    new[1:] = np.diff(ranked >> np.uint64(place_bits)) != 0
     if (inverted := _inverted(fixed, order)) is not None:
         tie = np.cumsum(new) - 1
         sorted_already = np.ones(int(tie[-1]) + 1, np.bool_)
         sorted_already[tie[inverted]] = False
         new |= sorted_already[tie]
-    for digit in digits:
+    for parts in digits[1:]:
         ties = ~new
         ties[:-1] |= ~new[1:]
         if not len(at := np.flatnonzero(ties)):
             break
         rows = order[at]
-        ranked = np.cumsum(new[at], dtype=np.uint64) << np.uint64(digit_bits)
-        ranked |= digit[rows]  # the rank begins at 1, and is at most the number of keys / 2: no bit is lost
-        ranked <<= np.uint64(place_bits)
-        ranked |= np.arange(len(at), dtype=np.uint64)
-        ranked.sort()
-        order[at] = rows[(ranked & places).view(np.int64)]
+        numbers = np.cumsum(new[at], dtype=np.uint64) << np.uint64(digit_bits)
+        numbers |= _digit(fixed[rows], parts)  # the rank begins at 1, and is at most the number of keys / 2: no bit is lost
+        within, ranked = _sorted_with_places(numbers, place_bits)
+        order[at] = rows[within]
         fresh = np.ones(len(at), np.bool_)
         fresh[1:] = np.diff(ranked >> np.uint64(place_bits)) != 0
         new[at] = fresh
@@ -301,19 +297,35 @@ def _inverted(fixed: Fixed, order: Positions) -> Positions | None:
     return np.concatenate(found)
 
 
-def _digits(fixed: Fixed, first_bits: int, digit_bits: int) -> Iterator[npt.NDArray[np.uint64]]:
-    """Padded keys as numbers, the most significant first: of their bytes the low bits in which any two differ."""
-    matrix, digit, free = fixed.view(np.uint8).reshape(-1, fixed.itemsize), np.zeros(len(fixed), np.uint64), first_bits
-    differing = _differing(fixed)
+def _digits(differing: npt.NDArray[np.uint8], first_bits: int, digit_bits: int) -> list[list[tuple[int, int]]]:
+    """The digits of padded keys, the most significant first: per digit the bytes it is made of, and how many low bits of each.
+
+    Args:
+        differing: per byte the bits in which any two keys differ.
+        first_bits: that the first digit may have.
+        digit_bits: that each other one may have.
+    """
+    digits: list[list[tuple[int, int]]] = [[]]
+    free = first_bits
     for column in np.flatnonzero(differing).tolist():
         bits = int(differing[column]).bit_length()
         if bits > free:
-            yield digit
-            digit, free = np.zeros(len(fixed), np.uint64), digit_bits
-        digit <<= np.uint64(bits)
-        digit |= matrix[:, column] & np.uint8((1 << bits) - 1)
+            digits.append([])
+            free = digit_bits
+        digits[-1].append((column, bits))
         free -= bits
-    yield digit
+    return digits
+
+
+def _digit(fixed: Fixed, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint64]:
+    """(n,) one digit of padded keys, as a number."""
+    matrix, digit = fixed.view(np.uint8).reshape(-1, fixed.itemsize), np.zeros(len(fixed), np.uint64)
+    for start in range(0, len(fixed), _COMPARED):
+        rows, numbers = matrix[start : start + _COMPARED], digit[start : start + _COMPARED]
+        for column, bits in parts:
+            numbers <<= np.uint64(bits)
+            numbers |= rows[:, column] & np.uint8((1 << bits) - 1)
+    return digit
 
 
 def _differing(fixed: Fixed) -> npt.NDArray[np.uint8]:
