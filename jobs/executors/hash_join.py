@@ -239,6 +239,7 @@ class _Matches:
     def pieces(self) -> Iterator["_Piece"]:
         """The pairs, `pairs_at_once` of them in a piece: a key may be cut anywhere."""
         ends = np.cumsum(self.counts)
+        shift = self.starts - (ends - self.counts)  # from a pair's number to its partner's place
         total, size = int(ends[-1]) if len(ends) else 0, self.pairs_at_once
         for low in range(0, total, size):
             high = min(low + size, total)
@@ -246,8 +247,9 @@ class _Matches:
             counts = self.counts[first : last + 1].copy()
             counts[-1] -= ends[last] - high
             counts[0] -= low - (ends[first] - self.counts[first])
-            at = np.repeat(np.arange(first, last + 1), counts)
-            met = self.partners[np.arange(low, high) - (ends - self.counts - self.starts)[at]]
+            one_each = bool((counts == 1).all())  # as where the other side has each key once
+            at = slice(first, last + 1) if one_each else np.repeat(np.arange(first, last + 1), counts)
+            met = self.partners[np.arange(low, high) + shift[at]]
             own = self.asking[at]
             yield _Piece(self, own, met, self.signs[at]) if self.asking_is_left else _Piece(self, met, own, self.signs[at])
 
@@ -269,13 +271,21 @@ class _Piece:
     def column(self, index: int, left_width: int) -> pa.ChunkedArray:
         """A column of the pairs, left ones first."""
         if index < left_width:
-            return self.matches.left.column(index).take(pa.array(self.left))
-        return self.matches.right.column(index - left_width).take(pa.array(self.right))
+            return _at(self.matches.left.column(index), self.left)
+        return _at(self.matches.right.column(index - left_width), self.right)
 
     def where(self, mask: Mask) -> "_Piece":
         """The pairs that are chosen."""
         chosen = np.flatnonzero(mask)
         return _Piece(self.matches, self.left[chosen], self.right[chosen], self.signs[chosen])
+
+
+def _at(column: pa.ChunkedArray, places: Positions) -> pa.ChunkedArray:
+    """The values at some places; without a copy where those follow one another."""
+    first = int(places[0]) if len(places) else 0
+    if len(places) and int(places[-1]) - first == len(places) - 1 and bool((np.diff(places) == 1).all()):
+        return column.slice(first, len(places))
+    return column.take(pa.array(places))
 
 
 def _together(found: Sequence[_Matches]) -> Iterator[list[_Piece]]:
