@@ -22,8 +22,8 @@ from jobs.kernels.functions import declared
 from jobs.kernels.python_function import taken_fault
 from jobs.kernels.render import render
 from jobs.sql.expression_text import expression_text
-from jobs.sql.expression_tree import columns_of
-from jobs.sql.logical import Column, Expr, Literal, Physical
+from jobs.sql.expression_tree import columns_of, conjuncts
+from jobs.sql.logical import Call, Column, Expr, Literal, Physical
 from statestore.months import holds_months, shown_at
 from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type, is_span
@@ -105,8 +105,11 @@ class Kernel:
         """The rows for which the condition is true (not false, not NULL), in order, all columns. Raises as `project` does.
 
         The condition is computed as a column on every row, so that no rewrite of a WHERE moves a part that may raise before the part
-        that guards it.
+        that guards it. Of columns without NULLs it costs nothing to ask whether they
+        are not NULL, as Spark's optimizer does before most joins.
         """
+        if all(_holds_for_all(c, rows) for c in conjuncts(condition)):
+            return rows
         return rows.filter(self.project(rows, (condition,), ("boolean",))["c0"])
 
     def query(self, sql: str, **tables: pa.Table) -> pa.Table:
@@ -204,6 +207,14 @@ class Kernel:
         except duckdb.Error as err:
             return _reason_of(err)
         return None
+
+
+def _holds_for_all(condition: Expr, rows: pa.Table) -> bool:
+    """Whether a condition is seen to be true of every row without a query."""
+    match condition:
+        case Call(node="IsNotNull", args=(Column(index=index),)):
+            return not rows[f"c{index}"].null_count
+    return False
 
 
 @lru_cache(maxsize=1024)
