@@ -6,7 +6,9 @@ ceil(bytes / target) objects: small tables share one, a large one gets several o
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +21,7 @@ from statestore.hummock.range_reader import keep_uploaded
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, widths
 from statestore.hummock.sst_format import KEY, OP, block_schema
-from statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
+from statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
 from statestore.meta.version import SstInfo
 from statestore.objectstore.base import ObjectStore
 from statestore.vnode import one_array
@@ -60,14 +62,33 @@ def batch_ingest(
     """
     started = time.perf_counter()
     sections = [encode_blocks(table_id, rows, cuts=_vnode_cuts(rows)) for table_id, rows in stamped_tables(batches, epoch)]
-    infos = []
-    for parts in cut_sections(sections, target_bytes):
-        sst = build_sst(parts, prefix)
-        objects.put(sst.info.name, sst.data)
-        keep_uploaded(objects, sst.info, sst.data)
-        infos.append(sst.info)
+    infos = _uploaded(objects, [partial(build_sst, parts, prefix) for parts in cut_sections(sections, target_bytes)])
     rows, size = sum(info.rows for info in infos), sum(info.size for info in infos)
     log.info("uploaded %d SSTs: %d tables, %d rows, %d bytes, %.3f s", len(infos), len(sections), rows, size, time.perf_counter() - started)
+    return infos
+
+
+def _uploaded(objects: ObjectStore, ssts: Sequence[Callable[[], EncodedSst]]) -> list[SstInfo]:
+    """Build and upload; of several SSTs each is uploaded while the next is built, so that no more than two are in memory."""
+
+    def upload(sst: EncodedSst) -> SstInfo:
+        objects.put(sst.info.name, sst.data)
+        keep_uploaded(objects, sst.info, sst.data)
+        return sst.info
+
+    if len(ssts) <= 1:
+        return [upload(build()) for build in ssts]
+    infos: list[SstInfo] = []
+    with ThreadPoolExecutor(1, thread_name_prefix="upload") as thread:
+        uploading: Future[SstInfo] | None = None
+        for build in ssts:
+            sst = build()
+            if uploading is not None:
+                infos.append(uploading.result())
+            uploading = thread.submit(upload, sst)
+            del sst
+        assert uploading is not None
+        infos.append(uploading.result())
     return infos
 
 
