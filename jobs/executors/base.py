@@ -64,6 +64,11 @@ def weights_of(chunk: pa.Table) -> npt.NDArray[np.int64]:
     return chunk[WEIGHT].to_numpy()  # type: ignore[no-any-return]
 
 
+def only_inserts(chunk: pa.Table) -> bool:
+    """Whether each row of the chunk comes once."""
+    return all(bool((part.to_numpy() == 1).all()) for part in chunk[WEIGHT].chunks)
+
+
 def net(chunk: pa.Table) -> pa.Table:
     """The same change with as few rows as may be: equal rows (all columns, floats by their bits) become one with the sum of their weights.
 
@@ -161,9 +166,9 @@ def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tupl
 
     Requires: `key` is the table's, and has a column. Cost: an encoding and a sort of the keys, which writing the rows takes anyway.
     """
-    if not key or not (weights_of(chunk) == 1).all():
+    if not key or not only_inserts(chunk):
         return None
-    rows = chunk.drop_columns([WEIGHT])
+    rows = chunk.drop_columns([WEIGHT]).combine_chunks()
     located = table.locate(rows.select(list(key)))
     return (located, located.take(rows)) if differs_from_previous(located.keys).all() else None
 

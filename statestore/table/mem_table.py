@@ -4,7 +4,7 @@ Writes are appended as they come and sorted when somebody reads: an executor tha
 per turn from writing to reading, O(changes so far), never one per row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -105,10 +105,12 @@ class MemTable:
 
 
 def _last_of_each_key(runs: list[MemRun]) -> MemRun:
+    if len(runs) == 1 and runs[0].ordered:
+        return replace(runs[0], rows=runs[0].rows.combine_chunks())
     keys = pa.concat_arrays([run.keys for run in runs]) if len(runs) > 1 else runs[0].keys
     puts = np.concatenate([run.puts for run in runs])
     rows = pa.concat_tables([run.rows for run in runs]).combine_chunks()
-    if (len(runs) == 1 and runs[0].ordered) or strictly_ascending(keys):
+    if strictly_ascending(keys):
         return MemRun(keys, puts, rows, ordered=True)
     order = probe_order(keys)
     in_order = take_keys(keys, order)
