@@ -61,15 +61,53 @@ def difference(before: pa.Table, after: pa.Table) -> pa.Table:
     return pa.concat_tables([minus.set_column(minus.num_columns - 1, WEIGHT, pc.negate(minus[WEIGHT])), plus])
 
 
-def encode(table: pa.Table) -> Iterator[bytes]:
+def encode(table: pa.Table) -> Iterator[pa.Buffer]:
     """A table as Arrow IPC streams of at most about MAX_CELL_BYTES each; one, without rows, for an empty table."""
     pieces = max(1, -(-table.nbytes // MAX_CELL_BYTES))
     rows = max(1, -(-table.num_rows // pieces))
     for start in range(0, max(table.num_rows, 1), rows):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED if table.nbytes > COMPRESSED_BYTES else None) as writer:
-            writer.write_table(table.slice(start, rows).combine_chunks())
-        yield sink.getvalue().to_pybytes()
+        stream = _Stream(table.schema, table.nbytes)
+        stream.write(table.slice(start, rows).combine_chunks())
+        yield stream.close()
+
+
+def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator[tuple[int, pa.Buffer]]:
+    """Tables for several receivers as Arrow IPC streams of about MAX_CELL_BYTES each.
+
+    Args:
+        parts: (receiver, rows), in any order. Each is let go of before the next is asked for.
+        nbytes: of all parts, about.
+
+    Yields: (receiver, stream); a receiver's rows in their order.
+    """
+    open_streams: dict[int, _Stream] = {}
+    for receiver, rows in parts:
+        if (stream := open_streams.get(receiver)) is None:
+            stream = open_streams[receiver] = _Stream(rows.schema, nbytes)
+        stream.write(rows)
+        if stream.size >= MAX_CELL_BYTES:
+            yield receiver, open_streams.pop(receiver).close()
+    for receiver in sorted(open_streams):
+        yield receiver, open_streams.pop(receiver).close()
+
+
+class _Stream:
+    """An Arrow IPC stream in the making."""
+
+    def __init__(self, schema: pa.Schema, nbytes: int) -> None:
+        """`nbytes`: of the table that it is a part of."""
+        self._sink = pa.BufferOutputStream()
+        self._writer = pa.ipc.new_stream(self._sink, schema, options=_COMPRESSED if nbytes > COMPRESSED_BYTES else None)
+        self.size = 0  # bytes of the tables in it
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
+        self.size += table.nbytes
+
+    def close(self) -> pa.Buffer:
+        """The whole stream."""
+        self._writer.close()
+        return self._sink.getvalue()
 
 
 def decode(chunks: Iterable[bytes | pa.Buffer]) -> pa.Table | None:

@@ -354,7 +354,7 @@ def _packer(ranges: Sequence[Offsets], fields: Sequence[Field]) -> Callable[[Ite
                 ids = pa.array(mine.column(len(fields) + 2).to_numpy() | np.int64(number << POSITION_BITS))
                 table = pa.table([*typed, ids], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME])
                 for chunk in encode(inserts(table)):
-                    yield pa.record_batch([[number], [chunk], [None]], schema=_OUTPUT)
+                    yield pa.record_batch([[number], [memoryview(chunk)], [None]], schema=_OUTPUT)
 
     return pack
 

@@ -325,13 +325,13 @@ class _FileChunks:
         table = pa.concat_tables(self._waiting, promote_options="default")  # those without rejects have no column for them
         self._waiting, self._waiting_rows = [], 0
         for chunk in encode(weighted(table, self.file.weight)):
-            yield self._row(chunk, None)
+            yield self._row(memoryview(chunk), None)
 
     def _fail(self, error: TussockError) -> pa.RecordBatch:
         self._failed = True
         return self._row(None, encode_failure(error, self._source.name, 0))
 
-    def _row(self, chunk: bytes | None, failure: bytes | None) -> pa.RecordBatch:
+    def _row(self, chunk: memoryview | None, failure: bytes | None) -> pa.RecordBatch:
         return pa.record_batch([[self.file.number], [chunk], [failure]], schema=_OUTPUT)
 
     def _typed(self, rows: pa.RecordBatch, column: int, kind: pa.DataType) -> pa.Array:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import net
 from jobs.executors.operator import Actor, Entry
-from jobs.flow.chunk import WEIGHT, decode, empty_chunk, encode, make_chunk, some_rows
+from jobs.flow.chunk import WEIGHT, decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
 from jobs.flow.failure import carried_by_spark, encode_failure
 from jobs.kernels.kernel import process_kernel
 from jobs.kernels.python_function import install
@@ -145,8 +145,8 @@ class Unit:
                 yield from typed_rows(self.slot, step, self.slot, chunk)
                 continue
             pieces = broadcast(chunk, units) if exchange.dispatch is Dispatch.BROADCAST else dispatch(chunk, exchange.keys, units)
-            for unit, piece in pieces:
-                yield cells(unit, Address.exchange(scheduled.id, exchange.index), encode(piece))
+            for unit, cell in encode_parts(pieces, chunk.nbytes):
+                yield cells(unit, Address.exchange(scheduled.id, exchange.index), [cell])
         last = scheduled.source is not None or self._materializes(scheduled)
         seconds = time.perf_counter() - started
         counts = taken.rows, output.delta.num_rows
@@ -291,7 +291,8 @@ class Unit:
         rest = sealed.rows.slice(rows)
         if rest.num_rows:
             self.handed_on += rest.nbytes
-            yield cells(self.slot, Address.sealed(sealed.table_id), encode(rest))
+            for cell in encode(rest):
+                yield cells(self.slot, Address.sealed(sealed.table_id), [cell])
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         """At the level that flushes: upload what all levels sealed on this unit, or hand it to the exchange."""

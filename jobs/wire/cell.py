@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.flow.chunk import WEIGHT
 from jobs.plan.schedule import Schedule
@@ -136,15 +137,22 @@ def tables_read(schedule: Schedule, level: int) -> frozenset[int]:
     return frozenset(found | snapshots | {r.table.table_id for r in (*exchanged, *forwarded) if r is not None})
 
 
+_DISPATCHED = 32768  # rows dispatched at once: they, and their copies in another order, stay in the CPU's cache
+
 CELL_SCHEMA = pa.schema([("slot", pa.int32()), ("fragment", pa.int32()), ("input", pa.int32()), ("chunk", pa.binary())])
 
 
-def cells(slot: int, address: Address, chunks: Iterable[bytes]) -> pa.RecordBatch:
-    """One cell per chunk, all for the same unit and address."""
+def cells(slot: int, address: Address, chunks: Iterable[bytes | pa.Buffer]) -> pa.RecordBatch:
+    """One cell per chunk, all for the same unit and address. A single chunk is not copied."""
     data = list(chunks)
-    n = len(data)
-    columns = [pa.array([v] * n, pa.int32()) for v in (slot, *address)]
-    return pa.record_batch([*columns, pa.array(data, pa.binary())], schema=CELL_SCHEMA)
+    columns = [pa.array([v] * len(data), pa.int32()) for v in (slot, *address)]
+    values = _one_value(data[0]) if len(data) == 1 else pa.array([memoryview(d) for d in data], pa.binary())
+    return pa.record_batch([*columns, values], schema=CELL_SCHEMA)
+
+
+def _one_value(data: bytes | pa.Buffer) -> pa.BinaryArray:
+    offsets = pa.array([0, len(data)], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)])
 
 
 def addresses_of(batch: pa.RecordBatch) -> list[Address]:
@@ -160,7 +168,7 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
         keys: the distribution key's columns; none: all rows go to vnode 0's unit.
         units: (vnode count,) the mapping, vnode -> unit.
 
-    Yields: (unit, its rows in their order), only units that get rows, in order of units.
+    Yields: (unit, some of its rows); a unit's rows in their order, of many rows a part at a time.
     Cost: one hash and one stable sort of the rows.
     """
     if chunk.num_rows == 0:
@@ -168,18 +176,25 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
     if not keys:
         yield int(units[0]), chunk
         return
-    chunk = chunk.combine_chunks()
-    vnodes = vnodes_of([chunk.column(k) for k in keys], len(units))
-    unit_of_row = units.astype(np.uint16)[np.asarray(vnodes)]  # no more than vnodes; so narrow, they are sorted by counting
-    first = int(unit_of_row[0])
-    if bool((unit_of_row == first).all()):
-        yield first, chunk
+    units = units.astype(np.uint16)  # no more than vnodes; so narrow, they are sorted by counting
+    for start in range(0, chunk.num_rows, _DISPATCHED):
+        yield from _dispatched(chunk.slice(start, _DISPATCHED).combine_chunks(), keys, units)
+
+
+def _dispatched(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
+    unit_of_row = units.take(vnodes_of([chunk.column(k) for k in keys], len(units)))
+    counts = np.bincount(unit_of_row)
+    if len(receivers := np.flatnonzero(counts).tolist()) == 1:
+        yield receivers[0], chunk
         return
     order = np.argsort(unit_of_row, kind="stable")
-    grouped = chunk.take(pa.array(order))
-    counts = np.bincount(unit_of_row)
+    weights = chunk.column(WEIGHT)
+    grouped = chunk.drop_columns([WEIGHT]).take(pa.array(order))
+    one_weight = pc.min_max(weights)
+    same = one_weight["min"] == one_weight["max"]
+    grouped = grouped.append_column(WEIGHT, weights if same else weights.take(pa.array(order)))
     starts = np.cumsum(counts) - counts
-    for unit in np.flatnonzero(counts).tolist():
+    for unit in receivers:
         yield unit, grouped.slice(starts[unit], counts[unit])
 
 
