@@ -239,6 +239,8 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             return f"{node.prettyName()}({args[0]}, {_schema(node.schema())}{_options(node.options())})"
         case "StructsToJson" | "StructsToCsv" | "StructsToXml" | "SchemaOfJson" | "SchemaOfCsv" | "SchemaOfXml":
             return f"{node.prettyName()}({args[0]}{_options(node.options())})"
+        case "TryEval":  # what try_f(…) makes of f(…), where f has no mode
+            return f"try_{args[0]}"
         case "VariantGet":
             return f"{node.prettyName()}({', '.join(args)}, {_schema(node.dataType())})"
         case _:
