@@ -47,6 +47,16 @@ def test_a_plain_column_is_passed_on_without_a_copy(kernel: Kernel) -> None:
     assert out["w"].to_pylist() == [1, -1]
 
 
+def test_whether_columns_are_null_is_asked_of_those_that_have_nulls(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"c0": pa.array([1, None, 3], pa.int32()), "c1": ["a", "b", "c"], "w": [1, -1, 1]})
+    there = [call("IsNotNull", column(0), type_name="boolean"), call("IsNotNull", column(1, "string"), type_name="boolean")]
+    both = call("And", *there, type_name="boolean")
+    assert kernel.filter(rows, both)["c1"].to_pylist() == ["a", "c"]
+    monkeypatch.setattr(Kernel, "_run", lambda *_: pytest.fail("a query was run"))
+    assert kernel.filter(rows, there[1]) is rows
+    assert kernel.filter(rows.slice(2), both).to_pylist() == rows.slice(2).to_pylist()
+
+
 def test_computed_and_plain_columns_keep_their_places(kernel: Kernel) -> None:
     rows = pa.table({"c0": pa.array([1, 2], pa.int32()), "c1": ["a", "b"]})
     doubled = call("Multiply", column(0), number(2), mode="ANSI")

@@ -1,8 +1,19 @@
-"""Addresses of cells: no number means two things, and each cell is read at its readers' levels, having passed those before."""
+"""Cells: no number of an address means two things, each cell is read at its readers' levels, having passed those before, and each row
+reaches the unit of its vnode."""
 
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+
+from jobs.flow import chunk as chunks
+from jobs.flow.chunk import decode, encode_parts
 from jobs.plan.fragments import ROW_ID, input_number, input_ref, is_input
 from jobs.plan.schedule import schedule
-from jobs.wire.cell import Address, LeafInput, Mail, Route, addresses_of, cells
+from jobs.wire import cell
+from jobs.wire.cell import Address, LeafInput, Mail, Route, addresses_of, cells, dispatch
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
 
 DEEP = schedule(
@@ -77,3 +88,44 @@ def test_memtables_in_flight_are_read_by_the_levels_that_read_their_table_and_pa
     assert all(any(levels) for levels in read.values())
     assert not any(route.passes(Address.in_flight(1, t)) for t in tables for route in routes(in_flight=2))
     assert not any(route.reads(Address.in_flight(2, t)) for t in tables for route in routes(in_flight=2))
+
+
+UNITS = np.array([2, 0, 2, 1, 0, 1, 2, 2])  # of eight vnodes
+
+
+def unit_of(value: int) -> int:
+    return int(UNITS[xxhash.xxh64_intdigest(value.to_bytes(8, "little", signed=True), 42) % 8])
+
+
+@pytest.mark.parametrize("weights", [[1, 1], [1, -1], [-1, -1]], ids=["come", "come and go", "go"])
+@pytest.mark.parametrize("part", [7, 1 << 15])
+def test_rows_reach_the_unit_of_their_vnode_in_their_order(part: int, weights: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cell, "_DISPATCHED", part)
+    monkeypatch.setattr(chunks, "MAX_CELL_BYTES", 128)
+    monkeypatch.setattr(chunks, "COMPRESSED_BYTES", 64 if part == 7 else 1 << 20)
+    pieces = [[5, -1, 0, 9], [], list(range(100, 140)), [7]]
+    columns = {"c0": pa.chunked_array(pieces, pa.int64()), "w": pa.chunked_array([np.resize(weights, len(p)) for p in pieces], pa.int64())}
+    rows = pa.table({"c0": columns["c0"], "c1": [str(v.as_py()) for v in columns["c0"]], "w": columns["w"]})
+    streams: dict[int, list[pa.Buffer]] = defaultdict(list)
+    for unit, stream in encode_parts(dispatch(rows, [0], UNITS), rows.nbytes):
+        streams[unit].append(stream)
+    expected = {u: [r for r in rows.to_pylist() if unit_of(r["c0"]) == u] for u in (0, 1, 2)}
+    assert {u: decode(found).to_pylist() for u, found in streams.items()} == expected  # type: ignore[union-attr]
+    assert part != 7 or len(streams[2]) > 1, "a full stream makes room for another"
+
+
+def test_rows_without_a_key_and_those_of_one_unit_are_not_copied() -> None:
+    rows = pa.table({"c0": pa.array([3] * 5), "w": pa.array([1] * 5)})
+    ((unit, alone),) = dispatch(rows, [], UNITS)
+    assert (unit, alone) == (2, rows)
+    ((unit, alone),) = dispatch(rows, [0], UNITS)
+    assert unit == unit_of(3)
+    assert alone["c0"].chunk(0).buffers()[1].address == rows["c0"].chunk(0).buffers()[1].address
+    assert list(dispatch(rows.slice(0, 0), [0], UNITS)) == []
+
+
+def test_several_chunks_of_one_address_are_cells_of_their_own() -> None:
+    held = [b"one", pa.py_buffer(b"two"), b""]
+    assert cells(1, Address.sealed(4), held).column(3).to_pylist() == [b"one", b"two", b""]
+    assert cells(1, Address.sealed(4), held[1:2]).to_pylist() == [{"slot": 1, "fragment": int(Mail.SEALED), "input": 4, "chunk": b"two"}]
+    assert cells(1, Address.sealed(4), []).num_rows == 0

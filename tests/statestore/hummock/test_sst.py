@@ -1,6 +1,8 @@
 """The SST format: golden bytes, determinism, cuts, and damage that is always named."""
 
 import random
+import threading
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,16 +14,18 @@ import pyarrow.compute as pc
 import pytest
 import xxhash
 
+from statestore.hummock import ingest
 from statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.errors import DamagedSstError, MissingSstError, UnorderedRowsError, WrongRowsError
 from statestore.hummock.ingest import batch_ingest
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sst_format import TAIL_SIZE
-from statestore.hummock.sst_writer import encode_blocks
+from statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
 from statestore.hummock.store import HummockStore
 from statestore.meta.version import SstInfo
-from statestore.objectstore.base import ObjectStore
+from statestore.objectstore.base import ObjectStore, ObjectStoreUnavailableError
+from statestore.objectstore.local import LocalObjectStore
 from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, empty_version, sealed, storage_key, with_l0
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -48,6 +52,44 @@ def test_the_bytes_of_an_sst_are_those_on_file(objects: ObjectStore, request: py
     assert data == path.read_bytes(), "the format moved: raise its version and keep reading the old one, or undo the change"
     assert info.name == f"data/{3:016x}/{xxhash.xxh3_128_hexdigest(data)}.sst"
     assert (info.size, info.rows, info.min_epoch, info.max_epoch) == (len(data), 49, 3, 3)
+
+
+class _Watched(LocalObjectStore):
+    """A store whose upload ends when the next SST is built, if there is one."""
+
+    def __init__(self, root: Path, fails: bool = False) -> None:
+        super().__init__(root)
+        self.built, self.uploaded, self.fails, self.next = 0, 0, fails, threading.Semaphore(0)
+
+    def build(self, parts: Sequence[EncodedBlocks], prefix: str) -> EncodedSst:
+        assert self.built - self.uploaded <= 1, "no more than two SSTs are in memory"
+        self.built += 1
+        if self.built > 1:
+            self.next.release()
+        return build_sst(parts, prefix)
+
+    def put(self, name: str, data: bytes) -> None:
+        if self.built < 4:
+            assert self.next.acquire(timeout=10), "nothing is built meanwhile"
+        if self.fails:
+            raise ObjectStoreUnavailableError(self.uri, "put", "full")
+        super().put(name, data)
+        self.uploaded += 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_sst_is_uploaded_while_the_next_is_built(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _Watched(tmp_path, fails)
+    rows: dict[bytes, Row | None] = {storage_key(1, i // 500, b"%06d" % i): {"n": i, "s": "x" * (i % 7)} for i in range(8_000)}
+    size = sum(info.size for info in _write(LocalObjectStore(tmp_path / "other"), [sealed(1, rows)]))
+    monkeypatch.setattr(ingest, "build_sst", store.build)
+    if fails:
+        with pytest.raises(ObjectStoreUnavailableError):
+            _write(store, [sealed(1, rows)], target=size // 4 + 1)
+        return
+    infos = _write(store, [sealed(1, rows)], target=size // 4 + 1)
+    assert (store.built, store.uploaded, sum(info.rows for info in infos)) == (4, 4, 8_000)
+    assert all(a.sections[-1].last_key < b.sections[0].first_key for a, b in pairwise(infos))
 
 
 def test_an_sst_can_be_read_by_the_note_alone() -> None:
