@@ -239,12 +239,23 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             return f"{node.prettyName()}({args[0]}, {_schema(node.schema())}{_options(node.options())})"
         case "StructsToJson" | "StructsToCsv" | "StructsToXml" | "SchemaOfJson" | "SchemaOfCsv" | "SchemaOfXml":
             return f"{node.prettyName()}({args[0]}{_options(node.options())})"
+        case "AesEncrypt" if not _has_vector(node):
+            raise NoTextError(
+                "it draws an initialization vector at random where none is given, so it gives another value on every run; give it a constant "
+                "vector, or mode 'ECB'"
+            )
         case "TryEval":  # what try_f(…) makes of f(…), where f has no mode
             return f"try_{args[0]}"
         case "VariantGet":
             return f"{node.prettyName()}({', '.join(args)}, {_schema(node.dataType())})"
         case _:
             return f"{_NAMES.get(name) or node.prettyName()}({', '.join(args)})"
+
+
+def _has_vector(node: JavaObject) -> bool:
+    """Whether an AesEncrypt is known to draw no vector. Spark takes it for deterministic whether it does or not."""
+    mode, vector = (part.eval(None) if part.foldable() else None for part in (node.mode(), node.iv()))
+    return (mode is not None and str(mode.toString()).upper() == "ECB") or bool(vector)
 
 
 def _mode_of(node: JavaObject) -> str | None:

@@ -60,6 +60,8 @@ VIEWS = {
     "parts_outer": "SELECT shop, pos, key FROM pages, LATERAL variant_explode_outer(try_parse_json(doc)) WHERE n > 0",
     "checked": "SELECT id, CASE WHEN n > 1000 THEN raise_error(concat('too many: ', n)) ELSE n END AS n FROM pages",
     "checked_first": "SELECT id FROM pages WHERE if(id < 0, raise_error('no id'), true)",
+    "encrypted": "SELECT id, hex(aes_encrypt(doc, '0123456789abcdef', 'ECB')) AS e, "
+    "hex(aes_encrypt(url, '0123456789abcdef', 'GCM', 'DEFAULT', unhex('00112233445566778899aabb'), cast(n AS string))) AS f FROM pages",
     "ranked": "SELECT id, url FROM pages ORDER BY sentences(url)[0][0], id LIMIT 3",
 }
 COLUMNS = "id bigint, shop int, n int, url string, doc string, at timestamp"
@@ -174,7 +176,9 @@ def test_update_and_delete_by_what_no_kernel_renders_are_computed_by_spark(spark
 
 
 def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -> None:
-    for expression in ("rand()", "uuid()", "shuffle(array(id))", "java_method('java.util.UUID', 'randomUUID')"):
+    drawn = ("aes_encrypt(url, doc)", "aes_encrypt(url, doc, 'CBC')", "aes_decrypt(aes_encrypt(url, doc, 'GCM', 'DEFAULT', ''), doc)")
+    of_a_row = "aes_encrypt(url, doc, 'CBC', 'DEFAULT', cast(doc AS binary))"  # drawn where it is empty
+    for expression in ("rand()", "uuid()", "shuffle(array(id))", "java_method('java.util.UUID', 'randomUUID')", *drawn, of_a_row):
         with pytest.raises(UnsupportedQueryError, match="another value on every run"):
             session.execute(f"CREATE MATERIALIZED VIEW chance AS SELECT id, {expression} AS c FROM pages")
 
