@@ -44,7 +44,7 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
 
 
 _OTHER_CLOCKS = frozenset({"CurrentTime", "CurrentBatchTimestamp"})
-_OF_THE_READER = frozenset({"CurrentDatabase", "CurrentCatalog", "CurrentTimeZone", "CurrentUser", "CurrentPath"})
+_OF_THE_READER = frozenset({"CurrentDatabase", "CurrentCatalog", "CurrentUser", "CurrentPath"})  # the time zone is the pipeline's
 
 
 def _is_chance(node: JavaObject) -> bool:

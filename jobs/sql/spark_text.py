@@ -241,8 +241,8 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             return f"{node.prettyName()}({args[0]}{_options(node.options())})"
         case "AesEncrypt" if not _has_vector(node):
             raise NoTextError(
-                "it draws an initialization vector at random where none is given, so it gives another value on every run; give it a constant "
-                "vector, or mode 'ECB'"
+                "it draws an initialization vector at random where none is given, so it gives another value on every run; give it a "
+                "constant vector, or mode 'ECB'"
             )
         case "TryEval":  # what try_f(…) makes of f(…), where f has no mode
             return f"try_{args[0]}"
@@ -270,7 +270,7 @@ def _mode_of(node: JavaObject) -> str | None:
 def literal(node: JavaObject) -> str:
     """A constant. Raises NoTextError."""
     kind = node.dataType().catalogString()
-    if kind.startswith("object") or "object" in kind.split("<")[0]:
+    if any(word in kind.split("<")[0] for word in ("object", "geometry", "geography")):
         raise NoTextError(f"a constant of type {kind}")
     value = node.value()
     if value is not None:

@@ -60,6 +60,7 @@ VIEWS = {
     "parts_outer": "SELECT shop, pos, key FROM pages, LATERAL variant_explode_outer(try_parse_json(doc)) WHERE n > 0",
     "checked": "SELECT id, CASE WHEN n > 1000 THEN raise_error(concat('too many: ', n)) ELSE n END AS n FROM pages",
     "checked_first": "SELECT id FROM pages WHERE if(id < 0, raise_error('no id'), true)",
+    "zone": "SELECT id, current_timezone() AS z, convert_timezone('Asia/Tokyo', cast(at AS timestamp_ntz)) AS t FROM pages",
     "encrypted": "SELECT id, hex(aes_encrypt(doc, '0123456789abcdef', 'ECB')) AS e, "
     "hex(aes_encrypt(url, '0123456789abcdef', 'GCM', 'DEFAULT', unhex('00112233445566778899aabb'), cast(n AS string))) AS f FROM pages",
     "ranked": "SELECT id, url FROM pages ORDER BY sentences(url)[0][0], id LIMIT 3",
@@ -181,6 +182,12 @@ def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -
     for expression in ("rand()", "uuid()", "shuffle(array(id))", "java_method('java.util.UUID', 'randomUUID')", *drawn, of_a_row):
         with pytest.raises(UnsupportedQueryError, match="another value on every run"):
             session.execute(f"CREATE MATERIALIZED VIEW chance AS SELECT id, {expression} AS c FROM pages")
+
+
+def test_a_constant_that_no_text_says_is_refused_by_its_type(session: Session) -> None:
+    point = "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')"
+    with pytest.raises(UnsupportedQueryError, match=r"a constant of type geometry\(0\)"):
+        session.execute(f"CREATE MATERIALIZED VIEW points AS SELECT id, hex(st_asbinary({point}, url)) AS p FROM pages")
 
 
 def test_a_session_without_spark_says_what_needs_it(spark: SparkSession, tmp_path: Path) -> None:
