@@ -63,12 +63,17 @@ def difference(before: pa.Table, after: pa.Table) -> pa.Table:
 
 def encode(table: pa.Table) -> Iterator[pa.Buffer]:
     """A table as Arrow IPC streams of at most about MAX_CELL_BYTES each; one, without rows, for an empty table."""
+    for some in _cut(table):
+        stream = _Stream(table.schema, table.nbytes)
+        stream.write(some.combine_chunks())
+        yield stream.close()
+
+
+def _cut(table: pa.Table) -> Iterator[pa.Table]:
+    """The table in slices of at most about MAX_CELL_BYTES; one of an empty table."""
     pieces = max(1, -(-table.nbytes // MAX_CELL_BYTES))
     rows = max(1, -(-table.num_rows // pieces))
-    for start in range(0, max(table.num_rows, 1), rows):
-        stream = _Stream(table.schema, table.nbytes)
-        stream.write(table.slice(start, rows).combine_chunks())
-        yield stream.close()
+    return (table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows))
 
 
 def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator[tuple[int, pa.Buffer]]:
@@ -82,11 +87,12 @@ def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator
     """
     open_streams: dict[int, _Stream] = {}
     for receiver, rows in parts:
-        if (stream := open_streams.get(receiver)) is None:
-            stream = open_streams[receiver] = _Stream(rows.schema, nbytes)
-        stream.write(rows)
-        if stream.size >= MAX_CELL_BYTES:
-            yield receiver, open_streams.pop(receiver).close()
+        for some in _cut(rows):
+            if (stream := open_streams.get(receiver)) is None:
+                stream = open_streams[receiver] = _Stream(rows.schema, nbytes)
+            stream.write(some)
+            if stream.size >= MAX_CELL_BYTES:
+                yield receiver, open_streams.pop(receiver).close()
     for receiver in sorted(open_streams):
         yield receiver, open_streams.pop(receiver).close()
 

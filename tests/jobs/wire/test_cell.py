@@ -124,6 +124,15 @@ def test_rows_without_a_key_and_those_of_one_unit_are_not_copied() -> None:
     assert list(dispatch(rows.slice(0, 0), [0], UNITS)) == []
 
 
+def test_many_rows_for_one_unit_go_in_cells_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "MAX_CELL_BYTES", 1 << 10)
+    rows = pa.table({"c0": pa.array(range(2_000)), "w": pa.array([1] * 2_000)})
+    for parts in (dispatch(rows, [], UNITS), cell.broadcast(rows, np.array([4]))):
+        found = [stream for _, stream in encode_parts(parts, rows.nbytes)]
+        assert decode(found) == rows
+        assert max(len(stream) for stream in found) < 4 << 10
+
+
 def test_several_chunks_of_one_address_are_cells_of_their_own() -> None:
     held = [b"one", pa.py_buffer(b"two"), b""]
     assert cells(1, Address.sealed(4), held).column(3).to_pylist() == [b"one", b"two", b""]
