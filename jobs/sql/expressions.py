@@ -44,7 +44,7 @@ from jobs.sql.now import ELSEWHERE
 from jobs.sql.sandbox import Sandbox, items, text_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import Leaf, NoTextError, SparkText
-from jobs.sql.type_names import name_of_type
+from jobs.sql.type_names import collation_of, name_of_type
 
 #: Expression ids of a plan node's input, and what each stands for.
 Scope = Mapping[int, Expr]
@@ -61,6 +61,10 @@ _USER_CODE = frozenset(
 _VIEW = "a materialized view"
 #: What no text of SQL says, so that Spark can compute its arguments alone.
 _UNSAID = frozenset({"ScalaUDF", "MapSort"})
+_COLLATED = (
+    "a value of collation {} would be kept and compared by its bytes; compare it within one expression, as in WHERE, or CAST it to STRING, "
+    "or take lower(…) of it"
+)
 _LAMBDAS = frozenset({"LambdaFunction", "NamedLambdaVariable"})
 _NORMALISED = "KnownFloatingPointNormalized"  # keys are normalised wherever they are compared
 _TRANSPARENT = frozenset({"KnownNullable", "KnownNotNull"})  # what may be NULL is no part of a type here
@@ -128,6 +132,8 @@ class ExpressionWalk:
 
     def whole(self, node: JavaObject, tree: Callable[[], Expr], leaf: Leaf) -> Expr:
         """What `tree` makes of a whole expression; a call that Spark computes where it fails, or where no kernel renders what it makes."""
+        if (collation := collation_of(name_of_type(node.dataType()))) is not None:
+            raise self.refuse(node, None, _COLLATED.format(collation))
         try:
             expr = tree()
         except UnsupportedQueryError:
@@ -171,6 +177,8 @@ class ExpressionWalk:
             return self.tree(node.child(), scope)
         if name == "Literal":
             return self._literal(node)
+        if name == "Collate" and name_of_type(node.dataType()) == name_of_type(node.child().dataType()) == "string":
+            return self.tree(node.child(), scope)
         if name == _NORMALISED:
             return self.tree(_not_normalised(node.child()), scope)
         if name == "TimestampAddInterval" and node.right().dataType().catalogString() == "interval":

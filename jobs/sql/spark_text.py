@@ -21,7 +21,7 @@ from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Place
 from jobs.sql.quoting import string_text
 from jobs.sql.sandbox import Sandbox, items
 from jobs.sql.source_text import SourceText
-from jobs.sql.type_names import name_of_type
+from jobs.sql.type_names import collation_of, name_of_type
 
 Leaf = Callable[[JavaObject], Expr | None]  # the column that a node stands for, where it is one of the plan below
 
@@ -224,6 +224,8 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             return f"{args[0]}.{_name(node.field().name())}"
         case "GetArrayItem" | "GetMapValue":
             return f"{args[0]}[{args[1]}]"
+        case "Collate":  # the other argument stands for the collation
+            return f"({args[0]} COLLATE {collation_of(node.dataType().catalogString()) or 'UTF8_BINARY'})"
         case "StringTrim" | "StringTrimLeft" | "StringTrimRight":
             side = {"StringTrim": "BOTH", "StringTrimLeft": "LEADING", "StringTrimRight": "TRAILING"}[name]
             return f"trim({side} {args[1] if len(args) > 1 else ''} FROM {args[0]})"

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from jobs.driver.row_names import ViewRowError
 from jobs.driver.runner import NeedsSparkError
 from jobs.session import Session
-from jobs.sql.errors import UnsupportedQueryError
+from jobs.sql.errors import SqlError, UnsupportedQueryError
 from jobs.sql.quoting import string_text
 from tests.truth.compare import assert_same_answer
 
@@ -63,6 +63,11 @@ VIEWS = {
     "zone": "SELECT id, current_timezone() AS z, convert_timezone('Asia/Tokyo', cast(at AS timestamp_ntz)) AS t FROM pages",
     "encrypted": "SELECT id, hex(aes_encrypt(doc, '0123456789abcdef', 'ECB')) AS e, "
     "hex(aes_encrypt(url, '0123456789abcdef', 'GCM', 'DEFAULT', unhex('00112233445566778899aabb'), cast(n AS string))) AS f FROM pages",
+    "collated": "SELECT id, url COLLATE UTF8_BINARY AS url, doc COLLATE UTF8_LCASE LIKE '%B%' AS b, "
+    "CAST(initcap(url COLLATE UNICODE) AS string) AS u FROM pages "
+    "WHERE url COLLATE UTF8_LCASE > 'HTTP' AND contains(url, '://S' COLLATE UNICODE_CI)",
+    "collated_by_bytes": "SELECT url COLLATE UTF8_BINARY AS url, "
+    "listagg(doc COLLATE UTF8_BINARY) WITHIN GROUP (ORDER BY id) AS docs FROM pages GROUP BY url COLLATE UTF8_BINARY",
     "ranked": "SELECT id, url FROM pages ORDER BY sentences(url)[0][0], id LIMIT 3",
 }
 COLUMNS = "id bigint, shop int, n int, url string, doc string, at timestamp"
@@ -182,6 +187,32 @@ def test_what_gives_another_value_on_every_run_stays_refused(session: Session) -
     for expression in ("rand()", "uuid()", "shuffle(array(id))", "java_method('java.util.UUID', 'randomUUID')", *drawn, of_a_row):
         with pytest.raises(UnsupportedQueryError, match="another value on every run"):
             session.execute(f"CREATE MATERIALIZED VIEW chance AS SELECT id, {expression} AS c FROM pages")
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT id, doc COLLATE UTF8_LCASE AS doc FROM pages",
+        "SELECT id, array(named_struct('u', url COLLATE UNICODE)) AS u FROM pages",
+        "SELECT count(*) AS n FROM pages GROUP BY url COLLATE UTF8_LCASE",
+        "SELECT count(DISTINCT url COLLATE UTF8_LCASE) AS n FROM pages",
+        "SELECT max(url COLLATE UTF8_LCASE) = 'abc' AS most FROM pages",
+        "SELECT count(u) AS n FROM (SELECT DISTINCT url COLLATE UTF8_LCASE AS u FROM pages)",
+        "SELECT id, url FROM pages ORDER BY url COLLATE UNICODE LIMIT 2",
+        "SELECT id, rank() OVER (PARTITION BY url COLLATE UTF8_LCASE ORDER BY id) AS r FROM pages",
+        "SELECT id, rank() OVER (PARTITION BY id ORDER BY url COLLATE UTF8_LCASE) AS r FROM pages",
+        "SELECT p.id FROM pages p JOIN shops s ON p.url = s.name COLLATE UTF8_LCASE",
+        "SELECT id FROM pages WHERE url COLLATE UTF8_LCASE IN (SELECT name FROM shops)",
+        "SELECT url COLLATE UTF8_LCASE AS u FROM pages EXCEPT SELECT name COLLATE UTF8_LCASE FROM shops",
+        "SELECT id, lag(url COLLATE UTF8_LCASE) OVER (PARTITION BY shop ORDER BY id) = 'a' AS r FROM pages",
+        "SELECT id, e = 'a' AS r FROM pages LATERAL VIEW explode(array(url COLLATE UTF8_LCASE)) AS e",
+        "SELECT count(*) AS n FROM pages GROUP BY ROLLUP (url COLLATE UTF8_LCASE)",
+        "SELECT id, (SELECT max(name COLLATE UTF8_LCASE) FROM shops) = 'a' AS r FROM pages",
+    ],
+)
+def test_what_would_be_kept_or_compared_by_another_collation_is_refused(session: Session, select: str) -> None:
+    with pytest.raises(SqlError, match=r"a value of collation \w+ would be kept|type .*string collate \w+.* is not supported"):
+        session.execute(f"CREATE MATERIALIZED VIEW collated_otherwise AS {select}")
 
 
 def test_a_constant_that_no_text_says_is_refused_by_its_type(session: Session) -> None:
