@@ -42,7 +42,7 @@ def _without(script: str, names: tuple[str, ...]) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("units", [2, 3, 4])
+@pytest.mark.parametrize("units", [pytest.param(2, marks=pytest.mark.deep), 3, pytest.param(4, marks=pytest.mark.deep)])
 def test_a_join_key_that_moves_between_units_keeps_its_row(units: int, spark: SparkSession, tmp_path: Path) -> None:
     """An update that moves a row sends its delete and its insert from one unit to two others; hundreds of them, in any order."""
     shuffle, rng = UnkindShuffle(units), random.Random(units)
