@@ -129,7 +129,7 @@ def change(chance: random.Random, session: Session, rows: set[int]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("epochs", [2, pytest.param(20, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("epochs", [3, pytest.param(20, marks=pytest.mark.deep)])
 def test_what_is_kept_of_a_view_is_what_great_expectations_finds_over_all_rows(spark: SparkSession, tmp_path: Path, epochs: int) -> None:
     """The last epoch leaves no row."""
     assert {item["type"] for item in ITEMS} == EXPECTATIONS
