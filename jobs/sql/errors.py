@@ -21,6 +21,9 @@ _PLACES = (
 )
 # ANSI mode is not for users to choose, nor is a search path
 _NOISE = re.compile(r" SQLSTATE: \w+| on search path \[[^\]]*\]| If necessary set \"spark\.sql\.ansi\.enabled\" to \"false\"[^.]*\.")
+_SAID = re.compile(
+    r"\[(?!INTERNAL_ERROR|_LEGACY)[A-Z0-9_.]+\] "
+)  # a condition that Spark has a message for, which it meant its user to read
 _SNIPPET = re.compile(r"== SQL.*==\n(.*)")
 
 
@@ -123,7 +126,10 @@ def translated(source: SourceText) -> Iterator[None]:
         raise from_spark(err, source) from err
     except Py4JJavaError as err:
         begin = len(source.text) - len(source.text[source.begin :].lstrip())
-        raise SparkFailedError(*java_failure(err), source.place(begin), source.caret(begin)) from err
+        kind, message = java_failure(err)
+        if _SAID.match(message):
+            raise sql_error(source, begin, message) from err
+        raise SparkFailedError(kind, message, source.place(begin), source.caret(begin)) from err
     finally:
         for logger, was_disabled in zip(loggers, were_disabled, strict=True):
             logger.disabled = was_disabled

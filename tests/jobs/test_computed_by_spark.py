@@ -215,6 +215,14 @@ def test_what_would_be_kept_or_compared_by_another_collation_is_refused(session:
         session.execute(f"CREATE MATERIALIZED VIEW collated_otherwise AS {select}")
 
 
+def test_a_misspelt_collation_is_said_as_spark_says_it(session: Session) -> None:
+    with pytest.raises(
+        SqlError, match=r"(?s)^\[COLLATION_INVALID_NAME\].*Suggested valid collation names: \[UTF8_LCASE\].*line 1"
+    ) as raised:
+        session.execute("CREATE MATERIALIZED VIEW misspelt AS SELECT id FROM pages WHERE url COLLATE UTF8_LCSE = 'a'")
+    assert type(raised.value) is SqlError, "no failure of Spark's own"
+
+
 def test_a_constant_that_no_text_says_is_refused_by_its_type(session: Session) -> None:
     point = "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')"
     with pytest.raises(UnsupportedQueryError, match=r"a constant of type geometry\(0\)"):
