@@ -128,7 +128,7 @@ class Frames:
         required = table_of(relation).required if relation.kind is RelationKind.TABLE else ()
         jvm = self.session._jvm
         assert jvm is not None, "a classic Spark session always has its JVM"
-        schema = jvm.org.apache.spark.sql.types.StructType()
+        schema = getattr(jvm, "org.apache.spark.sql.types.StructType")()
         for i, field in enumerate(rows._jdf.schema().fields()):
             schema = schema.add(field.name(), field.dataType(), i not in required, field.metadata())
         frame = self.session._jsparkSession.internalCreateDataFrame(rows._jdf.queryExecution().toRdd(), schema, False)

@@ -51,8 +51,9 @@ def _tried(spark: SparkSession, step: Step, number: int) -> SparkColumn:
         return F.when(F.col(step.column).isNotNull(), F.struct(F.struct(*fields).alias(VALUE)))
     text, java = as_carried(_text(step, call), call.type), cast(Any, spark._jvm)
     parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('{VALUE}', {text})")
-    tried = java.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
-    return F.when(F.col(step.column).isNotNull(), ClassicColumn(java.org.apache.spark.sql.classic.ExpressionUtils.column(tried)))
+    tried = getattr(java, "org.apache.spark.sql.catalyst.expressions.TryEval")(parsed)
+    column = getattr(java, "org.apache.spark.sql.classic.ExpressionUtils").column(tried)
+    return F.when(F.col(step.column).isNotNull(), ClassicColumn(column))
 
 
 def _bound_column(text: str, kind: str) -> str:

@@ -84,9 +84,7 @@ class SparkFiles(FileSource):
 
     def require_known_options(self, source: CreateSource, spark: "SparkSession") -> None:
         """Spark passes over an option that it does not know, so that a mistyped one would change what is read. Raises BadOptionError."""
-        listed: Any = spark._jvm
-        for name in f"org.apache.spark.sql.{self.options_class}".split("."):
-            listed = getattr(listed, name)
+        listed: Any = getattr(spark._jvm, f"org.apache.spark.sql.{self.options_class}")
         known = [*OWN_OPTIONS, *str(listed.getAllOptions().mkString(",")).split(","), *_UNLISTED]
         folded = {name.lower(): name for name in known}
         for option, value in source.options.items():
@@ -202,7 +200,7 @@ def require_module(source: CreateSource, spark: "SparkSession", package: str) ->
     Maven, without the version, which is Spark's."""
     jvm = spark._jvm
     assert jvm is not None
-    found = jvm.org.apache.spark.sql.execution.datasources.DataSource
+    found = getattr(jvm, "org.apache.spark.sql.execution.datasources.DataSource")
     try:
         found.lookupDataSource(source.format, spark._jsparkSession.sessionState().conf())
     except spark_errors() as err:

@@ -118,7 +118,7 @@ def _sketch(name: str, function: JavaObject, jvm: JVMView) -> Parts:
     """How many bits of a hash choose a register, and the tables by which this Spark corrects its estimate at that precision: the view keeps
     them, so that another Spark changes no running view."""
     precision = math.ceil(2.0 * math.log(1.106 / function.relativeSD()) / math.log(2.0))
-    helper = jvm.org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper
+    helper = getattr(jvm, "org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper")
     params = [("precision", str(precision)), ("threshold", repr(float(list(helper.THRESHOLDS())[precision - 4])))]
     for label, table in (("estimates", helper.RAW_ESTIMATE_DATA()), ("biases", helper.BIAS_DATA())):
         params.append((label, ",".join(repr(float(value)) for value in table[precision - 4])))

@@ -45,7 +45,7 @@ def require_boolean(walk: ExpressionWalk, condition: JavaObject, found: JavaObje
 
 def has_subquery(sandbox: Sandbox, expr: JavaObject) -> bool:
     """Whether a subquery stands anywhere in an expression."""
-    return bool(expr.containsPattern(sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("PLAN_EXPRESSION")))
+    return bool(expr.containsPattern(sandbox.tree_pattern("PLAN_EXPRESSION")))
 
 
 def begin_of(walk: ExpressionWalk, node: JavaObject) -> int | None:
@@ -70,8 +70,8 @@ def unfit_value(source: SourceText, table: CreateTable, column: int, shown: str,
 def check_assignable(sandbox: Sandbox, source: SourceText, offset: int, found: JavaObject, table: CreateTable, column: int) -> None:
     """SqlError unless Spark would store a value of this type in the column (ANSI store assignment)."""
     spec = table.fields[column]
-    wanted = sandbox.jvm.org.apache.spark.sql.types.DataType.fromDDL(spec.type)
-    if not sandbox.jvm.org.apache.spark.sql.catalyst.expressions.Cast.canANSIStoreAssign(found, wanted):
+    wanted = sandbox.data_type(spec.type)
+    if not sandbox.java("org.apache.spark.sql.catalyst.expressions.Cast").canANSIStoreAssign(found, wanted):
         given = name_of_type(found)
         raise sql_error(
             source, offset, f"column {spec.name!r} of table {table.name!r} is {spec.type} and does not take {given}; cast it explicitly"
@@ -102,9 +102,9 @@ def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, f
             table = CreateTable("new", (field,), ())
             if not (found.catalogString() == "string" and expr.productPrefix() == "Literal"):
                 check_assignable(sandbox, source, offset, found, table, 0)
-            kind = sandbox.jvm.org.apache.spark.sql.types.DataType.fromDDL(field.type)
+            kind = sandbox.data_type(field.type)
             cast = nothing.select(seq_of(sandbox, [column_of(sandbox, expr).cast(kind).alias("c")])).queryExecution()
-            current = sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("CURRENT_LIKE")
+            current = sandbox.tree_pattern("CURRENT_LIKE")
             if cast.analyzed().containsPattern(current) or not cast.analyzed().deterministic():
                 return Default(column, sql, None)
             folded = next(items(cast.optimizedPlan().projectList())).child()
@@ -150,17 +150,16 @@ def values_of_table(walk: ExpressionWalk, query: JavaObject, table: CreateTable,
     if (bad := first_unfit(sandbox, [cell for cell, _ in texts], [table.fields[c].type for _, c in texts])) is not None:
         cell, column = texts[bad]
         raise unfit_value(source, table, column, shown_literal(cell), begin_of(walk, cell))
-    inline = sandbox.jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedInlineTable
+    inline = sandbox.java("org.apache.spark.sql.catalyst.analysis.UnresolvedInlineTable")
     return inline(query.names(), seq_of(sandbox, rows))
 
 
 def first_unfit(sandbox: Sandbox, values: Sequence[JavaObject], kinds: Sequence[str]) -> int | None:
     """The index of the first text among values (JVM expressions) that can't be cast to its type."""
-    types = sandbox.jvm.org.apache.spark.sql.types.DataType
     places = [i for i, value in enumerate(values) if _is_text(value)]
     if not places:
         return None
-    casts = [column_of(sandbox, values[i]).try_cast(types.fromDDL(kinds[i])).alias(f"c{i}") for i in places]
+    casts = [column_of(sandbox, values[i]).try_cast(sandbox.data_type(kinds[i])).alias(f"c{i}") for i in places]
     tried = sandbox.session._jsparkSession.emptyDataFrame().select(seq_of(sandbox, casts)).queryExecution().optimizedPlan()
     folded = (named.child() for named in items(tried.projectList()))
     return next((i for i, cast in zip(places, folded, strict=True) if cast.productPrefix() == "Literal" and cast.value() is None), None)
@@ -189,14 +188,6 @@ def default_expression(sandbox: Sandbox, table: CreateTable, column: int) -> Jav
 def default_sql(table: CreateTable, column: int) -> str:
     """What a column gets where a statement gives it no value, as SQL."""
     return next((f"({d.sql})" for d in table.defaults if d.column == column), "NULL")
-
-
-def _seq(sandbox: Sandbox, values: Sequence[JavaObject]) -> JavaObject:
-    return sandbox.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
-
-
-def _column_of(sandbox: Sandbox, expr: JavaObject) -> JavaObject:
-    return sandbox.jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expr)
 
 
 def gives_literals(query: JavaObject, column: int) -> bool:

@@ -85,7 +85,7 @@ def bind_dataframe(sandbox: Sandbox, analyzed: JavaObject, notes: list[str]) -> 
             "now(), or the date of today, in a DataFrame", "only the text of a SELECT can say when; create it by SQL"
         )
     with translated(source):
-        execution = sandbox.jvm.org.apache.spark.sql.classic.Dataset.ofRows(sandbox.session._jsparkSession, analyzed).queryExecution()
+        execution = sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(sandbox.session._jsparkSession, analyzed).queryExecution()
     try:
         return _kept(sandbox, source, execution, _view_fields(walk, execution, None), notes)
     except SqlError as err:

@@ -183,7 +183,7 @@ def _candidates(walk: ExpressionWalk, session: SparkSession, target: DataFrame, 
             condition, action = parsed.condition(), Action(Kind.DELETE, None)
         return [Candidates(rows if condition is None else rows.filter(_column(walk, condition)), (action,))]
     rows = _named(target, table, parsed.targetTable())
-    made = walk.sandbox.jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, parsed.sourceTable())
+    made = walk.sandbox.java("org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, parsed.sourceTable())
     origin = parsed.sourceTable()
     match origin.productPrefix():
         case "SubqueryAlias":

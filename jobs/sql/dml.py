@@ -249,11 +249,10 @@ def _bind_row_expressions(
         raw = frame.select(seq_of(sandbox, [column_of(sandbox, e).alias(f"c{i}") for i, e in enumerate(exprs)]))
         output = list(items(raw.queryExecution().analyzed().output()))
     found = [a.dataType() for a in output]
-    types = sandbox.jvm.org.apache.spark.sql.types
     outputs: list[JavaObject] = []
     for i, column in enumerate(columns):
         check_value(walk, values[i], found[i], table, column)
-        outputs.append(raw.col(f"c{i}").cast(types.DataType.fromDDL(table.fields[column].type)).alias(f"c{i}"))
+        outputs.append(raw.col(f"c{i}").cast(sandbox.data_type(table.fields[column].type)).alias(f"c{i}"))
     if condition is not None:
         require_boolean(walk, condition, found[-1])
         outputs.append(raw.col(f"c{len(columns)}"))

@@ -72,7 +72,7 @@ def analyzed_with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObj
 
 def has_clock(sandbox: Sandbox, plan: JavaObject) -> bool:
     """Whether a plan reads the clock. One round trip."""
-    pattern = sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("CURRENT_LIKE")
+    pattern = sandbox.tree_pattern("CURRENT_LIKE")
     return bool(plan.containsPattern(pattern))
 
 

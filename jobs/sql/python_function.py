@@ -26,14 +26,13 @@ def function_of(relation: Relation) -> CreateFunction:
 
 def register(sandbox: "Sandbox", function: CreateFunction) -> None:
     """Make Spark know the function's name and types: a ScalaUDF, whose arguments Spark checks and casts as any function's."""
-    encoders = getattr(getattr(sandbox.jvm.org.apache.spark.sql.catalyst.encoders, "RowEncoder$"), "MODULE$")
-    types = sandbox.jvm.org.apache.spark.sql.types.DataType
-    option = sandbox.jvm.scala.Option
-    taken = [option.apply(encoders.encoderForDataType(types.fromDDL(f.type), False)) for f in function.fields]
-    placeholder = sandbox.jvm.org.apache.spark.sql.expressions.SparkUserDefinedFunction(
+    encoders = getattr(sandbox.java("org.apache.spark.sql.catalyst.encoders.RowEncoder$"), "MODULE$")
+    option = sandbox.java("scala.Option")
+    taken = [option.apply(encoders.encoderForDataType(sandbox.data_type(f.type), False)) for f in function.fields]
+    placeholder = sandbox.java("org.apache.spark.sql.expressions.SparkUserDefinedFunction")(
         _nothing_of(sandbox, len(taken)),
-        types.fromDDL(function.returns),
-        sandbox.jvm.org.apache.spark.api.python.PythonUtils.toSeq(taken),
+        sandbox.data_type(function.returns),
+        sandbox.java("org.apache.spark.api.python.PythonUtils").toSeq(taken),
         option.empty(),
         option.apply(function.name),
         True,  # it may be NULL
@@ -54,12 +53,12 @@ def signatures(functions: Sequence[CreateFunction]) -> str:
 
 def _nothing_of(sandbox: "Sandbox", parameters: int) -> JavaObject:
     """A Scala function of so many parameters: Spark asks for one, and no plan that has it is ever run."""
-    jvm = sandbox.jvm
-    anything = jvm.java.lang.Class.forName("java.lang.Object")
-    ignored = sandbox.gateway.new_array(jvm.java.lang.Class, parameters)
+    classes = sandbox.java("java.lang.Class")
+    anything = classes.forName("java.lang.Object")
+    ignored = sandbox.gateway.new_array(classes, parameters)
     for i in range(parameters):
         ignored[i] = anything
-    handles = jvm.java.lang.invoke.MethodHandles
+    handles = sandbox.java("java.lang.invoke.MethodHandles")
     nothing = handles.dropArguments(handles.constant(anything, None), 0, ignored)
-    face = jvm.java.lang.Class.forName(f"scala.Function{parameters}")
-    return jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(face, nothing)
+    face = classes.forName(f"scala.Function{parameters}")
+    return sandbox.java("java.lang.invoke.MethodHandleProxies").asInterfaceInstance(face, nothing)

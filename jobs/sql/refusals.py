@@ -25,10 +25,9 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
         clock_is_fixed: now() and its like are taken once and kept (a DML statement), so they may stand.
         rows_are_logged: what it computes is kept, so that subqueries may stand, too.
     """
-    patterns = walk.sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern
 
     def has(pattern: str) -> bool:
-        return bool(analyzed.containsPattern(patterns.withName(pattern)))
+        return bool(analyzed.containsPattern(walk.sandbox.tree_pattern(pattern)))
 
     if clock_is_fixed and not rows_are_logged and has("PLAN_EXPRESSION"):  # of a view's, the optimizer makes joins
         found = _first(analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
-from py4j.java_gateway import JavaGateway, JavaObject, JVMView
+from py4j.java_gateway import JavaClass, JavaGateway, JavaObject, JVMView
 from pyspark.sql import SparkSession
 
 from jobs.sql.errors import NoRelationError, SqlError, translated
@@ -31,6 +31,7 @@ _EXCLUDED_RULES = (
     "ConvertToLocalRelation",
     "OptimizeLimitZero",
 )
+_STRUCT_TYPE = "org.apache.spark.sql.types.StructType"
 _FILES = "spark.sql.runSQLOnFiles"
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
@@ -72,12 +73,12 @@ def text_of(option: JavaObject) -> str | None:
 
 def seq_of(sandbox: "Sandbox", values: Sequence[JavaObject]) -> JavaObject:
     """A Scala Seq of objects of the JVM."""
-    return sandbox.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
+    return sandbox.java("org.apache.spark.api.python.PythonUtils").toSeq(list(values))
 
 
 def column_of(sandbox: "Sandbox", expr: JavaObject) -> JavaObject:
     """A Column (JVM) of a Catalyst expression."""
-    return sandbox.jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expr)
+    return sandbox.java("org.apache.spark.sql.classic.ExpressionUtils").column(expr)
 
 
 class Sandbox:
@@ -106,6 +107,20 @@ class Sandbox:
         assert jvm is not None, "a classic Spark session always has its JVM"
         return jvm
 
+    def java(self, name: str) -> JavaClass:
+        """A class of the JVM by its full name, in one look. By way of its packages (`jvm.org.apache…`), each of them would be looked for
+        in every jar: a millisecond and more for each class, of which a statement asks for dozens."""
+        found: JavaClass = getattr(self.jvm, name)
+        return found
+
+    def data_type(self, text: str) -> JavaObject:
+        """A type (JVM) by its text."""
+        return self.java("org.apache.spark.sql.types.DataType").fromDDL(text)
+
+    def tree_pattern(self, name: str) -> JavaObject:
+        """Catalyst's bit for plans and expressions that hold something of a kind."""
+        return self.java("org.apache.spark.sql.catalyst.trees.TreePattern").withName(name)
+
     @property
     def gateway(self) -> JavaGateway:
         """The way into the JVM."""
@@ -116,7 +131,7 @@ class Sandbox:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Makes this the active session of the JVM's thread: Spark's parser takes its settings (ANSI mode) from there."""
-        sessions = self.jvm.org.apache.spark.sql.classic.SparkSession
+        sessions = self.java("org.apache.spark.sql.classic.SparkSession")
         before = sessions.getActiveSession()
         sessions.setActiveSession(self.session._jsparkSession)
         try:
@@ -155,11 +170,6 @@ class Sandbox:
     def knows_moment(self) -> bool:
         """Whether a query has needed the moment."""
         return self._moment is not None
-
-    @property
-    def scalar_subquery(self) -> JavaObject:
-        """Catalyst's bit for expressions that hold a scalar subquery."""
-        return self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("SCALAR_SUBQUERY")
 
     def is_moment(self, subquery: JavaObject) -> bool:
         """Whether an expression is the scalar subquery that stands for the moment. Cost: none where no query has needed it."""
@@ -244,7 +254,7 @@ class Sandbox:
             self._register(relation)
         try:
             with translated(source):
-                return self.jvm.org.apache.spark.sql.classic.Dataset.ofRows(self.session._jsparkSession, parsed)
+                return self.java("org.apache.spark.sql.classic.Dataset").ofRows(self.session._jsparkSession, parsed)
         except SqlError as err:
             if (count := _OTHER_COUNT.search(err.reason)) is not None:
                 known = signatures([function_of(r) for r in self.mentioned(source) if r.kind is RelationKind.FUNCTION])
@@ -261,10 +271,9 @@ class Sandbox:
 
     def columns(self, names: Sequence[str], kinds: Sequence[str]) -> JavaObject:
         """An empty Dataset (JVM) with nullable columns of these names and types."""
-        types = self.jvm.org.apache.spark.sql.types
-        schema = types.StructType()
+        schema = self.java(_STRUCT_TYPE)()
         for name, kind in zip(names, kinds, strict=True):
-            schema = schema.add(name, types.DataType.fromDDL(kind), True)
+            schema = schema.add(name, self.data_type(kind), True)
         return self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
 
     def parser(self) -> JavaObject:
@@ -289,13 +298,12 @@ class Sandbox:
         table = table_of(relation) if relation.kind is RelationKind.TABLE else None
         required = () if table is None else table.required  # never NULL
         lengths = {} if table is None else dict(table.lengths)
-        types = self.jvm.org.apache.spark.sql.types
-        schema = types.StructType()
+        schema = self.java(_STRUCT_TYPE)()
         for i, column in enumerate(relation.columns):
-            metadata = types.MetadataBuilder()
+            metadata = self.java("org.apache.spark.sql.types.MetadataBuilder")()
             if i in lengths:
                 metadata = metadata.putString(METADATA_KEY, lengths[i])
-            schema = schema.add(column.name, types.DataType.fromDDL(column.type), i not in required, metadata.build())
+            schema = schema.add(column.name, self.data_type(column.type), i not in required, metadata.build())
         # of an empty RDD, not of no rows: the optimizer folds a relation away when it sees that it holds nothing
         frame = self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
         frame.createOrReplaceTempView(f"`{relation.name}`")

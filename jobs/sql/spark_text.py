@@ -398,7 +398,7 @@ class Comparison:
 
 def replaced_expressions(sandbox: Sandbox, analyzed: JavaObject) -> Iterator[JavaObject]:
     """The expressions of an analyzed plan that the optimizer replaces, outer ones first. Cost: one round trip where there are none."""
-    pattern = sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("RUNTIME_REPLACEABLE")
+    pattern = sandbox.tree_pattern("RUNTIME_REPLACEABLE")
     if not analyzed.containsPattern(pattern):
         return
     for node in items(analyzed.expressions()):

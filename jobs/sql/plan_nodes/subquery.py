@@ -57,7 +57,7 @@ def subquery_row(walk: PlanWalk, expressions: Iterable[JavaObject], outside: str
 
 def with_scalars(walk: PlanWalk, expressions: Iterable[JavaObject]) -> list[JavaObject]:
     """The expressions that hold a scalar subquery. Cost: a round trip each."""
-    pattern = walk.expressions.sandbox.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.withName("SCALAR_SUBQUERY")
+    pattern = walk.expressions.sandbox.tree_pattern("SCALAR_SUBQUERY")
     return [expression for expression in expressions if expression.containsPattern(pattern)]
 
 

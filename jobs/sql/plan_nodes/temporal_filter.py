@@ -155,7 +155,7 @@ _OTHER_COMPARISONS = frozenset({"EqualNullSafe", "Not", "In", "InSet"})
 def _moments(walk: PlanWalk, node: JavaObject) -> list[JavaObject]:
     """The scalar subqueries in an expression that stand for the moment, not those within subqueries."""
     sandbox = walk.expressions.sandbox
-    if not sandbox.knows_moment or not node.containsPattern(sandbox.scalar_subquery):
+    if not sandbox.knows_moment or not node.containsPattern(sandbox.tree_pattern("SCALAR_SUBQUERY")):
         return []
     if sandbox.is_moment(node):
         return [node]
@@ -216,7 +216,7 @@ def _is_fixed(walk: PlanWalk) -> bool:
     """Whether the pipeline's time zone is at the same distance from UTC always."""
     sandbox = walk.expressions.sandbox
     try:
-        zone = sandbox.jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(sandbox.time_zone)
+        zone = sandbox.java("org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(sandbox.time_zone)
     except Py4JJavaError:
         return False
     return bool(zone.getRules().isFixedOffset())
