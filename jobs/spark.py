@@ -22,13 +22,19 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 
 LOCAL_MASTER = "local[2,4]"  # the second number lets tasks be retried; plain local[N] retries nothing
 
+#: What SQL means, in each session that reads or computes it.
+SQL: Mapping[str, str] = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.timeType.enabled": "true",  # else a column of times of day stops whatever reads its table
+}
+
 #: What an epoch's correctness needs, whatever the master.
 REQUIRED: Mapping[str, str] = {
     # attempts of a task that disagree are caught instead of mixed
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
-    "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    **SQL,
 }
 
 #: What an epoch's own jobs want, and no other query of the application should get.
@@ -167,6 +173,14 @@ def _quiet() -> Mapping[str, str]:
     if debugging() or not LOGGING.is_file():
         return {}
     return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
+
+
+def sql_session(spark: SparkSession, time_zone: str) -> SparkSession:
+    """A session of its own on the user's Spark application, in which SQL means what it means in views. Nothing of theirs changes."""
+    session = spark.newSession()
+    for name, value in {**SQL, "spark.sql.session.timeZone": time_zone}.items():
+        session.conf.set(name, value)
+    return session
 
 
 _beside: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.catalog.query import with_lengths
 from jobs.catalog.reader import NoStoredRowsError, relation_frame, typed_frame
 from jobs.catalog.stored_rows import StoredRows
+from jobs.spark import sql_session
 from jobs.sql.binder import Binder
 from jobs.sql.plain_view import plain_view_of, register
 from jobs.sql.quoting import quoted
@@ -70,9 +71,7 @@ class Frames:
 
     def __init__(self, meta: MetaStore, stored: StoredRows, spark: SparkSession, time_zone: str) -> None:
         self._meta, self._stored = meta, stored
-        self.session = spark.newSession()
-        self.session.conf.set("spark.sql.session.timeZone", time_zone)
-        self.session.conf.set("spark.sql.ansi.enabled", "true")
+        self.session = sql_session(spark, time_zone)
         self._pins = ExitStack()
         self._versions: dict[int, HummockVersion] = {}  # by the epoch that is pinned
         self._made: dict[tuple[int, int, bool], DataFrame] = {}  # by relation, epoch and whether it was asked for

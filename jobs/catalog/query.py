@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from jobs.catalog.read import warn_of_age
 from jobs.catalog.reader import NoStoredRowsError, changes_frame, relation_frame
 from jobs.plan.definition import functions_of, output_of
+from jobs.spark import sql_session
 from jobs.sql.plain_view import plain_view_of, register
 from jobs.sql.quoting import quoted
 from jobs.sql.sandbox import table_of
@@ -82,9 +83,7 @@ def query_session(
 ) -> SparkSession:
     """A Spark session of its own in which each of `relations` that has stored rows is a view of those that `sight` shows, and each plain
     view its query, with what it uses; so is each of `at` at its own. Else as `query_frame`."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", time_zone)
-    session.conf.set("spark.sql.ansi.enabled", "true")
+    session = sql_session(spark, time_zone)
     for other in at:
         check_readable(version, other.epoch)
         _frame_at(session, store_uri, version, other).createOrReplaceTempView(quoted(other.name))

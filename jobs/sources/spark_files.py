@@ -59,7 +59,13 @@ _REFUSED = {
 }
 # what Spark's JSON reader takes and its own list of options lacks
 _UNLISTED = ("maxNestingDepth", "maxNumLen", "maxStringLen")
-_INHERITED = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive", "spark.sql.legacy.timeParserPolicy")
+_INHERITED = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.timeType.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.legacy.timeParserPolicy",
+)
 _SHOWN_CHARACTERS = 200
 
 

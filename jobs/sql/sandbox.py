@@ -12,6 +12,7 @@ import msgspec
 from py4j.java_gateway import JavaClass, JavaGateway, JavaObject, JVMView
 from pyspark.sql import SparkSession
 
+from jobs.spark import SQL
 from jobs.sql.errors import NoRelationError, SqlError, translated
 from jobs.sql.logical import Expr
 from jobs.sql.plain_view import plain_view_of, register
@@ -34,7 +35,7 @@ _EXCLUDED_RULES = (
 _STRUCT_TYPE = "org.apache.spark.sql.types.StructType"
 _FILES = "spark.sql.runSQLOnFiles"
 _SETTINGS: Mapping[str, str] = {
-    "spark.sql.ansi.enabled": "true",
+    **SQL,
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.caseSensitive": "false",
     "spark.sql.optimizer.excludedRules": ",".join(f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in _EXCLUDED_RULES),

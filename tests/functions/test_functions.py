@@ -1,6 +1,6 @@
 """Every function that Spark lists is in the registry and judged as it says; what Spark computes means what the user wrote."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,6 @@ from tests.truth.judge import judge_session
 
 FUNCTIONS = load()
 ZONE = "America/New_York"
-TIMES = "spark.sql.timeType.enabled"
 BATCH = 15  # bound in one SELECT
 ALONE = ("session_window",)  # Spark takes one window of time a SELECT
 
@@ -38,25 +37,17 @@ def test_the_page_is_the_registry_s() -> None:
 
 
 @pytest.fixture(scope="module")
-def times(spark: SparkSession) -> Iterator[None]:
-    """Spark knows times of day under a setting alone: here as a [spark] table of pipeline.toml has it, for sessions to come."""
-    shared = spark._jsparkSession.sharedState().conf()
-    shared.set(TIMES, "true")
-    yield
-    shared.remove(TIMES)
-
-
-@pytest.fixture(scope="module")
-def session(times: None, spark: SparkSession) -> SparkSession:
+def session(spark: SparkSession) -> SparkSession:
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", ZONE)
     session.conf.set("spark.sql.ansi.enabled", "true")
+    session.conf.set("spark.sql.timeType.enabled", "true")
     session.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     return session
 
 
 @pytest.fixture(scope="module")
-def sandbox(times: None, spark: SparkSession) -> Sandbox:
+def sandbox(spark: SparkSession) -> Sandbox:
     return Sandbox(spark, [relation_of_ddl(1, f"t ({ddl()})")], ZONE, has_kernel)
 
 

@@ -60,20 +60,12 @@ def kernel() -> Iterator[Kernel]:
     kernel.close()
 
 
-@pytest.fixture
-def with_times(spark: SparkSession) -> Iterator[SparkSession]:
-    """Sessions to come know times of day."""
-    shared = spark._jsparkSession.sharedState().conf()
-    shared.set("spark.sql.timeType.enabled", "true")
-    yield spark
-    shared.remove("spark.sql.timeType.enabled")
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_expression_gives_what_spark_gives(case: Case, with_times: SparkSession, kernel: Kernel) -> None:
+def test_an_expression_gives_what_spark_gives(case: Case, spark: SparkSession, kernel: Kernel) -> None:
     rows = edge_table(case.columns)
-    session = with_times.newSession()
+    session = spark.newSession()
+    session.conf.set("spark.sql.timeType.enabled", "true")
     session.conf.set("spark.sql.session.timeZone", case.zone)
     session.conf.set("spark.sql.ansi.enabled", "true")
     # else a part shared by two expressions is computed ahead of the AND that guards it in either
