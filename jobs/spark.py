@@ -175,10 +175,10 @@ def _quiet() -> Mapping[str, str]:
     return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
 
 
-def sql_session(spark: SparkSession, time_zone: str) -> SparkSession:
+def sql_session(spark: SparkSession, time_zone: str, settings: Mapping[str, str] = SQL) -> SparkSession:
     """A session of its own on the user's Spark application, in which SQL means what it means in views. Nothing of theirs changes."""
     session = spark.newSession()
-    for name, value in {**SQL, "spark.sql.session.timeZone": time_zone}.items():
+    for name, value in {**settings, "spark.sql.session.timeZone": time_zone}.items():
         session.conf.set(name, value)
     return session
 
@@ -191,9 +191,7 @@ def epoch_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
     theirs changes; made once."""
     sessions = _beside.setdefault(spark, {})
     if (session := sessions.get(time_zone)) is None:
-        session = sessions[time_zone] = spark.newSession()
-        for name, value in {**REQUIRED, **EPOCH, "spark.sql.session.timeZone": time_zone}.items():
-            session.conf.set(name, value)
+        session = sessions[time_zone] = sql_session(spark, time_zone, {**REQUIRED, **EPOCH})
     return session
 
 

@@ -72,8 +72,8 @@ def text_of(option: JavaObject) -> str | None:
     return str(option.get()) if option.isDefined() else None
 
 
-def seq_of(sandbox: "Sandbox", values: Sequence[JavaObject]) -> JavaObject:
-    """A Scala Seq of objects of the JVM."""
+def seq_of(sandbox: "Sandbox", values: Sequence[JavaObject | str]) -> JavaObject:
+    """A Scala Seq of objects of the JVM, or of texts."""
     return sandbox.java("org.apache.spark.api.python.PythonUtils").toSeq(list(values))
 
 

@@ -19,7 +19,7 @@ from py4j.java_gateway import JavaObject, is_instance_of
 from jobs.sql.errors import SqlError, translated
 from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Place
 from jobs.sql.quoting import string_text
-from jobs.sql.sandbox import Sandbox, items
+from jobs.sql.sandbox import Sandbox, items, seq_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.type_names import collation_of, name_of_type
 
@@ -93,7 +93,7 @@ class SparkText:
             frame = self.sandbox.columns([f"a{i}" for i in range(len(kinds))], kinds)
             try:
                 with translated(source):
-                    selected = frame.selectExpr(self.sandbox.jvm.PythonUtils.toSeq([f"{text} AS r"]))
+                    selected = frame.selectExpr(seq_of(self.sandbox, [f"{text} AS r"]))
                     plan = selected.queryExecution().optimizedPlan()
             except SqlError as err:
                 raise NoTextError(f"Spark cannot read {shown(call)} ({err.reason})") from err
