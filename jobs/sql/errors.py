@@ -98,6 +98,8 @@ def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
     for shape in _PLACES:
         reason = shape.sub("", reason)
     reason = " ".join(_NOISE.sub("", reason).split()).rstrip(" ;")
+    if error.getCondition() == "UNRESOLVED_ROUTINE":
+        reason += _functions_like((error.getMessageParameters() or {})["routineName"])
     snippet = _SNIPPET.search(text)
     if snippet is not None and snippet[1].strip(" .") not in source.text:  # raised by an expression of our own making
         return SqlError(reason)
@@ -106,6 +108,18 @@ def from_spark(error: "PySparkException", source: SourceText) -> SqlError:
             first = 0 if shape is _PLACES[2] else 1
             return sql_error(source, source.offset(int(match[1]), int(match[2]) + first), reason)
     return SqlError(reason)
+
+
+def _functions_like(quoted: str) -> str:
+    """The function of Spark's that a mistyped name may have meant, which Spark itself says of columns and relations alone."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None or context._jvm is None:
+        return ""
+    registry = getattr(context._jvm, "org.apache.spark.sql.catalyst.analysis.FunctionRegistry")
+    known = [name.rpartition(".")[2] for name in str(registry.functionSet().mkString(" ")).split()]  # system.builtin.upper
+    return did_you_mean(quoted.strip("`"), known)
 
 
 @contextmanager
