@@ -20,6 +20,7 @@ Apart from those, and each with options of its own:
     python -m benchmarks rebalance               units 2 -> 3 -> 8 -> 2 under load, the moving epochs beside ordinary ones; a minute
     python -m benchmarks restate                 a day of a hundred is corrected, beside making the views anew; a minute
     python -m benchmarks windows --rows 10000000 window functions: rows at the end of one partition; 1 M rows: half a minute
+    python -m benchmarks skew                    private memory of a worker where one key, group or partition has all rows; five minutes
     python -m benchmarks memory --gb 10          private memory of a compaction and of a full scan of so much state; needs twice the disk
 """
 
@@ -46,6 +47,7 @@ ALONE = {
     "quality": "benchmarks.quality",
     "rebalance": "benchmarks.rebalance",
     "restate": "benchmarks.restate",
+    "skew": "benchmarks.skew",
     "windows": "benchmarks.windows",
 }
 

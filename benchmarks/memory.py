@@ -123,7 +123,7 @@ def watch(command: Sequence[str]) -> Watched:
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, cwd=ROOT)
         while process.poll() is None:
-            peak = max(peak, _rss_anon(process.pid))
+            peak = max(peak, rss_anon(process.pid))
             time.sleep(_LOOK_S)
         printed.seek(0)
         output = printed.read()
@@ -132,7 +132,8 @@ def watch(command: Sequence[str]) -> Watched:
     return Watched(peak, time.perf_counter() - started, output)
 
 
-def _rss_anon(pid: int) -> int:
+def rss_anon(pid: int) -> int:
+    """Private memory of a process, in bytes; 0 once it has ended. Linux only."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:  # it ended just now

@@ -20,6 +20,7 @@ from statestore.hummock.same_rows import same_rows as same_rows
 from statestore.hummock.sorted_keys import differs_from_previous
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from statestore.nested import bits_of, is_nested
+from statestore.table.columns import take_columns
 from statestore.table.state_table import Located, StateTable
 from statestore.types import UnsupportedTypeError
 from statestore.vnode import normalise, one_array, xxhash64
@@ -164,13 +165,16 @@ def write_changes(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> Non
 def located_rows(chunk: pa.Table, table: StateTable, key: Sequence[int]) -> tuple[Located, pa.Table] | None:
     """The rows of a chunk that only come, each key once, and their keys, in the order in which the table keeps them; None of another chunk.
 
-    Requires: `key` is the table's, and has a column. Cost: an encoding and a sort of the keys, which writing the rows takes anyway.
+    Requires: `key` is the table's, and has a column. Cost: an encoding and a sort of the keys, which writing the rows takes anyway. Rows
+    that come in that order are not copied, and stay in as many pieces as the chunk.
     """
     if not key or not only_inserts(chunk):
         return None
-    rows = chunk.drop_columns([WEIGHT]).combine_chunks()
-    located = table.locate(rows.select(list(key)))
-    return (located, located.take(rows)) if differs_from_previous(located.keys).all() else None
+    rows = chunk.drop_columns([WEIGHT])
+    located = table.locate(rows.select(list(key)).combine_chunks())
+    if not differs_from_previous(located.keys).all():
+        return None
+    return located, rows if located.as_given else take_columns([rows], pa.array(located.order))
 
 
 @dataclass(frozen=True, slots=True)

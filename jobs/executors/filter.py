@@ -38,12 +38,14 @@ class Filter(PlainNode, frozen=True):
 class FilterExecutor(TakesPieces):
     """An update that moves a row across the condition leaves as its delete or its insert alone: each half is judged by itself."""
 
+    row_by_row = True
+
     def __init__(self, node: Filter, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Piece by piece. Raises as `apply`."""
-        return (self.apply(piece) for piece in pieces)
+        return map(self.apply, pieces)  # which holds no piece while it waits for the next
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ExpressionError where the condition raises on a row. Cost: one kernel query."""

@@ -7,7 +7,7 @@ which the table stores them: then they are paired by a search, and written witho
 they are put in that order here, which they need to be written anyway. Otherwise keys are hashed (base.halves).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from jobs.executors.base import (
     take_rows,
     weights_of,
 )
-from jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, column_list
+from jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, TakesPieces, column_list
 from jobs.flow.chunk import WEIGHT, difference, empty_chunk, some_rows
 from statestore.hummock.same_rows import same_rows
 from statestore.hummock.sorted_keys import Probes, SortedKeys
@@ -65,15 +65,21 @@ class Materialize(PlainNode, frozen=True):
         return MaterializeExecutor(self, tables[0])
 
 
-class MaterializeExecutor:
+class MaterializeExecutor(TakesPieces):
     """Keeps the sum of all input chunks, of which no two rows have one key.
 
     An update's row is replaced unseen: reading what it replaces would cost as much as the rest of an epoch, and neither loses nor doubles
     a row. A row that only comes or only goes is checked.
     """
 
+    needs_keys = True
+
     def __init__(self, node: Materialize, table: StateTable) -> None:
         self._node, self._table = node, table
+
+    def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Piece by piece. Raises as `apply`."""
+        return map(self.apply, pieces)  # which holds no piece while it waits for the next
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """The netted changes.

@@ -90,7 +90,12 @@ class Executor(Protocol):
 
 
 class MakesPieces(ABC):
-    """An executor that can hand its output on a piece at a time, so that not all of it is held."""
+    """An executor that can hand its output on a piece at a time, so that not all of it is held.
+
+    `by_key`: whether all rows of a stream key are in one piece, those that go and those that come.
+    """
+
+    by_key = False
 
     @abstractmethod
     def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
@@ -98,19 +103,17 @@ class MakesPieces(ABC):
 
 
 class TakesPieces(ABC):
-    """An executor of one input that can take it a piece at a time."""
+    """An executor of one input that can take it a piece at a time.
+
+    `row_by_row`: whether it looks at each row by itself, so that pieces by key stay such.
+    `needs_keys`: whether it can take only pieces by key.
+    """
+
+    row_by_row = needs_keys = False
 
     @abstractmethod
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """As `apply` of the pieces put together."""
-
-
-class Consumes(ABC):
-    """An executor that has made another form of its input before it needs its memory."""
-
-    @abstractmethod
-    def consume(self, chunks: list[pa.Table]) -> pa.Table:
-        """As `apply`; takes the chunks out of the list, which holds nothing else that keeps them."""
 
 
 class OperatorNode(Protocol):

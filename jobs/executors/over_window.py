@@ -9,21 +9,21 @@ for a row's number), plus what frames look back, plus the way back to a mark.
 Where a call needs the partition's size, or all that follows, it is the touched partition. How: docs/design/windows.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.executors.base import Positions, same_rows, state_table
-from jobs.executors.operator import Actor, Computed, Consumes, Executor, Origin, Passed, PlainNode, column_list, show_row
+from jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, column_list, show_row
 from jobs.executors.order import Order
 from jobs.executors.value_state import State
 from jobs.executors.window_call import Over
 from jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, Piece
 from jobs.executors.window_start import Start, Starts
-from jobs.executors.window_values import carried_types, values_of
+from jobs.executors.window_values import Values, carried_types, values_of
 from jobs.flow.chunk import difference, empty_chunk, some_rows
 from jobs.kernels.kernel import Kernel
 from jobs.sql.logical import WindowFunction
@@ -36,6 +36,7 @@ from statestore.vnode import one_array, vnodes_of
 
 MARK_EVERY = 64
 PIECE_ROWS = 256 * 1024  # of all partitions together, read and computed at once
+_MANY_ROWS = 1024 * 1024
 _FIRST_PIECE = 4096  # at first: a change may end near where it begins
 _LEAST = 1024  # rows of one partition
 _FURTHER = 4  # times as many where a frame is longer than a piece
@@ -105,11 +106,13 @@ class OverWindow(PlainNode, frozen=True):
         return OverWindowExecutor(self, tables, actor.kernel)
 
 
-class OverWindowExecutor(Consumes):
+class OverWindowExecutor(MakesPieces):
     """Computes what was and what is from the first row on that may differ, and emits the difference.
 
     Invariant: the sum of all output chunks is the batch answer over the sum of all input chunks; ties lie in the order of the stream key.
     """
+
+    by_key = True
 
     def __init__(self, node: OverWindow, tables: Sequence[StateTable], kernel: Kernel) -> None:
         """`tables`: as `node.state_tables()` lays them out."""
@@ -123,20 +126,34 @@ class OverWindowExecutor(Consumes):
 
         Cost: one scan of the touched partitions from where they may differ on; before it one or two that look back.
         """
-        return self.consume(list(chunks))
+        return pa.concat_tables([empty_chunk(self._node.types), *self.pieces(*chunks)])
 
-    def consume(self, chunks: list[pa.Table]) -> pa.Table:
-        """As `apply`; the chunk is let go of once it is sorted."""
+    def pieces(self, *chunks: pa.Table) -> Iterator[pa.Table]:
+        """As `apply`: all in one piece, but for partitions that are computed whole. The chunk is let go of once it is sorted."""
+        return self._pieces(list(chunks))
+
+    def _pieces(self, chunks: list[pa.Table]) -> Iterator[pa.Table]:
         among = Changes(chunks.pop(), self._rows, self._key)
         if not len(among.gone.keys) and not len(among.come.keys):
-            return empty_chunk(self._node.types)
+            return
+        if len(among.come.keys) >= _MANY_ROWS:
+            give_back_freed_memory()  # what the input took before it was in order
         start = self._starts.of(among)
+        if self._node.needs_partition:
+            yield from self._whole_partitions(among, start)
+        else:
+            yield pa.concat_tables(self._from_start(among, start))
+        among.write()
+
+    # --- partitions from where they may differ on ------------------------------------------------------------------------------
+
+    def _from_start(self, among: Changes, start: Start) -> list[pa.Table]:
+        """The difference. Rows whose places in the order change may come in another piece than they go, so no piece stands for itself."""
         carried = self._carried(start)
         piece = Piece(start.prefixes, start.firsts, start.firsts, carried, carried)
         out, most = [], _FIRST_PIECE
         while len(piece.firsts):
-            limit = None if self._node.needs_partition else max(most // len(piece.firsts), _LEAST)
-            merged = among.merge(piece.firsts, successors(piece.prefixes), limit)
+            merged = among.merge(piece.firsts, successors(piece.prefixes), max(most // len(piece.firsts), _LEAST))
             old, new = self._evaluate(merged, merged.was, piece.old), self._evaluate(merged, merged.now, piece.new)
             if (cut := Cut.of(merged, (old, new), self._node.calls)) is None:
                 most *= _FURTHER
@@ -148,8 +165,39 @@ class OverWindowExecutor(Consumes):
             piece = cut.next(piece, merged, old, new)
             if self._node.settles and len(piece.firsts):
                 piece = piece.only(~piece.old.same(piece.new) | among.between(piece.firsts, successors(piece.prefixes)))
-        among.write()
-        return pa.concat_tables(out)
+        return out
+
+    # --- partitions that are computed whole ------------------------------------------------------------------------------------
+
+    def _whole_partitions(self, among: Changes, start: Start) -> Iterator[pa.Table]:
+        """The difference: first the rows that come and go, then PIECE_ROWS at a time those that stay and whose results do not."""
+        merged, carried = among.merge(start.firsts, successors(start.prefixes), None), self._carried(start)
+        rows, was, now = merged.rows, merged.was, merged.now
+        old = [v.alone() for v in self._evaluate(merged, was, carried).values]
+        new = [v.alone() for v in self._evaluate(merged, now, carried).values]
+        del merged  # the keys
+        if len(was) > PIECE_ROWS:
+            give_back_freed_memory()
+        goes, comes = was & ~now, now & ~was
+        coming = some_rows(rows, comes)
+        of_coming = [v.chosen(comes[now]) for v in new]
+        self._judge(of_coming, coming)
+        yield difference(_beside(some_rows(rows, goes), [v.chosen(goes[was]) for v in old]), _beside(coming, of_coming))
+        before = after = 0  # rows of each state before the piece
+        for low in range(0, len(was), PIECE_ROWS):
+            here = slice(low, low + PIECE_ROWS)
+            ends = before + int(np.count_nonzero(was[here])), after + int(np.count_nonzero(now[here]))
+            stays = was[here] & now[here]
+            left = [v.part(before, ends[0]).chosen(stays[was[here]]) for v in old]
+            right = [v.part(after, ends[1]).chosen(stays[now[here]]) for v in new]
+            before, after = ends
+            differs = ~same_rows(_beside(None, left), _beside(None, right))
+            if not differs.any():
+                continue
+            changed = some_rows(some_rows(rows.slice(low, PIECE_ROWS), stays), differs)
+            left, right = ([v.chosen(differs) for v in values] for values in (left, right))
+            self._judge(right, changed)
+            yield difference(_beside(changed, left), _beside(changed, right))
 
     # --- what was and what is --------------------------------------------------------------------------------------------------
 
@@ -191,15 +239,17 @@ class OverWindowExecutor(Consumes):
         goes, comes = ~in_old, ~in_new
         goes[in_old], comes[in_new] = ~same, ~same
         goes, comes = goes & wanted[old.places], comes & wanted[new.places]
-        self._judge(new, comes)
+        self._judge(new.values, new.at.rows, comes)
         return difference(_joined(old.at.rows, before, goes), _joined(new.at.rows, after, comes))
 
-    def _judge(self, new: Evaluated, comes: Mask) -> None:
-        for call, values in zip(self._node.calls, new.values, strict=True):
-            if values.overflow is None or call.mode == "TRY" or not (bad := values.overflow & comes).any():
+    def _judge(self, values: Sequence[Values], rows: pa.Table, chosen: Mask | None = None) -> None:
+        """Raises for the first row, of those that are chosen, on which Spark would."""
+        for call, found in zip(self._node.calls, values, strict=True):
+            if found.overflow is None or call.mode == "TRY":
                 continue
-            row = show_row(new.at.rows.select(list(self._node.partition)), int(np.flatnonzero(bad)[0]))
-            raise values.error(call.text(), call.type, row)
+            bad = np.flatnonzero(found.overflow if chosen is None else found.overflow & chosen)
+            if len(bad):
+                raise found.error(call.text(), call.type, show_row(rows.select(list(self._node.partition)), int(bad[0])))
 
     # --- marks -----------------------------------------------------------------------------------------------------------------
 
@@ -238,3 +288,9 @@ def _joined(rows: pa.Table, results: pa.Table, chosen: Mask) -> pa.Table:
     """Rows and their results side by side, those that are chosen."""
     both = pa.table([*rows.columns, *results.columns], names=[f"c{i}" for i in range(rows.num_columns + results.num_columns)])
     return some_rows(both, chosen)
+
+
+def _beside(rows: pa.Table | None, values: Sequence[Values]) -> pa.Table:
+    """Rows and their results side by side."""
+    columns = [*(rows.columns if rows is not None else ()), *(v.values for v in values)]
+    return pa.table(columns, names=[f"c{i}" for i in range(len(columns))])

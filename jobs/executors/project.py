@@ -39,12 +39,14 @@ class Project(PlainNode, frozen=True):
 class ProjectExecutor(TakesPieces):
     """One output column per expression. A change that no kept column shows is netted away."""
 
+    row_by_row = True
+
     def __init__(self, node: Project, kernel: Kernel) -> None:
         self._node, self._kernel = node, kernel
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Piece by piece. Raises as `apply`."""
-        return (self.apply(piece) for piece in pieces)
+        return map(self.apply, pieces)  # which holds no piece while it waits for the next
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
         """Raises ExpressionError where an expression raises on a row. Cost: one kernel query, none for plain columns."""

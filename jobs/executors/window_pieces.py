@@ -24,6 +24,7 @@ from jobs.executors.window_values import Values
 from jobs.flow.chunk import some_rows
 from jobs.sql.logical import FrameEdge
 from statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, probe_order, successors, take_keys
+from statestore.table.columns import take_columns
 from statestore.table.state_table import Located, StateTable
 
 Mask = npt.NDArray[np.bool_]
@@ -139,7 +140,8 @@ class Changes:
         self._table, self._key = table, list(key)
         if (coming := located_rows(chunk, table, key)) is not None:
             located, rows = coming
-            self.come, self.gone = ChangedRows(located.keys, rows), ChangedRows(pa.array([], pa.binary()), rows.slice(0, 0))
+            self.come = ChangedRows(located.keys, rows.combine_chunks())
+            self.gone = ChangedRows(pa.array([], pa.binary()), rows.slice(0, 0))
             self._new, self._ends = np.ones(len(located.keys), np.bool_), np.zeros(0, np.bool_)
             return
         parts = halves(chunk, table.name, key)
@@ -180,21 +182,23 @@ class Changes:
         if not len(index) and not len(self.gone.keys):  # as in a first load
             nothing = np.zeros(len(come), np.bool_)
             return Merged(coming.keys, coming.rows, partition, nothing, ~nothing, more)
-        kept = np.asarray(pc.less(stored.keys, ends.take(pa.array(index))))
-        keys, rows, index = stored.keys.filter(pa.array(kept)), stored.rows.filter(pa.array(kept)), index[kept]
+        keys, rows = stored.keys, stored.rows
+        del stored
+        if limit is not None:
+            kept = np.asarray(pc.less(keys, ends.take(pa.array(index))))
+            keys, rows, index = keys.filter(pa.array(kept)), some_rows(rows, kept), index[kept]
         gone, _ = _expanded(*_between(self.gone.keys, firsts, ends))
         now = np.ones(len(keys), np.bool_)
         now[self._found(keys, gone, come)] = False
         at = SortedKeys(keys).left(Probes(coming.keys, ascending=True), slice(None)) if len(come) else come
         chosen = np.insert(np.arange(len(keys)), at, len(keys) + np.arange(len(come)))
-        return Merged(
-            pa.concat_arrays([keys, coming.keys]).take(pa.array(chosen)),
-            pa.concat_tables([rows, coming.rows]).take(pa.array(chosen)),
-            np.concatenate([index, partition])[chosen],
-            chosen < len(keys),
-            np.concatenate([now, np.ones(len(come), np.bool_)])[chosen],
-            more,
-        )
+        was, now = chosen < len(keys), np.concatenate([now, np.ones(len(come), np.bool_)])[chosen]
+        both = [rows, coming.rows]
+        del rows
+        merged = take_columns(both, pa.array(chosen))
+        both_keys = pa.concat_arrays([keys, coming.keys])
+        del keys
+        return Merged(take_keys(both_keys, chosen), merged, np.concatenate([index, partition])[chosen], was, now, more)
 
     def between(self, firsts: pa.BinaryArray, ends: pa.BinaryArray) -> Mask:
         """Of each pair of keys whether a row between them comes or goes."""

@@ -53,6 +53,20 @@ class Values:
     overflow: Mask | None = None
     error: type[AggregateOverflowError] | type[AggregateDivisionError] = AggregateOverflowError
 
+    def alone(self) -> "Values":
+        """The same, without what it takes to carry them on."""
+        return replace(self, carry=_nothing)
+
+    def part(self, first: int, end: int) -> "Values":
+        """Those of rows that lie side by side, which carry nothing."""
+        overflow = None if self.overflow is None else self.overflow[first:end]
+        return Values(self.values.slice(first, end - first), _nothing, overflow, self.error)
+
+    def chosen(self, rows: Mask) -> "Values":
+        """Those of some rows, which carry nothing."""
+        overflow = None if self.overflow is None else self.overflow[rows]
+        return Values(self.values if rows.all() else self.values.filter(pa.array(rows)), _nothing, overflow, self.error)
+
 
 def carried_types(call: Over) -> tuple[str, ...]:
     """The types of what a row carries for a call. Empty: nothing."""

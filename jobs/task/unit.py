@@ -14,11 +14,10 @@ from functools import partial
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.executors.base import net
 from jobs.executors.operator import Actor, Entry
-from jobs.flow.chunk import WEIGHT, decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
+from jobs.flow.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
 from jobs.flow.failure import carried_by_spark, encode_failure
 from jobs.kernels.kernel import process_kernel
 from jobs.kernels.python_function import install
@@ -29,7 +28,7 @@ from jobs.sources.pins import POSITION_BITS
 from jobs.sources.registry import reader_of
 from jobs.sources.rejects import TYPES as REJECT_TYPES
 from jobs.sources.rejects import parted
-from jobs.task.chain import run_operators
+from jobs.task.chain import Put, run_operators
 from jobs.task.hot_key import hot_key
 from jobs.task.opened import decoded_version, opened_objects
 from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
@@ -50,7 +49,7 @@ from statestore.table.state_table import StateTable
 from statestore.table.storage_table import StorageTable
 from statestore.vnode import vnodes_of
 
-_LARGE_BYTES = 256 << 20  # sealed on a unit: encoding them is what its memory peaks with
+_LARGE_BYTES = 128 << 20  # sealed on a unit: encoding them is what its memory peaks with
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ _parts = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 class _Output:
     """What a fragment put out on this unit."""
 
-    delta: pa.Table
+    put: Put
     parts: Mapping[Part, pa.Table] = field(default_factory=dict)  # with the snapshot before it, or some of both, as readers want it
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
     rejects: pa.Table | None = None  # of a source: the records of new files that could not be read
@@ -149,10 +148,10 @@ class Unit:
                 yield cells(unit, Address.exchange(scheduled.id, exchange.index), [cell])
         last = scheduled.source is not None or self._materializes(scheduled)
         seconds = time.perf_counter() - started
-        counts = taken.rows, output.delta.num_rows
+        counts = taken.rows, output.put.rows
         log.info("fragment %d of %s: %d rows in, %d out, %.3f s", scheduled.id, scheduled.relation, *counts, seconds)
         ids = scheduled.relation_id, scheduled.id, self.level, self.slot
-        net = pc.sum(output.delta[WEIGHT]).as_py() or 0 if last else 0
+        net = output.put.weight if last else 0
         report = FragmentReport(*ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot)
         yield cells(self.slot, Address.answer(Mail.REPORT), [msgspec.json.encode(report)])
 
@@ -169,8 +168,9 @@ class Unit:
         moments = decoded_version(self.task.version).moment, self.task.moment
         actor = Actor(process_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new, *moments)
         taken = _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
-        delta = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id)
-        return _Output(delta, self._parts(scheduled, delta)), taken
+        read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
+        put = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id, read)
+        return _Output(put, self._parts(scheduled, put.delta)), taken
 
     def _hottest(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
         """Of the inputs whose rows came by a key, the one with most rows of one key."""
@@ -194,7 +194,7 @@ class Unit:
         if to.rejects:
             assert output.rejects is not None, "a source's leaf puts them out"
             return select(output.rejects, to.columns)
-        chunk = select(output.delta if to.part is None else output.parts[to.part], to.columns)
+        chunk = select(output.put.delta if to.part is None else output.parts[to.part], to.columns)
         if to.replaced is None:
             return chunk
         return net(pa.concat_tables([chunk, *self._snapshot(to.replaced.table, to.replaced.columns, -1)]))
@@ -233,7 +233,7 @@ class Unit:
         old, _ = read(LeafInput.BACKFILL, LeafInput.BACKFILL_ROWS)  # nor is it rejected again
         parts = {p: pa.concat_tables([_numbered(old, p.first, p.end), _numbered(delta, 0, p.end)]) for p in scheduled.parts}
         taken = _Taken(delta.num_rows + old.num_rows, delta.nbytes + old.nbytes)
-        return _Output(delta, parts, news, rejects), taken
+        return _Output(Put.of(delta), parts, news, rejects), taken
 
     def _parts(self, scheduled: Scheduled, delta: pa.Table) -> dict[Part, pa.Table]:
         """What readers want beside the changes that a fragment put out."""
@@ -307,6 +307,8 @@ class Unit:
             self.gathered += (b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None)
             with carried_by_spark("flush"):
                 yield self._uploaded(_handed_over(self.gathered))
+            if size >= _LARGE_BYTES:
+                give_back_freed_memory()  # the next task of this process may need it for something else
             return
         for table_id, chunk in self.arrived:
             yield cells(self.slot, Address.sealed(table_id), [chunk])

@@ -35,6 +35,7 @@ from statestore.hummock.sst_format import (
 )
 from statestore.meta.version import SectionInfo, SstInfo
 from statestore.nested import as_list, is_nested
+from statestore.vnode import one_array
 
 _BLOCK_BYTES = 256 << 10  # wide rows: fewer of them per block, so that one row does not cost megabytes to read
 _MIN_ROWS = 16
@@ -115,22 +116,23 @@ def encode_blocks(table_id: int, rows: pa.Table, rows_per_block: int | None = No
         rows_per_block: rows of a block; by default ROWS_PER_BLOCK, fewer for wide rows.
         cuts: rows before which a block must start, besides.
 
-    Cost: about 60 ns a row of two numbers, most of it LZ4; memory: the encoded blocks. Equal rows give equal bytes.
+    Cost: about 60 ns a row of two numbers, most of it LZ4; memory: the encoded blocks, and the rows of a stream of them. Equal rows give
+    equal bytes.
     """
     _require_columns(rows, f"rows to write to table {table_id}")
     schema = block_schema(rows.schema.field(0).type, pa.schema(list(rows.schema)[HEAD_COLUMNS:]))
-    batch = canonical_batch(rows, schema)
-    keys = batch.column(0)
+    rows = rows.combine_chunks()  # no copy of what is in one piece
+    keys, epochs, ops = (_one_array(rows.column(i), schema.field(i).type) for i in range(HEAD_COLUMNS))
     first = differs_from_previous(keys)
-    starts = _block_starts(first, rows_per_block or rows_per_block_of(batch), cuts)
-    ends = np.append(starts[1:], batch.num_rows)
+    starts = _block_starts(first, rows_per_block or rows_per_block_of(rows), cuts)
+    ends = np.append(starts[1:], rows.num_rows)
     schema_message = schema.serialize().to_pybytes()
-    min_epochs, max_epochs = _extremes(batch.column(1).to_numpy(), starts)
-    puts = batch.column(2).to_numpy() == PUT
+    min_epochs, max_epochs = _extremes(epochs.to_numpy(), starts)
+    puts = ops.to_numpy() == PUT
     return EncodedBlocks(
         table_id=table_id,
         schema=schema_message,
-        payloads=tuple(_messages(batch, len(schema_message), starts, ends)),
+        payloads=tuple(_messages(rows, schema, len(schema_message), starts, ends)),
         first_keys=keys.take(pa.array(starts)).cast(pa.binary()),
         last_keys=keys.take(pa.array(ends - 1)).cast(pa.binary()),
         rows=ends - starts,
@@ -142,15 +144,17 @@ def encode_blocks(table_id: int, rows: pa.Table, rows_per_block: int | None = No
     )
 
 
-def _messages(batch: pa.RecordBatch, schema_size: int, starts: Ints, ends: Ints) -> Iterator[memoryview]:
+def _messages(rows: pa.Table, schema: pa.Schema, schema_size: int, starts: Ints, ends: Ints) -> Iterator[memoryview]:
     """The record batch message of each block."""
     for low in range(0, len(starts), _BLOCKS_A_STREAM):
         part = slice(low, low + _BLOCKS_A_STREAM)
+        begin, finish = int(starts[part][0]), int(ends[part][-1])
+        batch = canonical_batch(rows.slice(begin, finish - begin), schema)
         sink = pa.BufferOutputStream()
         ends_at = [schema_size]
-        with pa.ipc.new_stream(sink, batch.schema, options=_WRITE) as writer:
+        with pa.ipc.new_stream(sink, schema, options=_WRITE) as writer:
             for start, end in zip(starts[part].tolist(), ends[part].tolist(), strict=True):
-                writer.write_batch(batch.slice(start, end - start))
+                writer.write_batch(batch.slice(start - begin, end - start))
                 ends_at.append(sink.tell())
         stream = memoryview(sink.getvalue())
         yield from (stream[a:b] for a, b in pairwise(ends_at))
@@ -249,11 +253,11 @@ def _ends_its_buffer(array: pa.Array) -> bool:
     return data is not None and 8 * data.size == (array.offset + len(array)) * int(array.type.bit_width)
 
 
-def rows_per_block_of(batch: pa.RecordBatch) -> int:
+def rows_per_block_of(rows: pa.Table | pa.RecordBatch) -> int:
     """Rows per block such that a block of wide rows stays near 256 KB. Depends on the values alone, not on how buffers are cut."""
-    width = sum(_bytes_a_row(column, batch.num_rows) for column in batch.columns)
-    rows = int(_BLOCK_BYTES // max(width, 1))
-    return max(_MIN_ROWS, min(ROWS_PER_BLOCK, rows))
+    width = sum(_bytes_a_row(one_array(column), rows.num_rows) for column in rows.columns)
+    fit = int(_BLOCK_BYTES // max(width, 1))
+    return max(_MIN_ROWS, min(ROWS_PER_BLOCK, fit))
 
 
 def _bytes_a_row(values: pa.Array, rows: int) -> float:

@@ -34,6 +34,8 @@ from statestore.vnode import one_array
 
 log = logging.getLogger(__name__)
 
+_FEW_RANGES = 64
+_MANY_BLOCKS = 1_024  # a million rows
 _WORTH_TAKING = 64  # rows of one piece of blocks that are taken from it at once; fewer are taken with those of all others in the end
 
 
@@ -182,7 +184,11 @@ class HummockStore:
         schema: pa.Schema | None = None,
     ) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
         """As `scan_prefix`, the rows from `firsts[i]` up to, not with, `ends[i]`: keys of the table, or the encoding of their first columns
-        (at least table_id and vnode), or the successors of such."""
+        (at least table_id and vnode), or the successors of such.
+
+        Memory: what is found, twice, and the blocks that hold it; of few ranges with a million rows and more, what is found and two windows
+        of blocks per run.
+        """
         require_readable(self.version, epoch, self.pinned)
         prefixes, ends = one_array(firsts), one_array(ends)
         order = sort_order(prefixes) if len(prefixes) else np.zeros(0, np.int64)
@@ -190,10 +196,23 @@ class HummockStore:
         if len(prefixes):
             last = ends[int(sort_order(ends)[-1])].as_py()
             sections = self._sections(table_id, epoch, prefixes[int(order[0])].as_py(), last)
+        if limit is None and not reverse and len(prefixes) <= _FEW_RANGES and _blocks_in(sections, prefixes, ends) >= _MANY_BLOCKS:
+            parts = list(self._streamed(table_id, prefixes, ends, epoch, columns))
+            if parts:
+                index = np.repeat([i for i, _ in parts], [rows.num_rows for _, rows in parts])
+                keyed = pa.concat_tables([rows for _, rows in parts])
+                return pa.array(index), one_array(keyed.column(0)), keyed.remove_column(0)
         index, found, batches, rows = scan_prefixes(self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse)
         table = self._rows(table_id, batches, columns, schema, sections)
         log.debug("table %d: %d prefixes asked for in %d sections, rows of %d blocks", table_id, len(prefixes), len(sections), len(batches))
         return pa.array(index), found, table.take(pa.array(rows))
+
+    def _streamed(
+        self, table_id: int, firsts: pa.Array, ends: pa.Array, epoch: int, columns: Sequence[str] | None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """As `iter`, range after range, each part with its range's place."""
+        for place, (first, end) in enumerate(zip(firsts.to_pylist(), ends.to_pylist(), strict=True)):
+            yield from ((place, rows) for rows in self.iter(table_id, first, end, epoch, columns))
 
     def iter(
         self,
@@ -360,6 +379,13 @@ class _Ranged:
     def newest(self) -> int:
         """The epoch of its newest row, or a later one."""
         return self.ref.sst.max_epoch if self.ref is not None else self.section.epoch  # type: ignore[union-attr]
+
+
+def _blocks_in(sections: Sequence[_Ranged], firsts: pa.Array, ends: pa.Array) -> int:
+    """How many blocks, of all sections, may hold rows between the keys; those of several ranges count for each."""
+    low, high, everything = Probes(firsts), Probes(ends), slice(None)
+    readers = [s.section.reader for s in sections]
+    return sum(int(np.maximum(r.first_keys.left(high, everything) - r.last_keys.left(low, everything), 0).sum()) for r in readers)
 
 
 def _blocks_between(since: int, until: int, section: Section) -> npt.NDArray[np.bool_]:

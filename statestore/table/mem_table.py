@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.hummock.sorted_keys import Probes, SortedKeys, above_previous, differs_from_previous, probe_order, take_keys
+from statestore.table.columns import take_columns
 
 Positions = npt.NDArray[np.int64]
 
+_NO_KEYS, _NO_PUTS = pa.array([], pa.binary()), np.empty(0, np.bool_)
 _SAMPLE = 256  # keys, enough to show nearly always that the others are not sorted
 
 
@@ -60,7 +62,7 @@ class MemTable:
     def __init__(self, rows: pa.Schema) -> None:
         """`rows`: the schema of the table's rows."""
         self._rows = rows
-        self._settled = MemRun(pa.array([], pa.binary()), np.empty(0, np.bool_), rows.empty_table())
+        self._settled = MemRun(_NO_KEYS, _NO_PUTS, rows.empty_table())
         self._pending: list[MemRun] = []  # in order of writing; keys unsorted, repeats allowed
 
     def put(self, keys: pa.BinaryArray, rows: pa.Table) -> None:
@@ -86,14 +88,14 @@ class MemTable:
         """All changes so far, sorted. Cost: nothing if there was no write since the last call, else a sort."""
         if self._pending:
             runs = [self._settled, *self._pending] if len(self._settled) else self._pending
+            self._settled, self._pending = MemRun(_NO_KEYS, _NO_PUTS, self._rows.empty_table()), []
             self._settled = _last_of_each_key(runs)
-            self._pending = []
         return self._settled
 
     def take_all(self) -> MemRun:
         """All changes so far, sorted; the MemTable is empty afterwards."""
         taken = self.settle()
-        self._settled = MemRun(pa.array([], pa.binary()), np.empty(0, np.bool_), self._rows.empty_table())
+        self._settled = MemRun(_NO_KEYS, _NO_PUTS, self._rows.empty_table())
         return taken
 
     def _append(self, keys: pa.BinaryArray, rows: pa.Table, put: bool) -> None:
@@ -105,20 +107,23 @@ class MemTable:
 
 
 def _last_of_each_key(runs: list[MemRun]) -> MemRun:
+    """The runs in key order, the last operation on each key. Takes them out of the list, so that not all of them is held to the end."""
     if len(runs) == 1 and runs[0].ordered:
         return replace(runs[0], rows=runs[0].rows.combine_chunks())
     keys = pa.concat_arrays([run.keys for run in runs]) if len(runs) > 1 else runs[0].keys
     puts = np.concatenate([run.puts for run in runs])
-    rows = pa.concat_tables([run.rows for run in runs]).combine_chunks()
+    tables = [run.rows for run in runs]
+    runs.clear()
     if strictly_ascending(keys):
-        return MemRun(keys, puts, rows, ordered=True)
+        return MemRun(keys, puts, pa.concat_tables(tables).combine_chunks(), ordered=True)
     order = probe_order(keys)
     in_order = take_keys(keys, order)
     first = differs_from_previous(in_order)
     if not first.all():  # of operations on one key the one written last
         order = np.maximum.reduceat(order, np.flatnonzero(first))
         in_order = in_order.filter(pa.array(first))
-    return MemRun(in_order, puts[order], rows.take(pa.array(order)), ordered=True)
+    del keys
+    return MemRun(in_order, puts[order], take_columns(tables, pa.array(order)), ordered=True)
 
 
 def strictly_ascending(keys: pa.BinaryArray) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import yaml
 
-from jobs.executors.operator import Actor
+from jobs.executors.operator import Actor, MakesPieces
 from jobs.executors.registry import Node
 from jobs.flow.chunk import chunk_schema
 from jobs.kernels.kernel import Kernel
@@ -63,10 +63,22 @@ class Bench:
         tables = self.tables()
         out = self.node.executor(tables, self.actor).apply(*chunks)
         assert out.schema == chunk_schema(self.node.types), out.schema
+        self._commit(tables)
+        return out
+
+    def pieces(self, *chunks: pa.Table) -> list[pa.Table]:
+        """As `apply`, as the pieces in which an actor hands it on."""
+        tables = self.tables()
+        executor = self.node.executor(tables, self.actor)
+        assert isinstance(executor, MakesPieces)
+        out = list(executor.pieces(*chunks))
+        self._commit(tables)
+        return out
+
+    def _commit(self, tables: list[StateTable]) -> None:
         self.epoch += 1
         for table in tables:
             self.store.ingest(table.seal(), self.epoch)
-        return out
 
 
 def chunk_of(types: Sequence[str], rows: Iterable[tuple[Row, int]]) -> pa.Table:

@@ -519,6 +519,26 @@ def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
         assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {number}"
 
 
+def test_a_partition_that_is_computed_whole_comes_out_in_pieces_with_no_key_in_two(
+    objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row whose place in the order changes goes from one piece's rows and comes to another's: both are in the first piece."""
+    monkeypatch.setattr(over_window, "PIECE_ROWS", 12)
+    under_test = node([over(F.NTILE, number=3), over(F.PERCENT_RANK, kind="double")])
+    bench, content, live = Bench(under_test, objects), Counter[Row](), dict[int, Row]()
+    for epoch, moved in enumerate([range(100), (5,), (50, 51), (99,), range(40, 60)]):
+        changes = [(live[key], -1) for key in moved if key in live]
+        live |= {key: (0, (key * 37 + epoch * 61) % 101, key, key, *(None,) * 9) for key in moved}
+        pieces = bench.pieces(chunk_of(TYPES, [*changes, *((live[key], 1) for key in moved)]))
+        keys = [{row[KEY] for row, _ in pairs_of(piece)} for piece in pieces]
+        assert sum(map(len, keys)) == len(set.union(*keys))
+        assert (len(pieces) > 1) == (epoch > 0), "of a first load no row stays"
+        for piece in pieces:
+            assert_netted(piece, (KEY,))
+            content = integrate(content, piece)
+        assert seen(content) == seen(answer(under_test, list(live.values())))
+
+
 SUM = node([over(F.SUM, INT, "int", RUNNING)])
 
 

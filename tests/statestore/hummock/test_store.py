@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from statestore.hummock import sst_writer
+from statestore.hummock import store as hummock
 from statestore.hummock.cache import BlockCache
 from statestore.hummock.store import HummockStore
 from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
@@ -91,8 +92,12 @@ def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.
 
 
 @pytest.mark.parametrize("limit", [None, 1, 3, 500])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_scan_prefix_agrees_with_a_dict(model: tuple[StoreModel, random.Random], limit: int | None, reverse: bool) -> None:
+@pytest.mark.parametrize(("reverse", "streamed"), [(False, False), (True, False), (False, True)])
+def test_scan_prefix_agrees_with_a_dict(
+    model: tuple[StoreModel, random.Random], limit: int | None, reverse: bool, streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if streamed:
+        monkeypatch.setattr(hummock, "_MANY_BLOCKS", 1)  # few ranges of many rows are read one after the other
     store_model, rng = model
     store = store_model.store()
     keys = sorted(store_model.rows)
