@@ -307,8 +307,6 @@ class Unit:
             self.gathered += (b for table_id, chunk in self.arrived if (b := _sealed_batch(table_id, chunk)) is not None)
             with carried_by_spark("flush"):
                 yield self._uploaded(_handed_over(self.gathered))
-            if size >= _LARGE_BYTES:
-                give_back_freed_memory()  # the next task of this process may need it for something else
             return
         for table_id, chunk in self.arrived:
             yield cells(self.slot, Address.sealed(table_id), [chunk])

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.allocator import give_back_freed_memory
 from statestore.hummock.block_source import BlockSource, OpenSection
 from statestore.hummock.cache import BlockCache, process_cache
 from statestore.hummock.errors import WrongRowsError
@@ -197,6 +198,7 @@ class HummockStore:
             last = ends[int(sort_order(ends)[-1])].as_py()
             sections = self._sections(table_id, epoch, prefixes[int(order[0])].as_py(), last)
         if limit is None and not reverse and len(prefixes) <= _FEW_RANGES and _blocks_in(sections, prefixes, ends) >= _MANY_BLOCKS:
+            give_back_freed_memory()  # what is read here is as large as what the process may have kept
             parts = list(self._streamed(table_id, prefixes, ends, epoch, columns))
             if parts:
                 index = np.repeat([i for i, _ in parts], [rows.num_rows for _, rows in parts])
