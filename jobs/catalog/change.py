@@ -36,8 +36,9 @@ def computed_change(
         raise NotThereYetError(bound.table.name, epoch)
     session = query_session(spark, objects.uri, version, Sight(epoch), bound.relations, time_zone, bound.at)
     target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True)
-    visible = [c.name for c in relation.columns]
-    rows = changed_rows(sandbox, session, with_lengths(target.toDF(*visible, *target.columns[len(visible) :]), relation), bound)
+    names = [c.name for c in relation.columns]
+    names += (f"__hidden_{name}" for name in target.columns[len(names) :])  # c6 may be a column's own name
+    rows = changed_rows(sandbox, session, with_lengths(target.toDF(*names), relation), bound)
     if bound.table.key:
         puts = rows.filter(pc.greater(rows[OP], 0)).drop_columns([OP])
         stored = open_table(objects, version, stored_table(relation), epoch)

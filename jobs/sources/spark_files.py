@@ -306,7 +306,7 @@ class _FileChunks:
         positions = np.arange(self._position, self._position + rows.num_rows, dtype=np.int64)
         row_ids = pa.array(positions | (self.file.number << POSITION_BITS))
         typed = [self._typed(rows, c, arrow_type(f.type)) for c, f in zip(self._columns, self._fields, strict=True)]
-        table = pa.table([*typed, row_ids], names=[*(f.name for f in self._fields), ROW_ID_NAME])
+        table = pa.table([*typed, row_ids], names=[*(f"c{i}" for i in range(len(typed))), ROW_ID_NAME])
         self._waiting.append(marked(table, self.file.path, self._position, reasons, None if reasons is None else self._raw(rows)))
         self._position += rows.num_rows
         self._waiting_rows += rows.num_rows
