@@ -65,7 +65,7 @@ CASES = (
         lambda rows: (7, rows),
     ),
     Case(
-        "partition, from behind",
+        "running-window",
         5_000_000,
         "SELECT id, v - lag(v) OVER w AS d, sum(v) OVER w AS total, row_number() OVER w AS n FROM many"
         " WINDOW w AS (PARTITION BY k ORDER BY v)",
@@ -73,7 +73,7 @@ CASES = (
         lambda rows: (rows - 1, _sum(rows), rows),
     ),
     Case(
-        "partition, all of it",
+        "whole-window",
         5_000_000,
         "SELECT id, ntile(4) OVER w AS q, percent_rank() OVER w AS p FROM many WINDOW w AS (PARTITION BY k ORDER BY v)",
         "SELECT count(*), count_if(q = 4 AND p >= 0.74) FROM measured",
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str]) -> int:
                 missed |= max(found.peaks) > BUDGET_BYTES or not found.right
                 took = ", then ".join(f"{peak / 1e9:.3f} GB in {s:.1f} s" for peak, s in zip(found.peaks, found.seconds, strict=True))
                 told = "" if found.right else "; THE VIEW IS WRONG"
-                print(f"{case.name:24}{rows:>12,} rows: {took}; {verdict}{told}", flush=True)
+                print(f"{case.name:16}{rows:>10,} rows: {took}; {verdict}{told}", flush=True)
     return 1 if missed else 0
 
 
