@@ -43,7 +43,7 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         return _table_as(sandbox, source, cursor, table, parsed)
     columns = list(items(parsed.columns()))
     fields = declared_fields(source, begin, [(c.name(), c.dataType()) for c in columns], lengths=True)
-    places = [offset_of(source, begin, f.name) for f in fields]
+    places = offsets_of(source, begin, [f.name for f in fields])
     key = _primary_key(source, begin, fields, list(items(spec.constraints())))
     for field, column, place in zip(fields, columns, places, strict=True):
         if column.generationExpression().isDefined() or column.identityColumnSpec().isDefined():
@@ -108,7 +108,7 @@ def _added_columns(sandbox: Sandbox, cursor: Cursor, table: CreateTable) -> AddC
         raise sql_error(source, begin, "columns are added behind those that are there; FIRST and AFTER do not apply")
     own = len(table.fields)
     fields = declared_fields(source, begin, [(c.colName(), c.dataType()) for c in columns], lengths=True)
-    places = [offset_of(source, begin, f.name) for f in fields]
+    places = offsets_of(source, begin, [f.name for f in fields])
     taken = {f.name.lower() for f in table.fields}
     defaults: list[Default] = []
     held: list[bytes] = []
@@ -218,25 +218,32 @@ def _table_as(sandbox: Sandbox, source: SourceText, cursor: Cursor, table: Creat
 
 def declared_fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]], lengths: bool = False) -> tuple[Field, ...]:
     """Declared columns: names unique, types that can be stored. `lengths`: char(n) and varchar(n) too, as strings."""
-    fields: list[Field] = []
+    fields: dict[str, Field] = {}
     for name, kind in columns:
         type_name = name_of_type(kind)
         type_name = "string" if lengths and has_length(type_name) else type_name
-        at = offset_of(source, offset, name)
         try:
             arrow_type(type_name)
         except UnsupportedTypeError as err:
-            raise sql_error(source, at, f"column {name!r}: {err}") from err
-        if name.lower() in {f.name.lower() for f in fields}:
-            raise sql_error(source, at, f"column {name!r} is declared twice")
-        fields.append(Field(name, type_name))
-    return tuple(fields)
+            raise sql_error(source, offset_of(source, offset, name), f"column {name!r}: {err}") from err
+        if name.lower() in fields:
+            raise sql_error(source, offset_of(source, offset, name), f"column {name!r} is declared twice")
+        fields[name.lower()] = Field(name, type_name)
+    return tuple(fields.values())
 
 
 def offset_of(source: SourceText, offset: int, name: str) -> int:
-    """Where a name occurs first at or after `offset`; `offset` where it does not."""
-    fitting = (t.start for t in tokens_of(source) if t.start >= offset and t.value().lower() == name.lower())
-    return next(fitting, offset)
+    """The first place of a name at or after `offset`; `offset` if the text has no such name. Cost: linear in the text."""
+    return offsets_of(source, offset, [name])[0]
+
+
+def offsets_of(source: SourceText, offset: int, names: Sequence[str]) -> list[int]:
+    """As `offset_of`, for many names in one pass over the text."""
+    first: dict[str, int] = {}
+    for token in tokens_of(source):
+        if token.start >= offset:
+            first.setdefault(token.value().lower(), token.start)
+    return [first.get(name.lower(), offset) for name in names]
 
 
 def _primary_key(source: SourceText, offset: int, fields: Sequence[Field], constraints: Sequence[JavaObject]) -> tuple[int, ...]:
