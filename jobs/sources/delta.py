@@ -112,8 +112,8 @@ class DeltaTables:
     def check(self, source: CreateSource) -> None:
         path = source.options["path"]
         check_path(path, source.options)
-        if has_interval(path) or any(c in path.partition("?")[0] for c in "*?["):
-            raise BadPathError(path, "a Delta table is one folder, without wildcards and placeholders")
+        if has_interval(path):
+            raise BadPathError(path, "a Delta table is one folder, so its path has no placeholders")
         for option, value in source.options.items():
             if option not in OPTIONS:
                 raise BadOptionError(source.name, option, value, f"a delta source has no such option; those it has: {', '.join(OPTIONS)}")
@@ -121,7 +121,9 @@ class DeltaTables:
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        snapshot = self._readable(source, _place(source).snapshot())
+        if (found := _place(source).snapshot()) is None and any(c in source.options["path"].partition("?")[0] for c in "*["):
+            raise BadPathError(source.options["path"], "a Delta table is one folder, and none has exactly this name")
+        snapshot = self._readable(source, found)
         fields = source.fields or _fields(snapshot)
         _require_schema(msgspec.structs.replace(source, fields=fields), snapshot.schema, snapshot.version)
         types = {f.name.lower(): f.type for f in fields}

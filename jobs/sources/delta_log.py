@@ -70,7 +70,8 @@ class DeltaPlace:
     @cached_property
     def root(self) -> str:
         """The path that files of the table are below; without a query."""
-        return self.path.partition("?")[0].removeprefix("file://").rstrip("/")
+        place = self.path.partition("?")[0] if self.path.startswith("s3://") else self.path
+        return place.removeprefix("file://").rstrip("/")
 
     @property
     def _query(self) -> str:

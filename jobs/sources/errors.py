@@ -21,7 +21,7 @@ class BadPathError(InputError):
     def __str__(self) -> str:
         return (
             f"source path {self.path!r}: {self.reason}. A path is a file, a directory, a glob (*, ?, [], **) or a template with "
-            "{start:%Y-%m-%d} and {end:…}, on the local file system, file:// or s3://bucket/."
+            "{start:%Y-%m-%d} and {end:…}, on the local file system, file:// or s3://bucket/. A backslash makes a character plain: \\[."
         )
 
 

@@ -5,6 +5,10 @@ template with the run's data interval, `{start:%Y-%m-%d}` and `{end:…}`, whose
 becomes `*`, one per `/`-separated part of its format. As Spark does, a matched directory stands for the files directly in it
 (`recursiveFileLookup` for all below), and names that start with `.` or `_` are skipped.
 
+Names may contain the characters of a glob. Each name of the path is looked up as it is spelled first: if its directory has an entry of
+exactly that name, the path means this entry. Otherwise the name is a glob. A backslash before one of `*?[]{}\\` makes that character plain
+in a glob, so every name can be spelled. Spark takes such a name for a glob only, and `sales [2024]` would match nothing.
+
 Local and S3 differ only in the object store that lists them; an S3 endpoint comes with the path (`?endpoint=…&path_style=true&region=…`)
 or with the source's options of the same names. A local listing walks below the last directory that is spelled out; on S3 the listing is
 narrowed to the longest literal prefix, so that `{start:%Y-%m-%d}.parquet` lists one object.
@@ -12,9 +16,10 @@ narrowed to the longest literal prefix, so that `{start:%Y-%m-%d}.parquet` lists
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlencode
 
@@ -24,8 +29,11 @@ from statestore.objectstore.open import open_object_store
 
 STORE_OPTIONS = ("endpoint", "path_style", "region")
 _QUERY = re.compile(r"\?((?:endpoint|path_style|region)=[^?]*)$")
-_PLACEHOLDER = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
-_GLOB = re.compile(r"[*?\[]")
+_SPECIAL = re.compile(r"[*?\[\]{}\\]")  # a name without these is spelled out
+_ESCAPED = r"\\[*?\[\]{}\\]"
+_PLACEHOLDER = re.compile(rf"{_ESCAPED}|\{{(start|end):([^{{}}]*%[^{{}}]*)\}}")
+_BRACE = re.compile(rf"{_ESCAPED}|(\{{[^{{}}]*\}}?|\}})")
+_TOKEN = re.compile(rf"\\([*?\[\]{{}}\\])|(\*+)|(\?)|\[([!^]?)((?:{_ESCAPED}|.)(?:{_ESCAPED}|[^\]])*)\]|(.)", re.DOTALL)
 _NEAR = 5
 
 
@@ -68,11 +76,13 @@ def absolute_path(path: str, base: Path) -> str:
 
 def has_interval(path: str) -> bool:
     """Whether the path is a template over the run's data interval."""
-    return _PLACEHOLDER.search(path) is not None
+    return any(match[1] for match in _PLACEHOLDER.finditer(path))
 
 
 def check_path(path: str, options: Mapping[str, str]) -> None:
-    """Whether the path can be read as a file, directory, glob or template; looks nowhere. Raises BadPathError."""
+    """Whether the path can be read as a file, directory, glob or template; looks nowhere. Raises BadPathError.
+
+    A brace that belongs to no placeholder is judged by `list_files`: it may be part of a name."""
     _place_of(path, options, None)
 
 
@@ -94,28 +104,24 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
     Cost: one LIST request per 1,000 objects below the literal prefix, or a walk of the directory.
     """
     place = _place_of(path, options, interval)
-    recursive = _is_recursive(options)
-    files = _glob(place, recursive) if _GLOB.search(place.name) else _literal(place, recursive)
+    files = _found(place, _is_recursive(options))
+    if not files and (brace := _stray_brace("/".join(place.name.split("/")[len(_spelled(place)) :]))) is not None:
+        raise BadPathError(
+            path,
+            f"placeholder {brace} is neither {{start:<strftime format>}} nor {{end:<strftime format>}}, and nothing has exactly this name; "
+            "alternatives {a,b} are not supported",
+        )
     if not files and not _is_empty_directory(place):
         raise MissingPathError(_shown(place), _near(place))
     return tuple(sorted(files, key=lambda f: f.path))
 
 
 def names_file(path: str, options: Mapping[str, str], file: str, interval: Interval | None = None) -> bool:
-    """Whether `list_files` would name this file, if it is there. Looks nowhere. Raises BadPathError."""
+    """Whether `list_files` would name this file, if it is the only one. Looks nowhere. Raises BadPathError."""
     place = _place_of(path, options, interval)
     if not file.startswith(place.root):
         return False
-    name, recursive = file.removeprefix(place.root), _is_recursive(options)
-    if name == place.name:
-        return True
-    is_pattern = _GLOB.search(place.name) is not None
-    base = _pattern(place, recursive)[0] if is_pattern else place.name
-    inside = f"{base}/" if base else ""
-    if not name.startswith(inside):
-        return False
-    below = name.removeprefix(inside)
-    return _pattern(place, recursive)[2](below) if is_pattern else recursive or "/" not in below
+    return bool(_selected(place.name.split("/") if place.name else [], [file.removeprefix(place.root)], _is_recursive(options)))
 
 
 def partition_path(path: str, options: Mapping[str, str]) -> str | None:
@@ -125,7 +131,7 @@ def partition_path(path: str, options: Mapping[str, str]) -> str | None:
     place = _place_of(path, options, None)
     parts = place.name.split("/")
     spelled = {_partition_column(part) for part in parts} | {""}
-    for file in _glob(place, True) if _GLOB.search(place.name) else _literal(place, True):
+    for file in _found(place, True):
         folders = file.path.split("/")[:-1]
         if any(_partition_column(folder) not in spelled for folder in folders):
             return "/".join(f"{name}=*" if (name := _partition_column(f)) and f not in parts else f for f in folders)
@@ -158,7 +164,7 @@ def _split_root(path: str, options: Mapping[str, str]) -> tuple[str, str, str]:
     if path.startswith("s3://"):
         given = _QUERY.search(path)
         bucket, _, name = path[len("s3://") : given.start() if given else None].partition("/")
-        if not bucket or _GLOB.search(bucket) or "{" in bucket:
+        if not bucket or _SPECIAL.search(bucket):
             raise BadPathError(path, "the bucket has to be spelled out")
         settings = {k: options[k] for k in STORE_OPTIONS if k in options}
         query = given[1] if given else urlencode(settings, safe=":/")
@@ -176,20 +182,22 @@ def _fill(path: str, name: str, interval: Interval | None) -> str:
     """The name with its placeholders replaced. Only strftime formats of the two moments are ever put into a path."""
 
     def value(match: re.Match[str]) -> str:
-        which, form = match[1].strip(), match[2]
-        if which not in ("start", "end") or not form or "%" not in form:
-            raise BadPathError(path, f"placeholder {match[0]} is neither {{start:<strftime format>}} nor {{end:<strftime format>}}")
+        which, form = match[1], match[2]
+        if which is None:
+            return match[0]
         if interval is None:
-            return "/".join("*" for _ in form.split("/"))
+            return "/".join("?*" for _ in form.split("/"))  # not `*`: two of them would be `**`
         text = (interval.start if which == "start" else interval.end).strftime(form)
-        if _GLOB.search(text) or any(part in ("", ".", "..") for part in text.strip("/").split("/")):
+        if _SPECIAL.search(text) or any(part in ("", ".", "..") for part in text.strip("/").split("/")):
             raise BadPathError(path, f"placeholder {match[0]} gives {text!r}, which is no part of a path")
         return text
 
-    filled = _PLACEHOLDER.sub(value, name)
-    if "{" in filled or "}" in filled:
-        raise BadPathError(path, "a brace that is no placeholder; alternatives {a,b} are not supported")
-    return re.sub(r"\*\*(?=\*)|(?<=\*\*)\*", "", filled)
+    return _PLACEHOLDER.sub(value, name)
+
+
+def _stray_brace(name: str) -> str | None:
+    """A brace, with its contents, that is neither escaped nor part of a placeholder."""
+    return next((match[1] for match in _BRACE.finditer(name) if match[1]), None)
 
 
 def _is_recursive(options: Mapping[str, str]) -> bool:
@@ -204,8 +212,42 @@ def _shown(place: _Place) -> str:
     return place.root + place.name
 
 
+def _found(place: _Place, recursive: bool) -> list[ListedFile]:
+    """The files that the place names."""
+    parts, spelled = place.name.split("/"), _spelled(place)
+    base, rest = "/".join(spelled), parts[len(spelled) :]
+    if not rest:
+        return _literal(replace(place, name=base), recursive)
+    special = _SPECIAL.search(rest[0])
+    assert special is not None
+    below = {name: file for file, name in _walk(place, base, rest[0][: special.start()])}
+    return [below[name] for name in _selected(rest, list(below), recursive)]
+
+
+def _spelled(place: _Place) -> list[str]:
+    """The first names of the path that can mean one entry only, as the entries are called. Cost: a stat per name with special characters
+    in a local path; the listing of an S3 path decides those."""
+    found: list[str] = []
+    for part in place.name.split("/"):
+        is_local, plain = place.root == "/", _plain(part)
+        if is_local and _SPECIAL.search(part) and Path("/", *found, part).exists():
+            plain = part
+        if plain is None or not (is_local or plain == part):
+            break
+        found.append(plain)
+    return found
+
+
+def _plain(part: str) -> str | None:
+    """The only text that a name of a path can mean, whether or not something is called so; None for a glob."""
+    tokens = _TOKEN.findall(part)
+    if _stray_brace(part) is not None or any(stars or one or body for _, stars, one, _, body, _ in tokens):
+        return None
+    return "".join(escaped or plain for escaped, _, _, _, _, plain in tokens)
+
+
 def _literal(place: _Place, recursive: bool) -> list[ListedFile]:
-    """A path without wildcards: the file of that name, else the files of the directory of that name."""
+    """A path that is spelled out: the file of that name, else the files of the directory of that name."""
     parent, _, leaf = place.name.rpartition("/")
     if leaf and (place.root != "/" or Path(place.root, place.name).is_file()):
         try:
@@ -216,28 +258,76 @@ def _literal(place: _Place, recursive: bool) -> list[ListedFile]:
     return [f for f, below in _walk(place, place.name, "") if recursive or "/" not in below]
 
 
-def _glob(place: _Place, recursive: bool) -> list[ListedFile]:
-    """A path with wildcards: the files below its first one that match."""
-    base, literal, taken = _pattern(place, recursive)
-    return [f for f, below in _walk(place, base, literal) if taken(below)]
+def _selected(parts: Sequence[str], names: Sequence[str], recursive: bool) -> set[str]:
+    """The files of a directory that a path relative to it means.
+
+    Args:
+        parts: the path's names. Each one means the entry of exactly that name if there is one, else the entries that it matches as a glob.
+        names: of the directory's files, `/`-separated; all that can match.
+        recursive: whether a directory stands for all files below it; if not, for those directly in it.
+    """
+    if not parts:
+        return {name for name in names if recursive or "/" not in name}
+    part, rest = parts[0], parts[1:]
+    inside: dict[str, list[str]] = {}
+    for name in names:
+        entry, _, below = name.partition("/")
+        inside.setdefault(entry, []).append(below)
+    chosen: set[str] = set()
+    if _spans(part):
+        chosen |= _selected(rest, names, recursive) if rest else set(names)
+        rest = parts
+    for entry in _meant(part, inside):
+        if inside[entry] == [""]:
+            chosen |= set() if rest else {entry}
+        else:
+            chosen |= {f"{entry}/{below}" for below in _selected(rest, inside[entry], recursive)}
+    return chosen
 
 
-def _pattern(place: _Place, recursive: bool) -> tuple[str, str, Callable[[str], bool]]:
-    """A path with wildcards: what is spelled out before the first of them, what names below it begin with, and whether such a name
-    matches: the file's or, since a matched directory stands for its files, that of its directory."""
-    parts = place.name.split("/")
-    first = next(i for i, part in enumerate(parts) if _GLOB.search(part))
-    base, rest = "/".join(parts[:first]), parts[first:]
-    literal = rest[0][: match.start()] if (match := _GLOB.search(rest[0])) else rest[0]
-    matches = _matcher(rest)
+def _spans(part: str) -> bool:
+    """Whether a name of a path stands for any number of directories."""
+    return len(part) > 1 and not part.strip("*")
 
-    def taken(below: str) -> bool:
-        if matches(below):
-            return True
-        ancestors = [str(a) for a in PurePosixPath(below).parents][:-1]
-        return any(matches(a) for a in (ancestors if recursive else ancestors[:1]))
 
-    return base, literal, taken
+def _meant(part: str, entries: Collection[str]) -> Collection[str]:
+    """The entries of a directory that one name of a path means."""
+    if part in entries:
+        return (part,)
+    if _stray_brace(part) is not None:
+        return ()
+    pattern = _name_pattern(part)
+    return [entry for entry in entries if pattern.fullmatch(entry)]
+
+
+@lru_cache(maxsize=256)
+def _name_pattern(part: str) -> re.Pattern[str]:
+    """One name's glob as a regular expression: wildcards stay within the name."""
+    out = ""
+    for escaped, stars, one, negated, body, plain in _TOKEN.findall(part):
+        if stars:
+            out += "[^/]*"
+        elif one:
+            out += "[^/]"
+        elif body:
+            out += _class_pattern(body, bool(negated))
+        else:
+            out += re.escape(escaped or plain)
+    return re.compile(out, re.DOTALL)
+
+
+def _class_pattern(body: str, negated: bool) -> str:
+    """`[a-c]` and `[!a-c]` as a regular expression; a range whose end is before its start is empty."""
+    chars = re.findall(rf"{_ESCAPED}|.", body, re.DOTALL)
+    found, i = "", 0
+    while i < len(chars):
+        is_range = i + 2 < len(chars) and chars[i + 1] == "-"
+        first, last = chars[i][-1], chars[i + 2 if is_range else i][-1]
+        found += f"{re.escape(first)}-{re.escape(last)}" if first <= last else ""
+        i += 3 if is_range else 1
+    if not found:
+        return "[^/]" if negated else "(?!)"
+    return f"[{'^' if negated else ''}{found}]"
 
 
 def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, str]]:
@@ -250,49 +340,15 @@ def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, s
             yield ListedFile(top + info.name, info.size, info.etag, info.modified_ms), info.name
 
 
-def _matcher(parts: list[str]) -> Callable[[str], bool]:
-    """Whether a relative name matches the glob: wildcards stay within a name, `**` spans directories."""
-    pattern = ""
-    for i, part in enumerate(parts):
-        last = i == len(parts) - 1
-        if part == "**":
-            pattern += ".*" if last else "(?:[^/]+/)*"
-        else:
-            pattern += _name_pattern(part) + ("" if last else "/")
-    compiled = re.compile(pattern, re.DOTALL)
-    return lambda name: compiled.fullmatch(name) is not None
-
-
-def _name_pattern(part: str) -> str:
-    """One name's glob as a regular expression."""
-    out, i = "", 0
-    while i < len(part):
-        char = part[i]
-        end = part.find("]", i + 2) if char == "[" else -1
-        if char == "*":
-            out += "[^/]*"
-        elif char == "?":
-            out += "[^/]"
-        elif end > 0:
-            body = part[i + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
-            out += "[" + ("^" + body[1:] if body[0] in "!^" else body) + "]"
-            i = end
-        else:
-            out += re.escape(char)
-        i += 1
-    return out
-
-
 def _is_empty_directory(place: _Place) -> bool:
     """Whether files may still come: the local directory that the path spells out, up to its first wildcard, is there."""
-    parts = place.name.split("/")
-    spelled = next((i for i, part in enumerate(parts) if _GLOB.search(part)), len(parts))
-    return place.root == "/" and Path("/", *parts[:spelled]).is_dir()
+    return place.root == "/" and Path("/", *_spelled(place)).is_dir()
 
 
 def _near(place: _Place) -> tuple[str, ...]:
     """Names most like the missing one, in the deepest directory of its path that holds anything."""
-    parts = place.name.split("/")
+    spelled = _spelled(place)
+    parts = [*spelled, *place.name.split("/")[len(spelled) :]]
     for depth in range(len(parts) - 1, -1, -1):
         base, wanted = "/".join(parts[:depth]), parts[depth]
         if place.root == "/":

@@ -17,6 +17,7 @@ from jobs.driver.epoch import advance, run_epoch
 from jobs.driver.runner import LocalRunner
 from jobs.driver.source_holds import HeldSourcesError, require_not_held
 from jobs.driver.supersede import abandon
+from jobs.session import Session
 from jobs.sources.delta import DeltaTables
 from jobs.sources.delta_errors import (
     BadDeltaKeyError,
@@ -280,6 +281,16 @@ def test_no_version_can_be_skipped(meta: MetaStore, place: Path) -> None:
         abandon(meta, Detour(skip_files=(f"{place} from version 1",)))
     advance(LocalRunner(), meta)
     require_equal(meta, place, ("copy",))
+
+
+@pytest.mark.parametrize("folder", ["sales [2024]", "{x}", "a*b?c"])
+def test_a_table_is_read_in_a_folder_whose_name_has_characters_of_a_glob(tmp_path: Path, folder: str) -> None:
+    write_deltalake(str(tmp_path / "plain"), pa.table({"c": ["ab"]}))  # the package itself writes no table into such a folder
+    shutil.copytree(tmp_path / "plain", tmp_path / folder)
+    with Session(str(tmp_path / "store"), runner="local") as session:
+        session.execute(f"CREATE SOURCE s USING delta OPTIONS (path '{tmp_path / folder}'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+        session.flush()
+        assert session.read("v").to_pylist() == [{"c": "ab"}]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Views over sources of every format of Spark's own jars, through two epochs, against Spark's own read of the same files."""
 
 import gzip
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ ROWS = (
        '2013-01-01 05:00:00', '2013-01-01 05:00:00'""",
     "4, true, 127, 32767, 2147483647, '-0.0', '-0.0', 0, '0', 'a\nb', X'61', '1969-12-31', NULL, NULL",
 )
+ODD = "in [2024] {x}"  # a folder's name that is no glob, whatever the format
 TEXTS = "id int, name string, price decimal(10,2), day date, at timestamp"
 
 
@@ -121,7 +123,7 @@ def reads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     with Session(str(root / "store"), spark) as session:
         for epoch in (1, 2):
             for name, case in cases.items():
-                folder = root / "in" / name
+                folder = root / ODD / name
                 folder.mkdir(parents=True, exist_ok=True)
                 now = {**dict.fromkeys(case.second, b""), **case.first} if epoch == 1 else case.second
                 for file, content in now.items():
@@ -134,7 +136,12 @@ def reads(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
             session.flush()
             for name, case in cases.items():
                 declared = ", ".join(f"{f.name} {f.type}" for f in find(session.meta.latest().catalog, name, "source").columns)
-                theirs = spark.read.format(case.format).options(**case.options).schema(declared).load(str(root / "in" / name))
+                theirs = (
+                    spark.read.format(case.format)
+                    .options(**case.options)
+                    .schema(declared)
+                    .load(re.sub(r"([\[\]{}])", r"\\\1", str(root / ODD / name)))
+                )
                 found[name, epoch] = session.query(f"SELECT * FROM v_{name}"), theirs.toArrow()
     return found
 

@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jobs.sources.errors import BadPathError, MissingPathError
-from jobs.sources.listing import Interval, absolute_path, has_interval, list_files, partition_path
+from jobs.sources.listing import Interval, absolute_path, has_interval, list_files, names_file, partition_path
 
 JAN_2 = Interval(datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC))
 
@@ -79,6 +81,55 @@ def test_a_template_takes_its_own_interval_and_everything_without_one(tree: Path
 def test_file_uris_and_odd_names_are_taken_as_they_are(tree: Path) -> None:
     assert [f.path for f in list_files((tree / "odd" / "x_1.csv").as_uri(), {})] == [f"{tree}/odd/x_1.csv"]
     assert names(tree, "odd") == ["odd/a b%20[1].csv", "odd/x_1.csv"]
+
+
+ODD_NAMES = st.text("ab1-! .[]{}*?\\^$(|+%#:é", min_size=1, max_size=7).filter(lambda n: n[0] not in "._" and n.strip(" .") == n)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in name)
+
+
+@settings(max_examples=150, deadline=None)
+@given(folder=ODD_NAMES, file=ODD_NAMES, others=st.lists(ODD_NAMES, max_size=4), escape=st.tuples(st.booleans(), st.booleans()))
+def test_every_name_can_be_spelled_as_it_is_and_with_backslashes(
+    tmp_path_factory: pytest.TempPathFactory, folder: str, file: str, others: list[str], escape: tuple[bool, bool]
+) -> None:
+    top = tmp_path_factory.mktemp("odd")
+    for place in {folder, *others}:
+        (top / place).mkdir(exist_ok=True)
+        for name in {file, *others}:
+            (top / place / name).write_text("x")
+    spelled = [_escaped(n) if how and _escaped(n) not in others else n for n, how in zip((folder, file), escape, strict=True)]
+    path = f"{top}/{'/'.join(spelled)}"
+    assert [f.path for f in list_files(path, {})] == [f"{top}/{folder}/{file}"]
+    assert names_file(path, {}, f"{top}/{folder}/{file}")
+    below = sorted(f"{top}/{folder}/{name}" for name in {file, *others})
+    assert [f.path for f in list_files(f"{top}/{spelled[0]}", {})] == below
+
+
+def test_a_name_is_a_glob_unless_its_directory_has_exactly_this_name(tree: Path) -> None:
+    assert names(tree, "flights/2013-0[12]-01.parquet") == ["flights/2013-01-01.parquet", "flights/2013-02-01.parquet"]
+    (tree / "flights/2013-0[12]-01.parquet").write_text("its own file")
+    assert names(tree, "flights/2013-0[12]-01.parquet") == ["flights/2013-0[12]-01.parquet"]
+    assert names(tree, "flig*/2013-0[12]-01.parquet") == ["flights/2013-0[12]-01.parquet"]
+    assert names(tree, "flights/2013-0[[]12]-01.parquet") == ["flights/2013-0[12]-01.parquet"]
+
+
+def test_folders_with_braces_are_read_and_placeholders_below_them(tree: Path) -> None:
+    for name in ("{2013}/2013-01-02.csv", "{2013}/[1]/a.csv", "x\\y/{a,b}/a.csv"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("x")
+    assert names(tree, "{2013}/{start:%Y-%m-%d}.csv", JAN_2) == names(tree, r"\{2013\}/*.csv") == ["{2013}/2013-01-02.csv"]
+    assert names(tree, "{2013}/[1]") == ["{2013}/[1]/a.csv"]
+    assert names(tree, r"x\y/{a,b}") == names(tree, r"x\\y/\{a,b\}/*.csv") == [r"x\y/{a,b}/a.csv"]
+    with pytest.raises(MissingPathError, match="2013-01-02"):
+        list_files(f"{tree}/{{2013}}/2013-01-03.csv", {})
+
+
+def test_a_placeholder_before_a_wildcard_stays_within_one_name(tree: Path) -> None:
+    (tree / "by/2013/2013x.csv").write_text("x")
+    assert names(tree, "by/2013/{start:%Y}*") == ["by/2013/2013x.csv"]
 
 
 @pytest.mark.parametrize(
@@ -174,5 +225,12 @@ def test_s3_lists_like_a_directory(s3_bucket: tuple[str, Callable[[str, bytes], 
     assert listed(f"s3://{bucket}/data/*.parquet?{query}", {}) == days
     assert listed(f"s3://{bucket}/data/{{start:%Y-%m-%d}}.parquet", options, JAN_2) == days[1:]
     assert listed(f"s3://{bucket}/data/2013-01-0?.parquet?{query}", {}) == days
+    for odd in ("sales [2024]/a.csv", "sales 2/a.csv", "{x}/[1]/a*b?.csv", "{x}/1/a.csv"):
+        put(odd, b"x")
+    assert listed(f"s3://{bucket}/sales [2024]", options) == [f"s3://{bucket}/sales [2024]/a.csv"]
+    assert listed(rf"s3://{bucket}/sales \[2024\]/*", options) == [f"s3://{bucket}/sales [2024]/a.csv"]
+    assert listed(f"s3://{bucket}/sales [0-9]/*.csv", options) == [f"s3://{bucket}/sales 2/a.csv"]
+    assert listed(f"s3://{bucket}/{{x}}/[1]", options) == [f"s3://{bucket}/{{x}}/[1]/a*b?.csv"]
+    assert listed(f"s3://{bucket}/{{x}}/[1]/a*b?.csv", options) == [f"s3://{bucket}/{{x}}/[1]/a*b?.csv"]
     with pytest.raises(MissingPathError, match=r"data/2013-01-01\.parquet"):
         listed(f"s3://{bucket}/data/2014.parquet", options)
