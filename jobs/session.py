@@ -185,6 +185,7 @@ class Session:
         prune: bool = False,
         resume: Sequence[str] = (),
         derived: "Derived | None" = None,
+        require: "Callable[[Deployment], None] | None" = None,
     ) -> "Deployment":
         """Make a pipeline's files hold: all of them, as one entry of the log, or nothing.
 
@@ -195,12 +196,15 @@ class Session:
             prune: drop the views that the files do not name.
             resume: paused views that are to go on: they are built anew, and those that were paused with them.
             derived: what follows from the views of the files: the measures of a pipeline's quality suites; None: they stay as they are.
+            require: called with the very deployment that is about to be logged; nothing is logged if it raises.
 
         Raises: InputError branches that name the place, with the file in a note; nothing is logged then.
         """
         with self._at_work():
             while True:
                 deployment = self._deployment(scripts, prune, resume, derived, stores_rows=True)
+                if require is not None:
+                    require(deployment)
                 if deployment.statement is None:
                     return deployment
                 with suppress(LogMovedError):  # another session's statement came between, over which all is bound anew

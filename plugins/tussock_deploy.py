@@ -2,10 +2,12 @@
 
     plan >> [approve] >> apply
 
-What is applied is what was planned, and approved where that is asked for: `apply` compares, and refuses another. SQL is bound by a local
-Spark in the task itself; where nothing has changed, none is started, and the tasks behind `plan` are skipped.
+`plan` hands its whole plan on: the text that a person reads, and every statement, function, suite and setting that decides what is applied.
+`apply` compares, and refuses another plan, naming what has been edited. SQL is bound by a local Spark in the task itself; where nothing has
+changed, none is started, and the tasks behind `plan` are skipped.
 """
 
+import re
 from typing import Any
 
 import tussock_steps as steps
@@ -15,6 +17,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tussock_operators import no_retry
 
 from jobs.settings.pipeline import Pipeline
+
+TEXT, APPROVAL = "text", "approval"  # what XCom calls the plan as a person reads it, and as `apply` takes it
 
 PARAMS = {
     "prune": Param(
@@ -37,13 +41,13 @@ PARAMS = {
 def plan(pipeline: Pipeline) -> Any:
     """Compare the files with the store, and say what is to be done; skipped where that is nothing."""
 
-    @task(task_id="plan")
-    def compare(name: str, params: dict[str, Any] | None = None) -> str:
+    @task(task_id="plan", multiple_outputs=True)
+    def compare(name: str, params: dict[str, Any] | None = None) -> dict[str, str]:
         with no_retry():
-            text = steps.plan(name, *_asked(params), print)
-        if text is None:
+            found = steps.plan(name, *_asked(params), print)
+        if found is None:
             raise AirflowSkipException(f"the store of {name!r} is as its files say")
-        return text
+        return {TEXT: fenced(found.text), APPROVAL: found.approval}
 
     return compare(pipeline.name)
 
@@ -53,7 +57,7 @@ def approve(pipeline: Pipeline) -> ApprovalOperator:
     return ApprovalOperator(
         task_id="approve",
         subject=f"Apply this to {pipeline.name}?",
-        body="```\n{{ ti.xcom_pull(task_ids='plan') }}\n```",
+        body=f"{{{{ ti.xcom_pull(task_ids='plan', key='{TEXT}') }}}}",
     )
 
 
@@ -63,9 +67,16 @@ def apply(pipeline: Pipeline) -> Any:
     @task(task_id="apply")
     def bring(name: str, params: dict[str, Any] | None = None, ti: Any = None) -> None:
         with no_retry():
-            steps.apply(name, *_asked(params), ti.xcom_pull(task_ids="plan"), print)
+            steps.apply(name, *_asked(params), ti.xcom_pull(task_ids="plan", key=APPROVAL), print)
 
     return bring(pipeline.name)
+
+
+def fenced(text: str) -> str:
+    """A text as a block of Markdown that it cannot end itself."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
 
 
 def _asked(params: dict[str, Any] | None) -> tuple[bool, tuple[str, ...]]:

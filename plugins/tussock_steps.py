@@ -211,19 +211,31 @@ def interval_of(pipeline: Pipeline, start: datetime | None, end: datetime | None
     return Interval(start.astimezone(zone), end.astimezone(zone))
 
 
-def plan(name: str, prune: bool, resume: Sequence[str], say: Callable[[str], None]) -> str | None:
-    """What an apply of the pipeline's files would do, as text; None where that is nothing."""
+@dataclass(frozen=True, slots=True)
+class PlannedFiles:
+    """What an apply of a pipeline's files would do: for a person, with every new statement in full; and as `apply` takes it."""
+
+    text: str
+    approval: str
+
+
+def plan(name: str, prune: bool, resume: Sequence[str], say: Callable[[str], None]) -> PlannedFiles | None:
+    """What an apply of the pipeline's files would do; None where that is nothing."""
     from jobs.deploy import plan as plan_files
     from jobs.shell.deployment_text import deployment_text
 
     deployment = plan_files(find_pipeline(name, pipelines_folder()), prune, resume, progress=say)
-    text = deployment_text(deployment, name)
+    text = deployment_text(deployment, name, full=True)
     say(text)
-    return text if deployment.pending else None
+    return PlannedFiles(text, deployment.approval.json()) if deployment.pending else None
 
 
 def apply(name: str, prune: bool, resume: Sequence[str], approved: str, say: Callable[[str], None]) -> None:
-    """Make the pipeline's files hold, as the plan says that was approved. Raises PlanOutdatedError where it is another now."""
+    """Make the pipeline's files hold, as the plan says. Raises PlanOutdatedError where it is another now.
+
+    Args:
+        approved: `PlannedFiles.approval`.
+    """
     from jobs.deploy import apply as apply_files
     from jobs.shell.deployment_text import deployment_text
 

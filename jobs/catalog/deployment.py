@@ -9,18 +9,20 @@ deployment. It and all that follows it are left for the next apply, which the de
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
+from jobs.catalog.approval import Approval, Item, ItemKind, fingerprint, statement_items
 from jobs.catalog.once import Once
 from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import WaitingStatementsError, derived_from, require_taken
 from jobs.catalog.statement_maker import StatementMaker
 from jobs.catalog.transaction import Draft
 from jobs.catalog.unchanged import unchanged_relation
+from jobs.kernels.python_function import FOLDER
 from jobs.plan.builds import planned
 from jobs.plan.definition import created_by, find, output_of, source_of
 from jobs.plan.difference import differences
@@ -48,7 +50,7 @@ from jobs.sql.statements import (
     Statement,
 )
 from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion, SectionInfo
 
@@ -84,6 +86,8 @@ class Step:
         rebuilt: of a view: it is computed anew, of all that it reads; else it keeps its state.
         rows, bytes: of what it is computed of, as far as it is stored already; bytes of sources are those of their files.
         note: what its user should know.
+        text: all of the statement; empty where no file says so.
+        bound: a digest of what the relation was, and of what it becomes; of a statement that runs once, its name in the store.
     """
 
     action: Action
@@ -94,6 +98,8 @@ class Step:
     rows: int = 0
     bytes: int = 0
     note: str = ""
+    text: str = ""
+    bound: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,7 @@ class Deployment:
         statement: what is to be logged; None: nothing, or its rows are not stored.
         log_end: where it belongs in the log: up to there its statements were bound.
         position: where it is in the log, once it is.
+        approval: what decides about it, all of which a person approves.
     """
 
     steps: tuple[Step, ...]
@@ -113,6 +120,12 @@ class Deployment:
     statement: Statement | None
     log_end: int
     position: int | None = None
+    approval: Approval = field(default_factory=Approval)
+
+    @property
+    def digest(self) -> str:
+        """Equal digests do equal things: see Approval."""
+        return self.approval.digest
 
 
 @dataclass(slots=True)
@@ -134,6 +147,7 @@ class Deploying:
     _steps: list[Step] = field(default_factory=list)
     _once: Once = field(default_factory=Once)
     _named: set[str] = field(default_factory=set)  # relations that the files create
+    _code: dict[str, str] = field(default_factory=dict)  # of functions, by file
 
     def __post_init__(self) -> None:
         self._draft = Draft(self.catalog, self.version.epoch + 1)
@@ -164,7 +178,18 @@ class Deploying:
         self._settle()
         changes = bool(self._draft.statements)
         to_log = self._draft.statement() if changes and self.stores_rows else None
-        return Deployment(tuple(self._steps), changes or not whole, to_log, self.log_end)
+        items = (*statement_items(scripts), *self._functions(), *self._actions())
+        return Deployment(tuple(self._steps), changes or not whole, to_log, self.log_end, approval=Approval(items))
+
+    def _functions(self) -> Iterator[Item]:
+        return (Item(ItemKind.FUNCTION, name, source) for name, source in sorted(self._code.items()))
+
+    def _actions(self) -> Iterator[Item]:
+        """What is done, without estimates; measures follow from suites, which are approved themselves."""
+        for step in self._steps:
+            if step.action is not Action.NONE and not step.what.split()[-1].startswith(INTERNAL):
+                done = f"{step.action}{', built anew' if step.rebuilt else ''}{f' ({step.bound})' if step.bound else ''}"
+                yield Item(ItemKind.ACTION, step.what, done)
 
     # --- statements --------------------------------------------------------------------------------------------------------------
 
@@ -192,7 +217,7 @@ class Deploying:
                 Step(Action.WAIT, _in_few_words(text), place, note="it reads rows that are still to come; apply again after an epoch")
             )
             return False
-        self._create_or_run(made, _in_few_words(text), place, notes, None if once is None else once.name)
+        self._create_or_run(made, text, place, notes, None if once is None else once.name)
         return True
 
     def _name(self, statement: ScriptStatement) -> None:
@@ -246,11 +271,14 @@ class Deploying:
         changed = draft.add(made, once)
         if name is None:
             action = Action.DROP if isinstance(made, Drop) else Action.RUN
-            self._add(Step(action if changed else Action.NONE, text, place))
+            self._add(Step(action if changed else Action.NONE, _in_few_words(text), place, text=text, bound=once or ""))
             return
         self._named.add(name)
+        code = made.code if isinstance(made, CreateFunction) else ()
+        self._code |= {f"{FOLDER}/{module.name}.py": module.source for module in code}
         after = planned(draft.catalog, name) or find(draft.catalog, name)
-        self._add(self._created(before, after, changed, follows, place, "; ".join(notes)))
+        whole = "\n".join([text, *(f"-- {FOLDER}/{module.name}.py\n{module.source}" for module in code)])
+        self._add(replace(self._created(before, after, changed, follows, place, "; ".join(notes)), text=whole))
 
     def _created(self, before: Relation | None, after: Relation, changed: bool, follows: bool, place: str, note: str) -> Step:
         if not changed:
@@ -259,10 +287,11 @@ class Deploying:
         rebuilt = new and after.kind is RelationKind.VIEW
         rows, size = self._read_by(after) if rebuilt else (0, 0)
         if before is None:
-            return Step(Action.CREATE, _what(after), place, (), rebuilt, rows, size, note)
+            return Step(Action.CREATE, _what(after), place, (), rebuilt, rows, size, note, bound=fingerprint(after))
         found = differences(created_by(before), created_by(after))
         action = Action.FOLLOW if follows and not found else Action.CHANGE
-        return Step(action, _what(after), place, found, rebuilt, rows, size, note)
+        bound = f"{fingerprint(before)} to {fingerprint(after)}"
+        return Step(action, _what(after), place, found, rebuilt, rows, size, note, bound=bound)
 
     # --- what no file names ------------------------------------------------------------------------------------------------------
 
@@ -284,7 +313,8 @@ class Deploying:
             rows, size = self._read_by(after)
             said = [step for step in self._steps if step.what == _what(view)]  # that it is paused
             self._steps = [step for step in self._steps if step not in said]
-            self._add(Step(Action.RESUME, _what(view), said[0].place if said else "", (), True, rows, size))
+            bound = fingerprint(after)
+            self._add(Step(Action.RESUME, _what(view), said[0].place if said else "", (), True, rows, size, bound=bound))
 
     def _bound_again(self, view: Relation) -> Relation:
         """What becomes of a view by its own SELECT, over what is there now. Raises CannotFollowError."""

@@ -111,6 +111,7 @@ class Suite:
     key: tuple[str, ...] | None  # columns that name a row in a report; None: the view's own key
     full_scan: bool
     digest: str
+    text: str  # its whole document, in one way of writing it
     severity: str = "error"  # of the expectations that name none
     maintain: bool | None = None  # whether measures of the view are kept; None: where it is large
 
@@ -164,10 +165,10 @@ def read_suite(file: Path) -> Suite:
         raise QualitySuiteError(str(file), f"meta.scan {json.dumps(meta['scan'])}", '"full", or nothing')
     if not isinstance(meta.get("maintain", True), bool):
         raise QualitySuiteError(str(file), f"meta.maintain {json.dumps(meta['maintain'])}", "true, false, or nothing")
-    digest = hashlib.sha256(data).hexdigest()
+    digest, text = hashlib.sha256(data).hexdigest(), json.dumps(document, indent=1, sort_keys=True)
     items, full_scan = tuple(document["expectations"]), meta.get("scan") == "full"
     key = None if key is None else tuple(key)
-    return Suite(file.stem, file, items, key, full_scan, digest, meta.get("severity", "error"), meta.get("maintain"))
+    return Suite(file.stem, file, items, key, full_scan, digest, text, meta.get("severity", "error"), meta.get("maintain"))
 
 
 def require_columns(suite: Suite, columns: Sequence[str]) -> None:

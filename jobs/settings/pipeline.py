@@ -268,6 +268,7 @@ class Pipeline:
     prices: Prices = field(default_factory=Prices)
     quality: QualitySettings | None = None
     publish: PublishSettings | None = None
+    of_environment: Mapping[str, str] = field(default_factory=dict)  # variables that pipeline.toml uses, but for [spark]
 
     def scripts(self) -> tuple[tuple[Path, str], ...]:
         """The SQL files with their text, in order, `${data}` and environment variables put in.
@@ -277,12 +278,22 @@ class Pipeline:
         """
         scripts = []
         for path in self.sql:
-            try:
-                text = path.read_text()
-            except OSError as err:
-                raise PipelineError(str(self.folder / FILE), "sql", f"{path.name} ({err.strerror})", "a file that can be read") from err
+            text = _text_of(path, self.folder)
             scripts.append((path, _substitute(text, os.environ | ({"data": self.data} if self.data else {}), str(path), "the script")))
         return tuple(scripts)
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables that pipeline.toml and the SQL files use, with their values or defaults; not those of [spark], which
+        may be secrets. Raises: as `scripts`."""
+        texts = [_text_of(path, self.folder) for path in self.sql]
+        return dict(self.of_environment) | {k: v for text in texts for k, v in _variables_in(text).items() if k != "data"}
+
+
+def _text_of(path: Path, folder: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as err:
+        raise PipelineError(str(folder / FILE), "sql", f"{path.name} ({err.strerror})", "a file that can be read") from err
 
 
 def load_pipeline(folder: Path) -> Pipeline:
@@ -469,7 +480,11 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
     document: _Document = _converted(values, _Document, file)
     error = partial(PipelineError, file)
 
+    used: dict[str, str] = {}
+
     def text(key: str, value: str) -> str:
+        if not key.startswith("spark."):
+            used.update(_variables_in(value))
         return _substitute(value, os.environ, file, key)
 
     name = text("name", document.name)
@@ -507,6 +522,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         if document.quality is None
         else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),
         publish=None if document.publish is None else _publish_settings(document.publish, text, home, error),
+        of_environment=used,
     )
 
 
@@ -550,6 +566,10 @@ def _substitute(text: str, variables: Mapping[str, str], file: str, key: str) ->
         return value
 
     return _VARIABLE.sub(value_of, text)
+
+
+def _variables_in(text: str) -> dict[str, str]:
+    return {match[1]: os.environ.get(match[1]) or match[2] or "" for match in _VARIABLE.finditer(text)}
 
 
 def _place(text: str, home: Path) -> str:

@@ -16,21 +16,27 @@ _SIGNS: Mapping[Action, str] = {
 }
 
 
-def deployment_text(deployment: Deployment, pipeline: str) -> str:
-    """The steps that do something or ask for something, then what has become of them."""
+def deployment_text(deployment: Deployment, pipeline: str, full: bool = False) -> str:
+    """The steps that do something or ask for something, then what has become of them.
+
+    Args:
+        full: with all of each statement that is new or runs, and the code of new functions; of what changes, its differences are all.
+    """
     shown = [s for s in deployment.steps if s.action is not Action.NONE or s.note]
     width = max((len(s.what) for s in shown), default=0)
-    lines = [line for step in shown for line in _step(step, width, pipeline)]
+    lines = [line for step in shown for line in _step(step, width, pipeline, full)]
     unchanged = len(deployment.steps) - len(shown)
     if unchanged:
         lines.append(f"{unchanged} unchanged")
     return "\n".join([*lines, _outcome(deployment, pipeline)])
 
 
-def _step(step: Step, width: int, pipeline: str) -> Iterator[str]:
+def _step(step: Step, width: int, pipeline: str, full: bool) -> Iterator[str]:
     parts = [step.what.ljust(width), step.place, _does(step, pipeline)]
     yield f"{_SIGNS.get(step.action, ' ')} {'  '.join(part for part in parts if part)}".rstrip()
     yield from (f"      {line}" for line in step.differences)
+    if full and step.action in (Action.CREATE, Action.RUN):
+        yield from (f"      {line}".rstrip() for line in step.text.splitlines())
     if step.note:
         yield f"      note: {step.note}"
 
@@ -80,5 +86,5 @@ def _outcome(deployment: Deployment, pipeline: str) -> str:
     if deployment.position is not None:
         return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
     if deployment.pending:
-        return f"nothing was changed; `tussock apply {pipeline}` does this"
+        return f"digest {deployment.digest}\nnothing was changed; `tussock apply {pipeline}` does this"
     return "nothing to do: the store is as the files say"

@@ -92,8 +92,16 @@ def _plan(chosen: argparse.Namespace) -> int:
 
     pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
     deployment = plan(pipeline, chosen.prune, chosen.resume, say)
-    print(deployment_text(deployment, pipeline.name))
+    print(deployment_text(deployment, pipeline.name, chosen.full))
+    if chosen.save is not None:
+        Path(chosen.save).write_text(deployment.approval.json())
     return SOMETHING_TO_DO if deployment.pending else 0
+
+
+def _plan_arguments(parser: argparse.ArgumentParser) -> None:
+    _deployment_arguments(parser)
+    parser.add_argument("--full", action="store_true", help="show all of each statement that is new or runs, and the code of new functions")
+    parser.add_argument("--save", metavar="FILE", help="write the plan to FILE, for `tussock apply --approved FILE`")
 
 
 def _apply(chosen: argparse.Namespace) -> None:
@@ -101,7 +109,16 @@ def _apply(chosen: argparse.Namespace) -> None:
     from jobs.shell.deployment_text import deployment_text
 
     pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
-    print(deployment_text(apply(pipeline, chosen.prune, chosen.resume, progress=say), pipeline.name))
+    approved = chosen.approved
+    if approved is not None and Path(approved).is_file():
+        approved = Path(approved).read_text()
+    print(deployment_text(apply(pipeline, chosen.prune, chosen.resume, approved, say), pipeline.name))
+
+
+def _apply_arguments(parser: argparse.ArgumentParser) -> None:
+    _deployment_arguments(parser)
+    approved = "apply this plan and nothing else: its digest, as `tussock plan` prints it, or the file of `tussock plan --save`"
+    parser.add_argument("--approved", metavar="DIGEST|FILE", help=approved)
 
 
 def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
@@ -309,10 +326,12 @@ COMMANDS = (
         "plan",
         "compare a pipeline's SQL files with its store",
         "Says what `tussock apply` would do: what is new, what has changed and how, which views follow, what is read for it. Nothing is "
-        f"written, and Spark starts only where a text has changed. The exit code is {SOMETHING_TO_DO} where there is something to do.",
-        ("tussock plan flights", "tussock plan flights --prune"),
+        f"written, and Spark starts only where a text has changed. The exit code is {SOMETHING_TO_DO} where there is something to do. "
+        "The digest at the end covers the texts of all statements, functions and suites, the settings, and each action; estimates and "
+        "epochs do not change it. `tussock apply --approved` takes it.",
+        ("tussock plan flights", "tussock plan flights --prune", "tussock plan flights --full --save plan.json"),
         _plan,
-        _deployment_arguments,
+        _plan_arguments,
         names_store=False,
     ),
     Command(
@@ -323,9 +342,9 @@ COMMANDS = (
         "anew beside the one that readers see, and the views over it follow; a changed table or source is refused, with the difference; "
         "an INSERT, UPDATE, DELETE, MERGE, TRUNCATE or ALTER TABLE runs once, until its text changes. A pipeline is a folder below "
         "pipelines/ with a pipeline.toml.",
-        ("tussock apply flights", "tussock epoch --pipeline flights"),
+        ("tussock apply flights", "tussock epoch --pipeline flights", "tussock apply flights --approved plan.json"),
         _apply,
-        _deployment_arguments,
+        _apply_arguments,
         names_store=False,
     ),
     Command(

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tussock_deploy import fenced
 
 from jobs.settings.process import open_meta
 from scripts.airflow_home import airflow_environment
@@ -38,7 +39,16 @@ def test_a_plan_comes_first_and_a_person_where_the_pipeline_says_so(
     assert [task.task_id for task in dag.topological_sort()] == tasks
     assert (dag.schedule, dag.max_active_runs) == (None, 1)
     if more:
-        assert "ti.xcom_pull(task_ids='plan')" in dag.get_task("approve").body, "who approves has read what is to be done"
+        assert "ti.xcom_pull(task_ids='plan', key='text')" in dag.get_task("approve").body, "who approves has read what is to be done"
+
+
+def test_no_statement_ends_the_block_in_which_a_person_reads_the_plan() -> None:
+    for text in ("SELECT 1", "SELECT '```'\n```\n# Nothing is dropped", "`````"):
+        fence, *lines, end = fenced(text).split("\n")
+        assert fence == end
+        assert "\n".join(lines) == text
+        assert set(fence) == {"`"}
+        assert fence not in text
 
 
 @pytest.mark.deep

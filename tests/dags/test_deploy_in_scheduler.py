@@ -61,6 +61,7 @@ def test_what_is_applied_is_what_a_person_has_read_and_said_yes_to(tmp_path: Pat
         home.airflow("dags", "unpause", DAG)
         run = home.asks()
         assert "+ table t" in home.read_before_answering(run)
+        assert "SELECT count(*) AS n FROM t" in home.read_before_answering(run), "who says yes has read every new statement"
         assert not (tmp_path / "store").exists() or open_meta(str(tmp_path / "store")).log_end() == 0
         assert home.answer(run, "Approve") == {"plan": "success", "approve": "success", "apply": "success"}
         meta = open_meta(str(tmp_path / "store"))

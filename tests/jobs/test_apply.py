@@ -44,7 +44,7 @@ def apply(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         code = cli.main([command, "town", *options])
         said = capsys.readouterr()
         assert code == expected, said.err
-        lines = [line for line in said.out.splitlines() if not line.startswith((" ", "created", "starting"))]
+        lines = [line for line in said.out.splitlines() if not line.startswith((" ", "created", "starting", "digest"))]
         return [" ".join(line.split("  ")[0].split(":")[0].split()) for line in lines]
 
     return run

@@ -20,7 +20,7 @@ from jobs.session import Session
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = "/home/you/first"  # stands in the tutorial for the folder in which it begins
-VARIES = [(r"\b\d{17,}\b", "EPOCH"), (r"\d+\.\d+ s\b", "TIME"), (r"[\d,]+ bytes", "BYTES")]
+VARIES = [(r"\b[0-9a-f]{64}\b", "DIGEST"), (r"\b\d{17,}\b", "EPOCH"), (r"\d+\.\d+ s\b", "TIME"), (r"[\d,]+ bytes", "BYTES")]
 pytestmark = pytest.mark.spark
 
 
