@@ -32,7 +32,7 @@ from jobs.catalog.read import refuse_unseen
 from jobs.catalog.rejected import rejected
 from jobs.catalog.show import explain, show
 from jobs.catalog.statement_log import PendingCatalog, statement_text
-from jobs.catalog.statement_maker import StatementMaker
+from jobs.catalog.statement_maker import StatementMaker, require_free_name
 from jobs.catalog.statement_writer import Answer, StatementWriter
 from jobs.catalog.stored_rows import StoredRows
 from jobs.driver.barrier import micros_of
@@ -346,12 +346,13 @@ class Session:
         SHOW CREATE shows it as the SELECT that makes the same plan, or as that plan where none is found.
 
         Raises: UnsupportedQueryError for what cannot be kept: other data, Python functions, chance, now(); FrameOfAnEpochError;
-            OutdatedFrameError; SqlError for a name or column that cannot be one.
+            OutdatedFrameError; SqlError for a name or column that cannot be one; ReservedNameError.
         """
         with self._at_work():
             catalog = self._pending.at(self.meta.latest())
             binder = self._statements.binder(catalog.live())
             view = self._opened_frames().view(binder, catalog, name, dataframe, if_not_exists)
+            require_free_name(view.name)
             return _noted(self._writer.append(catalog, view.sql, view), binder.notes)
 
     def _opened_frames(self) -> "Frames":

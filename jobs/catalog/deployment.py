@@ -172,7 +172,7 @@ class Deploying:
         if derived is not None and whole:
             for path, text in derived(self._draft.catalog, lambda relation: self._stored(relation)[0]):
                 with _noted(path):
-                    self._take(path, ScriptStatement(text, Place(1, 1)))
+                    self._take(path, ScriptStatement(text, Place(1, 1)), own=True)
         self._without_files(prune and whole, own=derived is not None and whole)
         self._resume(resume)
         self._settle()
@@ -193,8 +193,8 @@ class Deploying:
 
     # --- statements --------------------------------------------------------------------------------------------------------------
 
-    def _take(self, path: Path, statement: ScriptStatement) -> bool:
-        """One statement of a file; False where it has to wait, and with it all that follows."""
+    def _take(self, path: Path, statement: ScriptStatement, *, own: bool = False) -> bool:
+        """One statement of a file; False if it has to wait, and with it all that follows. `own`: the project derived it."""
         text, base, draft = statement.text, path.parent, self._draft
         place = f"{path.name}:{statement.place.line}"
         there = unchanged_relation(draft.catalog, text, base)
@@ -206,7 +206,7 @@ class Deploying:
         if once is not None and (once.ran or self.meta.logged_position(once.client_id) is not None):
             self._add(Step(Action.NONE, _in_few_words(text), place))
             return True
-        bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place)
+        bound, notes = self.maker.bound(draft.catalog, self.version, text, statement.place, own=own)
         if isinstance(bound, Query | Show | Explain):
             return True
         try:

@@ -25,6 +25,7 @@ from jobs.sql.statements import (
     CreateFunction,
     CreateSource,
     CreateTableAs,
+    CreateView,
     Explain,
     Insert,
     Query,
@@ -32,7 +33,7 @@ from jobs.sql.statements import (
     Single,
 )
 from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 from statestore.meta.sight import Sight
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
@@ -42,6 +43,27 @@ if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
 
     from jobs.catalog.transaction import Draft
     from jobs.sql.binder import Binder
+
+
+class ReservedNameError(InputError):
+    """A name of the user's begins like those of the views that the project creates for itself."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"the name {self.name!r} begins with {INTERNAL!r}. Names that begin so belong to the measures of quality suites, which no list "
+            "shows. Nothing was changed; choose another name."
+        )
+
+
+def require_free_name(view: str) -> None:
+    """Raises ReservedNameError for a materialized view that would be hidden from its own user."""
+    if view.startswith(INTERNAL):
+        raise ReservedNameError(view)
+
 
 #: What a statement is to log, and the relations whose committed rows it was computed of.
 ToLog = tuple[Single, Sequence[str]]
@@ -66,10 +88,20 @@ class StatementMaker:
             self._binder.set_relations(relations)
         return self._binder
 
-    def bound(self, catalog: Catalog, version: HummockVersion, text: str, place: Place) -> tuple[Bound, tuple[str, ...]]:
-        """The statement bound over a catalog, and what its user should know of it. Raises as Binder.bind."""
+    def bound(
+        self, catalog: Catalog, version: HummockVersion, text: str, place: Place, *, own: bool = False
+    ) -> tuple[Bound, tuple[str, ...]]:
+        """The statement bound over a catalog, and what its user should know of it.
+
+        Args:
+            own: the project writes this statement for itself, and may use its own names.
+
+        Raises: as Binder.bind; ReservedNameError.
+        """
         binder = self.binder(catalog.live())
         bound = binder.bind(text, place, EpochsOf(self._stored, version, Sight(version.epoch)))
+        if isinstance(bound, CreateView) and not own:
+            require_free_name(bound.name)
         return bound, tuple(binder.notes)
 
     def to_log(self, catalog: Catalog, version: HummockVersion, bound: Bound, base: Path) -> ToLog:

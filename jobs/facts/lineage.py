@@ -6,8 +6,8 @@ name.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import PurePosixPath
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -16,6 +16,7 @@ from jobs.plan.column_lineage import Origin, traced
 from jobs.plan.definition import ViewDefinition, definition_of, source_of
 from jobs.sources.describe import place_text
 from jobs.sources.kafka_cluster import SERVERS
+from jobs.sources.listing import split_bucket
 from jobs.sql.statements import CreateSource
 from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 from statestore.meta.store import MetaStore
@@ -94,22 +95,19 @@ def asset_namespace(pipeline: str) -> str:
     return f"tussock://{pipeline}"
 
 
-def data_set_at(address: str) -> DataSet:
-    """A path or an `s3://` address, as OpenLineage names it; up to its first part that stands for several (`{start:…}`, `*`)."""
-    parts = urlsplit(address) if "://" in address else None
-    path = _fixed(address if parts is None else parts.path)
-    if parts is None or parts.scheme == "file":
-        return DataSet("file", path)
-    return DataSet(f"{parts.scheme}://{parts.netloc}", path.strip("/") or "/")
+def data_set_at(place: str) -> DataSet:
+    """A file or folder by its path or as `s3://bucket/key`, as OpenLineage names it. No character of it stands for another."""
+    if place.startswith("s3://"):
+        bucket, _, name = place.removeprefix("s3://").partition("/")
+        return DataSet(f"s3://{bucket}", name.strip("/") or "/")
+    return DataSet("file", str(PurePosixPath(place)))
 
 
-def _fixed(path: str) -> str:
-    fixed = []
-    for part in PurePosixPath(path).parts:
-        if any(mark in part for mark in "{*?["):
-            break
-        fixed.append(part)
-    return str(PurePosixPath(*fixed)) if fixed else "/"
+def data_set_of_path(path: str) -> DataSet:
+    """What a source's path names, up to its first part that stands for several (`{start:…}`, `*`)."""
+    bucket, name = split_bucket(path)
+    fixed = "/".join(takewhile(lambda part: not any(mark in part for mark in "{*?["), name.split("/")))
+    return data_set_at(f"s3://{bucket}/{fixed}" if bucket else f"/{fixed}")
 
 
 def _data_set(pipeline: str, relation: Relation) -> DataSet:
@@ -121,7 +119,7 @@ def _data_set(pipeline: str, relation: Relation) -> DataSet:
 def source_data_set(source: CreateSource) -> DataSet:
     """Where a source's rows come from."""
     if "path" in source.options:
-        return data_set_at(source.options["path"])
+        return data_set_of_path(source.options["path"])
     return DataSet(f"kafka://{source.options[SERVERS].split(',')[0]}", place_text(source).split(" at ")[0])
 
 
@@ -154,7 +152,7 @@ def _input(data_set: DataSet, relation: Relation, files: Sequence[tuple[str, int
 
 def _file(source: DataSet, name: str) -> DataSet:
     """A file of a source; of a topic or a Delta table what was read is no path, and named within it."""
-    if "://" in name or name.startswith("/"):
+    if name.startswith(("s3://", "/")):
         return data_set_at(name)
     return DataSet(source.namespace, f"{source.name}/{name}")
 

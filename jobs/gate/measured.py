@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from jobs.catalog.reader import scan_relation
 from jobs.catalog.transaction import query_of
-from jobs.gate.measures import Measures, alias, all_nulls, is_kept, numbers_view, repeated_view, values_view
+from jobs.gate.measures import ROWS, Measures, Number, is_kept, numbers_view, repeated_column, repeated_view, values_view
 from jobs.gate.record import SAMPLE_KEYS
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
@@ -50,14 +50,14 @@ class Measured:
 
     measures: Measures
     columns: tuple[tuple[str, str], ...]  # of the view: (name, type)
-    numbers: Mapping[str, Any]
+    numbers: Mapping[Number, Any]
     values: Mapping[str, pa.Table]  # by column: (value, rows)
     repeated: Mapping[tuple[str, ...], Repeated]
 
     @property
     def rows(self) -> int:
         """Rows of the view."""
-        return int(self.numbers["rows"])
+        return int(self.numbers[ROWS])
 
     def metric(self, name: str, domain: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
         """A metric by Great Expectations' name. Raises UnknownMetricError."""
@@ -79,15 +79,15 @@ class Measured:
     def _of_column(self, name: str, column: str, arguments: Mapping[str, Any]) -> Any:
         match name:
             case "column.max" | "column.min" | "column.mean" | "column.sum":
-                found = self.numbers[alias(name.removeprefix("column."), column)]
+                found = self.numbers[Number(name.removeprefix("column."), (column,))]
                 return float(found) if name == "column.sum" and isinstance(found, int) else found  # Spark's engine adds integers as doubles
             case "column.standard_deviation":
-                return self.numbers[alias("stdev", column)]
+                return self.numbers[Number("stdev", (column,))]
             case "column.distinct_values.count":
-                return self.numbers[alias("distinct", column)]
+                return self.numbers[Number("distinct", (column,))]
             case "column.unique_proportion":
                 filled = self.rows - self._nulls(column)
-                return self.numbers[alias("distinct", column)] / filled if filled else 0
+                return self.numbers[Number("distinct", (column,))] / filled if filled else 0
             case "column.non_null_count":
                 return self.rows - self._nulls(column)
             case "column.non_null_proportion":
@@ -107,11 +107,11 @@ class Measured:
             return self._of_repeated(detail, (column,))
         for one in self.measures.missed:
             if (one.metric, one.column) == (family, column) and _same(one.arguments, arguments):
-                return self._detail(detail, self.numbers[one.alias], [])
+                return self._detail(detail, self.numbers[one.number], [])
         raise UnknownMetricError(name, column)
 
     def _nulls(self, column: str) -> int:
-        return int(self.numbers[alias("nulls", column)])
+        return int(self.numbers[Number("nulls", (column,))])
 
     def _distinct(self, what: str, column: str, arguments: Mapping[str, Any]) -> Any:
         there, wanted = self.values[column]["value"], list(arguments.get("value_set") or ())
@@ -128,7 +128,7 @@ class Measured:
     def _compound(self, name: str, columns: tuple[str, ...]) -> Any:
         detail = name.removeprefix("compound_columns.unique.")
         if detail == "filtered_row_count":
-            return self.rows - int(self.numbers[all_nulls(columns)])
+            return self.rows - int(self.numbers[Number("nulls", columns)])
         return self._of_repeated(detail, columns)
 
     def _of_repeated(self, detail: str, columns: tuple[str, ...]) -> Any:
@@ -175,22 +175,22 @@ def measured(
 
     if not measures.views:
         return None
-    (numbers,) = whole(numbers_view(view.name)).to_pylist()
-    if any(numbers[name] is None and _cannot_be_null(name, numbers) for name in measures.numbers):
+    (row,) = whole(numbers_view(view.name)).to_pylist()
+    numbers = {number: row[number.column] for number in measures.numbers}
+    if any(value is None and _cannot_be_null(number, numbers) for number, value in numbers.items()):
         return None  # a sum beyond its type, which Spark's engine says better
     return Measured(
         measures,
         tuple((c.name, c.type) for c in view.columns),
         numbers,
-        {c: whole(values_view(view.name, c)).rename_columns(["value", "rows"]) for c in measures.values},
+        {c: whole(values_view(view.name, c)) for c in measures.values},
         {c: _repeated(parts(name) if (name := repeated_view(view.name, c)) in measures.views else iter(()), c) for c in measures.repeated},
     )
 
 
-def _cannot_be_null(name: str, numbers: Mapping[str, Any]) -> bool:
-    """Whether a sum or mean is of at least one value: NULL then says that there is no such number."""
-    kind, _, column = name.partition("__")
-    return kind in ("sum", "mean") and numbers[alias("nulls", column)] < numbers["rows"]
+def _cannot_be_null(number: Number, numbers: Mapping[Number, Any]) -> bool:
+    """Whether a sum or mean is of at least one value: NULL then means that its type cannot hold it."""
+    return number.kind in ("sum", "mean") and bool(numbers[Number("nulls", number.columns)] < numbers[ROWS])
 
 
 def _repeated(parts: Iterator[pa.Table], columns: Sequence[str]) -> Repeated:
@@ -199,7 +199,8 @@ def _repeated(parts: Iterator[pa.Table], columns: Sequence[str]) -> Repeated:
         rows += pc.sum(part["rows"]).as_py() or 0
         if len(sample) < SAMPLE_KEYS:
             for row in part.slice(0, SAMPLE_KEYS).to_pylist():
-                sample += [{column: row[column] for column in columns}] * min(row["rows"], SAMPLE_KEYS)
+                values = {column: row[repeated_column(place)] for place, column in enumerate(columns)}
+                sample += [values] * min(row["rows"], SAMPLE_KEYS)
     return Repeated(rows, tuple(sample[:SAMPLE_KEYS]))
 
 

@@ -1,16 +1,20 @@
 """What a suite asks of all rows of a view, kept as views over it: measures. An epoch then pays for them what has changed, not the table.
 
-Of one view there are at most these, beside the pipeline's own and hidden from its readers (`Relation.internal`):
+A view has at most these measures. They are hidden from readers (`Relation.internal`):
 
-    __quality__<view>                         one row: counts, sums, means, extremes, and how many rows miss a rule that allows some to
-    __quality__<view>__values__<column>       the distinct values of a column, with their counts
-    __quality__<view>__repeated__<columns>    what stands more than once in columns that are to be unique; usually empty
+    __quality__<view>_numbers_<digest>     one row: counts, sums, means, extremes, and the rows that miss a `mostly` rule
+    __quality__<view>_values_<digest>      the distinct values of a column, with their counts
+    __quality__<view>_repeated_<digest>    rows that occur more than once in columns that must be unique; usually empty
+
+The digest covers the view, the kind and the columns as values, so two lists of columns never share a measure, whatever the columns are
+called and however long their names are. Nothing takes a name apart: in this process a number is a `Number`.
 
 `tussock apply` makes them (`statements_for`), epochs keep them as any other view, and jobs/gate/measured.py hands what they hold to Great
 Expectations as its own metrics. What is on the list below is what is known to be the metric that its engine for Spark computes.
 """
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,13 +39,29 @@ _IN_SETS = _INTEGERS | {"string"}
 
 
 @dataclass(frozen=True, slots=True)
+class Number:
+    """One number of a view: its kind ("nulls", "max", …) and the columns that it is about."""
+
+    kind: str
+    columns: tuple[str, ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The column that holds it. Different numbers of a view have different columns, also for readers that ignore case."""
+        return " ".join([self.kind, *(", ".join(map(quoted, self.columns)),) * bool(self.columns)])
+
+
+ROWS = Number("rows")
+
+
+@dataclass(frozen=True, slots=True)
 class Missed:
-    """Rows that miss a rule which allows some to: their count is kept under `alias`.
+    """A rule that allows some rows to miss it. Their count is `number`.
 
     `metric` is Great Expectations' name of the rule's metric; `arguments` those that tell one rule of a column from another.
     """
 
-    alias: str
+    number: Number
     metric: str
     column: str
     arguments: Mapping[str, Any]
@@ -49,9 +69,9 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one expectation needs: numbers (their name -> the aggregate), values of a column, what is repeated in columns."""
+    """What one expectation needs: numbers (each with its aggregate), values of a column, what is repeated in columns."""
 
-    numbers: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[Number, str] = field(default_factory=dict)
     values: tuple[str, ...] = ()
     repeated: tuple[tuple[str, ...], ...] = ()
     missed: tuple[Missed, ...] = ()
@@ -62,7 +82,7 @@ class Measures:
     """What of a view's suite is kept: the expectations, and the views that hold what they need (name -> SELECT)."""
 
     items: tuple[dict[str, Any], ...]
-    numbers: tuple[str, ...]
+    numbers: tuple[Number, ...]
     values: tuple[str, ...]
     repeated: tuple[tuple[str, ...], ...]
     missed: tuple[Missed, ...]
@@ -74,10 +94,10 @@ def measures_of(suite: Suite, view: Relation) -> Measures:
     if suite.full_scan or suite.maintain is False:
         return Measures((), (), (), (), (), {})
     items: list[dict[str, Any]] = []
-    numbers: dict[str, str] = {}
+    numbers: dict[Number, str] = {}
     values: dict[str, None] = {}
     repeated: dict[tuple[str, ...], None] = {}
-    missed: dict[str, Missed] = {}
+    missed: dict[Number, Missed] = {}
     for item in suite.by_view.items:
         if (needs := _needs(item, view)) is None:
             continue
@@ -85,34 +105,51 @@ def measures_of(suite: Suite, view: Relation) -> Measures:
         numbers |= needs.numbers
         values |= dict.fromkeys(needs.values)
         repeated |= dict.fromkeys(needs.repeated)
-        missed |= {one.alias: one for one in needs.missed}
+        missed |= {one.number: one for one in needs.missed}
     if not items:
         return Measures((), (), (), (), (), {})
-    views = {numbers_view(view.name): _select({"rows": "count(*)", **numbers}, view.name)}
+    numbers = {ROWS: "count(*)", **numbers}
+    views = {numbers_view(view.name): _select(numbers, view.name)}
     for column in values:
         name = quoted(column)
         views[values_view(view.name, column)] = (
-            f"SELECT {name}, count(*) AS `rows` FROM {quoted(view.name)} WHERE {name} IS NOT NULL GROUP BY {name}"
+            f"SELECT {name} AS `value`, count(*) AS `rows` FROM {quoted(view.name)} WHERE {name} IS NOT NULL GROUP BY {name}"
         )
     for columns in repeated:
         if not _is_unique_by_key(view, columns):
             views[repeated_view(view.name, columns)] = _repeated(view.name, columns)
-    return Measures(tuple(items), ("rows", *numbers), tuple(values), tuple(repeated), tuple(missed.values()), views)
+    return Measures(tuple(items), tuple(numbers), tuple(values), tuple(repeated), tuple(missed.values()), views)
 
 
 def numbers_view(view: str) -> str:
     """The name of the view of one row."""
-    return f"{INTERNAL}{view}"
+    return _name(view, "numbers")
 
 
 def values_view(view: str, column: str) -> str:
     """The name of the view of a column's distinct values."""
-    return f"{INTERNAL}{view}__values__{column}".lower()
+    return _name(view, "values", column)
 
 
 def repeated_view(view: str, columns: Sequence[str]) -> str:
-    """The name of the view of what is repeated in some columns."""
-    return f"{INTERNAL}{view}__repeated__{'__'.join(columns)}".lower()
+    """The name of the view of the rows that some columns repeat. Its columns have the names of `repeated_column`."""
+    return _name(view, "repeated", *columns)
+
+
+def _name(view: str, kind: str, *columns: str) -> str:
+    """A name that a view may have: 96 characters at most. The digest makes it unique, the rest is for people."""
+    digest = hashlib.sha256(json.dumps([view, kind, *columns]).encode()).hexdigest()
+    return f"{INTERNAL}{view[:43]}_{kind}_{digest[:32]}"
+
+
+def _numbers_view_before(view: str) -> str:
+    """The name that earlier releases gave the view of one row. The next apply drops it and creates the one of today."""
+    return f"{INTERNAL}{view}"
+
+
+def repeated_column(place: int) -> str:
+    """The name that a `repeated` view gives to the column at this place of the list."""
+    return f"c{place}"
 
 
 def is_kept(relation: Relation, select: str, view: Relation, sql: str) -> bool:
@@ -152,18 +189,14 @@ def _aggregate(name: str, sql: str, kinds: frozenset[str]) -> _Judge:
         column = arguments.get("column")
         if not isinstance(column, str) or _kind(view, column) not in kinds:
             return None
-        return Needs({alias(name, column): sql.format(quoted(column)), **_nulls(column)})
+        return Needs({Number(name, (column,)): sql.replace("{}", quoted(column)), **_nulls(column)})
 
     return judge
 
 
-def alias(name: str, column: str) -> str:
-    """What a number of a column is called."""
-    return f"{name}__{column}"
-
-
-def _nulls(column: str) -> dict[str, str]:
-    return {alias("nulls", column): f"count_if({quoted(column)} IS NULL)"}
+def _nulls(*columns: str) -> dict[Number, str]:
+    """How many rows are NULL in all of these columns."""
+    return {Number("nulls", columns): f"count_if({_all_null(columns)})"}
 
 
 def _in_set(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
@@ -197,12 +230,7 @@ def _compound(arguments: Mapping[str, Any], view: Relation) -> Needs | None:
         return None
     if not all(isinstance(c, str) and _kind(view, c) in _HASHED for c in columns):
         return None
-    return Needs({all_nulls(columns): f"count_if({_all_null(columns)})"}, repeated=(tuple(columns),))
-
-
-def all_nulls(columns: Sequence[str]) -> str:
-    """What the number of rows is called that are NULL in all of these columns."""
-    return alias("nulls", "__".join(columns))
+    return Needs(_nulls(*columns), repeated=(tuple(columns),))
 
 
 def _all_null(columns: Sequence[str]) -> str:
@@ -235,10 +263,10 @@ def _by_row(metric: str, told_by: Sequence[str], condition: Callable[[str, str, 
         if met is None:
             return None
         given = {name: arguments[name] for name in told_by if arguments.get(name) not in (None, False)}
-        called = alias(f"missed_{hashlib.sha256(repr((metric, given)).encode()).hexdigest()[:8]}", column)
-        missed = Missed(called, metric, column, given)
+        number = Number(f"missed {hashlib.sha256(repr((metric, given)).encode()).hexdigest()[:32]}", (column,))
+        missed = Missed(number, metric, column, given)
         sql = f"count_if({quoted(column)} IS NOT NULL AND NOT ({met}))"
-        return Needs({called: sql, **_nulls(column)}, missed=(missed,))
+        return Needs({number: sql, **_nulls(column)}, missed=(missed,))
 
     return judge
 
@@ -342,14 +370,16 @@ EXPECTATIONS = frozenset(_KEPT)
 # --- the views -------------------------------------------------------------------------------------------------------------------
 
 
-def _select(numbers: Mapping[str, str], view: str) -> str:
-    columns = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in numbers.items())
+def _select(numbers: Mapping[Number, str], view: str) -> str:
+    columns = ", ".join(f"{sql} AS {quoted(number.column)}" for number, sql in numbers.items())
     return f"SELECT {columns} FROM {quoted(view)}"
 
 
 def _repeated(view: str, columns: Sequence[str]) -> str:
-    names = ", ".join(map(quoted, columns))
-    return f"SELECT {names}, count(*) AS `rows` FROM {quoted(view)} WHERE NOT ({_all_null(columns)}) GROUP BY {names} HAVING count(*) > 1"
+    names = [quoted(column) for column in columns]
+    picked = ", ".join(f"{name} AS {repeated_column(place)}" for place, name in enumerate(names))
+    rest = f"WHERE NOT ({_all_null(columns)}) GROUP BY {', '.join(names)} HAVING count(*) > 1"
+    return f"SELECT {picked}, count(*) AS `rows` FROM {quoted(view)} {rest}"
 
 
 def _is_unique_by_key(view: Relation, columns: Sequence[str]) -> bool:
@@ -376,6 +406,7 @@ def statements_for(suites: Sequence[Suite], catalog: Catalog, stored_rows: Calla
             views = sorted(r.name for r in there.values() if r.kind is RelationKind.VIEW and not r.internal)
             raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(views)}")
         require_columns(suite, [column.name for column in view.columns])
-        if suite.maintain or numbers_view(view.name) in there or stored_rows(view) > SMALL_VIEW_ROWS:
+        has_measures = not there.keys().isdisjoint((numbers_view(view.name), _numbers_view_before(view.name)))
+        if suite.maintain or has_measures or stored_rows(view) > SMALL_VIEW_ROWS:
             for name, select in measures_of(suite, view).views.items():
                 yield suite.file, f"CREATE MATERIALIZED VIEW {quoted(name)} AS {select}"

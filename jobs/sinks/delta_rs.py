@@ -26,6 +26,7 @@ class DeltaRsSink:
     def __init__(self, location: Location, outline: Outline) -> None:
         checked_columns(outline, (OPERATION,))
         self.place = location.uri(folder_name(outline.name))
+        self._url = location.delta_url(folder_name(outline.name))
         self.key = merge_key(outline)
         self._outline = outline
         self._options = location.delta_options
@@ -33,7 +34,7 @@ class DeltaRsSink:
 
     def held(self) -> Held | None:
         """See Sink."""
-        self._table = open_table(self.place, self._options)
+        self._table = open_table(self._url, self.place, self._options)
         return None if self._table is None else held_by(self._table, self._outline, self.engine, self.place)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
@@ -56,7 +57,7 @@ class DeltaRsSink:
             content = pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows.batches()))
             if self._table is None:
                 write_deltalake(
-                    self.place,
+                    self._url,
                     content,
                     mode="error",
                     name=self._outline.name,
@@ -64,7 +65,7 @@ class DeltaRsSink:
                     storage_options=self._options or None,
                     commit_properties=_commit(epoch),
                 )
-                self._table = DeltaTable(self.place, storage_options=self._options or None)
+                self._table = DeltaTable(self._url, storage_options=self._options or None)
             else:
                 write_deltalake(self._table, content, mode="overwrite", schema_mode="overwrite", commit_properties=_commit(epoch))
             return self._described(self._table)

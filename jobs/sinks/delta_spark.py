@@ -35,12 +35,13 @@ class DeltaSparkSink:
     def __init__(self, spark: SparkSession, location: Location, outline: Outline) -> None:
         checked_columns(outline, (OPERATION,))
         self.place = location.uri(folder_name(outline.name))
+        self._url = location.delta_url(folder_name(outline.name))
         self.key = merge_key(outline)
         self._spark, self._outline = spark.newSession(), outline  # its settings are of the one write at hand
 
     def held(self) -> Held | None:
         """See Sink."""
-        table = open_table(self.place)
+        table = open_table(self._url, self.place)
         return None if table is None else held_by(table, self._outline, self.engine, self.place)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
@@ -95,7 +96,7 @@ class DeltaSparkSink:
         return str(self._opened().version())
 
     def _opened(self) -> DeltaTable:
-        table = open_table(self.place)
+        table = open_table(self._url, self.place)
         assert table is not None, "it has just been written"
         return table
 

@@ -19,11 +19,12 @@ from statestore.types import type_name
 _ONE_CALL_AT_A_TIME = threading.Lock()
 
 
-def open_table(place: str, options: Mapping[str, str] | None = None) -> DeltaTable | None:
-    """The newest state of a table; None: there is none. Cost: the log since its last checkpoint."""
+def open_table(url: str, place: str, options: Mapping[str, str] | None = None) -> DeltaTable | None:
+    """The newest state of a table; None: there is none. `place`: the table's folder as errors show it. Cost: the log since its last
+    checkpoint."""
     with translated(place, "look at the table"):
         try:
-            return DeltaTable(place, storage_options=dict(options) if options else None)
+            return DeltaTable(url, storage_options=dict(options) if options else None)
         except TableNotFoundError:
             return None
 

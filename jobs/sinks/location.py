@@ -1,5 +1,6 @@
 """Where sinks are: a folder, or a bucket's prefix, as the store's own addresses name them, and as Delta and Arrow want to hear it."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,8 +27,15 @@ class Location:
     objects: ObjectStore
 
     def uri(self, table: str) -> str:
-        """The address of a table's folder, for Delta and for people."""
+        """The address of a table's folder, for people: names as they are, nothing quoted."""
         return f"{self.root}/{table}" if self.address is None else f"s3://{self.root}/{table}"
+
+    def delta_url(self, table: str) -> str:
+        """The address of a table's folder for the deltalake package. Raises BadStoreError for a folder that the package cannot open."""
+        name = f"{self.root}/{table}"
+        if (reason := unfit_for_delta(name)) is not None:
+            raise BadStoreError(self.uri(table), f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one")
+        return delta_url("" if self.address is None else self.address.bucket, name.partition("/")[2])
 
     @contextmanager
     def arriving(self, name: str) -> Iterator[Path]:
@@ -76,13 +84,39 @@ class Location:
 
 def location_of(uri: str) -> Location:
     """The location that an address names: `/a/path` or `s3://bucket/prefix?…`, as for stores. Raises BadStoreError."""
-    objects = open_object_store(uri)
+    return location_in(open_object_store(uri))
+
+
+def location_in(objects: ObjectStore) -> Location:
+    """The location of a store's objects. Raises BadStoreError for one that is neither a folder nor in a bucket."""
     if isinstance(objects, LocalObjectStore):
         return Location(str(objects.root), None, objects)
     if isinstance(objects, S3ObjectStore):
         address = objects.address
         return Location(f"{address.bucket}/{address.prefix}" if address.prefix else address.bucket, address, objects)
     raise BadStoreError(objects.uri, "views are published to a folder or to s3://bucket/prefix")
+
+
+_UNFIT = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+
+
+def unfit_for_delta(path: str) -> str | None:
+    """Why the deltalake package cannot open a folder of this path; None if it can.
+
+    The package decodes a path twice, and takes a backslash for a slash: instead of `a%20b` it would read the table in `a b`."""
+    if (found := _UNFIT.search(path)) is None:
+        return None
+    return f"the deltalake package takes {found[0]!r} in the name of a folder for something else"
+
+
+def delta_url(bucket: str, name: str) -> str:
+    """How the deltalake package wants a folder: a local one by its path, one in a bucket as a quoted URL.
+
+    Args:
+        bucket: empty for this machine.
+        name: the path below the bucket, or below `/`. Requires: `unfit_for_delta` has no objection.
+    """
+    return f"s3://{bucket}/{quote(name)}" if bucket else f"/{name}"
 
 
 def folder_name(relation: str) -> str:

@@ -49,7 +49,7 @@ from jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_
 from jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
 from jobs.sources.files import MISSING
 from jobs.sources.kept import Keeper
-from jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file
+from jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file, server_options, without_query
 from jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, reads_as, splits
 from jobs.sources.pins import PinnedFile
 from jobs.sql.logical import Field
@@ -119,9 +119,10 @@ class DeltaTables:
                 raise BadOptionError(source.name, option, value, f"a delta source has no such option; those it has: {', '.join(OPTIONS)}")
         if _KEY in source.options and not _key_columns(source):
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
+        _place(source).url()
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
-        if (found := _place(source).snapshot()) is None and any(c in source.options["path"].partition("?")[0] for c in "*["):
+        if (found := _place(source).snapshot()) is None and any(c in without_query(source.options["path"]) for c in "*["):
             raise BadPathError(source.options["path"], "a Delta table is one folder, and none has exactly this name")
         snapshot = self._readable(source, found)
         fields = source.fields or _fields(snapshot)
@@ -400,12 +401,12 @@ def _key_columns(source: CreateSource) -> tuple[str, ...]:
 
 
 def _place(source: CreateSource) -> DeltaPlace:
-    return DeltaPlace(source.options["path"], {k: v for k, v in source.options.items() if k in STORE_OPTIONS})
+    return DeltaPlace(source.options["path"], server_options(source.options["path"], source.options))
 
 
 def _reading(source: CreateSource) -> Mapping[str, str]:
     """Options for the reader of Parquet files: a column that was added to the table after a file was written is NULL in its rows."""
-    return {**{k: v for k, v in source.options.items() if k in STORE_OPTIONS}, MISSING: "null"}
+    return {**server_options(source.options["path"], source.options), MISSING: "null"}
 
 
 def _fields(snapshot: Snapshot) -> tuple[Field, ...]:

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlencode
+from urllib.parse import unquote
 
 import msgspec
 import numpy as np
@@ -28,8 +28,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.sources.listing import STORE_OPTIONS, open_file
+from jobs.sources.errors import BadPathError
+from jobs.sources.listing import open_file, split_bucket
 from statestore.objectstore.base import ObjectNotFoundError
+from statestore.objectstore.open import open_s3
 
 if TYPE_CHECKING:  # who has no Delta source does not wait for the package
     from deltalake import DeltaTable
@@ -65,23 +67,30 @@ class DeltaPlace:
     """Where a table is, by a source's options."""
 
     path: str
-    options: Mapping[str, str]
+    options: Mapping[str, str]  # of the server, if it is in a bucket
 
     @cached_property
     def root(self) -> str:
-        """The path that files of the table are below; without a query."""
-        place = self.path.partition("?")[0] if self.path.startswith("s3://") else self.path
-        return place.removeprefix("file://").rstrip("/")
-
-    @property
-    def _query(self) -> str:
-        return "?" + self.path.partition("?")[2] if "?" in self.path and self.path.startswith("s3://") else ""
+        """The path that files of the table are below, as sources name files: no character of it stands for another."""
+        bucket, name = split_bucket(self.path)
+        return f"s3://{bucket}/{name}" if bucket else f"/{name}"
 
     def file(self, path: str) -> str:
-        """A file of the table as a source names files."""
+        """A file of the table as a source names files. `path`: a name, as `Piece.path` is."""
         if path.startswith("file:/"):
             return "/" + path.removeprefix("file:").lstrip("/")
-        return path.replace("s3a://", "s3://") if "://" in path or path.startswith("/") else f"{self.root}/{path}{self._query}"
+        if path.startswith(("s3://", "s3a://")):
+            return "s3://" + path.partition("://")[2]
+        return path if path.startswith("/") else f"{self.root}/{path}"
+
+    def url(self) -> str:
+        """The table for the deltalake package. Raises BadPathError for a folder that the package cannot open."""
+        from jobs.sinks.location import delta_url, unfit_for_delta
+
+        bucket, name = split_bucket(self.path)
+        if (reason := unfit_for_delta(name)) is not None:
+            raise BadPathError(self.path, f"{reason}. Rename the folder, or give the table another one")
+        return delta_url(bucket, name)
 
     def snapshot(self, version: int | None = None) -> "Snapshot | None":
         """A version of the table, the newest by default; None where there is no table, or not this version.
@@ -90,9 +99,10 @@ class DeltaPlace:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
+        url = self.url()
         with _translated(self.root, "read the log of the table"):
             try:
-                return Snapshot(self, DeltaTable(self.root, version=version, storage_options=self._storage_options()))
+                return Snapshot(self, DeltaTable(url, version=version, storage_options=self._storage_options()))
             except TableNotFoundError:
                 return None
             except DeltaError:
@@ -101,12 +111,12 @@ class DeltaPlace:
                 return None  # the package has no class of its own for a version that is not there
 
     def _storage_options(self) -> dict[str, str] | None:
-        if not self.root.startswith("s3://"):
+        bucket, name = split_bucket(self.path)
+        if not bucket:
             return None
-        given = urlencode({k: self.options[k] for k in STORE_OPTIONS if k in self.options}, safe=":/")
-        from jobs.sinks.location import location_of
+        from jobs.sinks.location import location_in
 
-        return location_of(self.path if "?" in self.path or not given else f"{self.path}?{given}").delta_options
+        return location_in(open_s3(bucket, name, self.options)).delta_options
 
     def commit(self, version: int) -> "Commit | None":
         """What a version changes; None where its entry of the log is gone."""

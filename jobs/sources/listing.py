@@ -21,13 +21,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlencode
+from urllib.parse import unquote
 
 from jobs.sources.errors import BadPathError, MissingPathError
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from statestore.objectstore.open import open_object_store
+from statestore.objectstore.local import LocalObjectStore
+from statestore.objectstore.open import S3_OPTIONS, open_s3, s3_options
 
-STORE_OPTIONS = ("endpoint", "path_style", "region")
+STORE_OPTIONS = S3_OPTIONS
 _QUERY = re.compile(r"\?((?:endpoint|path_style|region)=[^?]*)$")
 _SPECIAL = re.compile(r"[*?\[\]{}\\]")  # a name without these is spelled out
 _ESCAPED = r"\\[*?\[\]{}\\]"
@@ -57,14 +58,20 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A path split into a store's root (`/` or `s3://bucket`), the store's query, and the name below the root, which may be a glob."""
+    """A path split into a bucket (empty: this machine), the options of its server, and the name below it, which may be a glob."""
 
-    root: str
-    query: str
+    bucket: str
+    options: Mapping[str, str]
     name: str
 
+    @property
+    def root(self) -> str:
+        """The beginning of the paths of its files: `/` or `s3://bucket/`."""
+        return f"s3://{self.bucket}/" if self.bucket else "/"
+
     def store(self, directory: str) -> ObjectStore:
-        return open_object_store(f"{self.root}{directory}{self.query}")
+        """The objects below a directory, whose name is taken as it is."""
+        return open_s3(self.bucket, directory, self.options) if self.bucket else LocalObjectStore(Path("/", directory))
 
 
 def absolute_path(path: str, base: Path) -> str:
@@ -145,37 +152,59 @@ def _partition_column(folder: str) -> str:
 
 
 def open_file(path: str, options: Mapping[str, str]) -> tuple[ObjectStore, str]:
-    """The store and the object name of one listed file's path. Raises BadPathError."""
-    root, query, name = _split_root(path, options)
-    directory, _, leaf = name.rpartition("/")
-    return open_object_store(f"{root}{directory}{query}"), leaf
+    """The store and the object name of one listed file.
+
+    Args:
+        path: as `ListedFile.path` has it: a name, in which no character stands for anything else.
+        options: its source's, with those in the query of the source's own path.
+
+    Raises BadPathError.
+    """
+    if path.startswith("s3://"):
+        bucket, _, name = path.removeprefix("s3://").partition("/")
+        directory, _, leaf = name.rpartition("/")
+        return open_s3(bucket, directory, server_options(options.get("path", ""), options)), leaf
+    if not path.startswith("/") or "\0" in path:
+        raise BadPathError(path, "a file is named by an absolute path or as s3://bucket/key")
+    directory, _, leaf = path.rpartition("/")
+    return LocalObjectStore(Path(directory or "/")), leaf
+
+
+def without_query(path: str) -> str:
+    """An `s3://` path without the options of its server; other paths as they are."""
+    return path[: given.start()] if path.startswith("s3://") and (given := _QUERY.search(path)) else path
+
+
+def server_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of the server that an `s3://` path names: those in its query, else the source's. Raises BadStoreError."""
+    if path.startswith("s3://") and (given := _QUERY.search(path)):
+        return s3_options(given[1], without_query(path))
+    return {k: options[k] for k in STORE_OPTIONS if k in options}
 
 
 def _place_of(path: str, options: Mapping[str, str], interval: Interval | None) -> _Place:
-    root, query, name = _split_root(path, options)
+    bucket, name = split_bucket(path)
     if any(part in (".", "..") for part in name.split("/")):
         raise BadPathError(path, "`.` and `..` are not taken as parts of a path")
-    return _Place(root, query, _fill(path, name, interval))
+    return _Place(bucket, server_options(path, options), _fill(path, name, interval))
 
 
-def _split_root(path: str, options: Mapping[str, str]) -> tuple[str, str, str]:
+def split_bucket(path: str) -> tuple[str, str]:
+    """A source's path as a bucket (empty: this machine) and the name below it."""
     if "\0" in path or not path:
         raise BadPathError(path, "it is empty or holds a NUL")
     if path.startswith("s3://"):
-        given = _QUERY.search(path)
-        bucket, _, name = path[len("s3://") : given.start() if given else None].partition("/")
+        bucket, _, name = without_query(path).removeprefix("s3://").partition("/")
         if not bucket or _SPECIAL.search(bucket):
             raise BadPathError(path, "the bucket has to be spelled out")
-        settings = {k: options[k] for k in STORE_OPTIONS if k in options}
-        query = given[1] if given else urlencode(settings, safe=":/")
-        return f"s3://{bucket}/", f"?{query}" if query else "", name.strip("/")
+        return bucket, name.strip("/")
     if path.startswith("file:"):
         path = unquote(re.sub(r"^file:(//)?(?=/)", "", path))
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise BadPathError(path, "its scheme is none of file:// and s3://")
     if not path.startswith("/"):
         raise BadPathError(path, "a relative path has no meaning in a stored source; give an absolute one")
-    return "/", "", str(PurePosixPath(path)).strip("/")
+    return "", str(PurePosixPath(path)).strip("/")
 
 
 def _fill(path: str, name: str, interval: Interval | None) -> str:
@@ -229,7 +258,7 @@ def _spelled(place: _Place) -> list[str]:
     in a local path; the listing of an S3 path decides those."""
     found: list[str] = []
     for part in place.name.split("/"):
-        is_local, plain = place.root == "/", _plain(part)
+        is_local, plain = not place.bucket, _plain(part)
         if is_local and _SPECIAL.search(part) and Path("/", *found, part).exists():
             plain = part
         if plain is None or not (is_local or plain == part):
@@ -249,7 +278,7 @@ def _plain(part: str) -> str | None:
 def _literal(place: _Place, recursive: bool) -> list[ListedFile]:
     """A path that is spelled out: the file of that name, else the files of the directory of that name."""
     parent, _, leaf = place.name.rpartition("/")
-    if leaf and (place.root != "/" or Path(place.root, place.name).is_file()):
+    if leaf and (place.bucket or Path(place.root, place.name).is_file()):
         try:
             info = place.store(parent).head(leaf)
             return [] if _hidden(leaf) else [ListedFile(_shown(place), info.size, info.etag, info.modified_ms)]
@@ -332,7 +361,7 @@ def _class_pattern(body: str, negated: bool) -> str:
 
 def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, str]]:
     """Each visible file below `base` whose relative name starts with `prefix`, with that relative name."""
-    if place.root == "/" and not Path(place.root, base).is_dir():
+    if not place.bucket and not Path(place.root, base).is_dir():
         return
     top = f"{place.root}{base}/" if base else place.root
     for info in place.store(base).list(prefix):
@@ -342,7 +371,7 @@ def _walk(place: _Place, base: str, prefix: str) -> Iterator[tuple[ListedFile, s
 
 def _is_empty_directory(place: _Place) -> bool:
     """Whether files may still come: the local directory that the path spells out, up to its first wildcard, is there."""
-    return place.root == "/" and Path("/", *_spelled(place)).is_dir()
+    return not place.bucket and Path("/", *_spelled(place)).is_dir()
 
 
 def _near(place: _Place) -> tuple[str, ...]:
@@ -351,7 +380,7 @@ def _near(place: _Place) -> tuple[str, ...]:
     parts = [*spelled, *place.name.split("/")[len(spelled) :]]
     for depth in range(len(parts) - 1, -1, -1):
         base, wanted = "/".join(parts[:depth]), parts[depth]
-        if place.root == "/":
+        if not place.bucket:
             directory = Path("/", base)
             names = sorted(p.name for p in directory.iterdir()) if directory.is_dir() else []
         else:

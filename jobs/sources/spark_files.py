@@ -30,6 +30,7 @@ from jobs.sources.base import ROW_ID_NAME
 from jobs.sources.errors import BadOptionError, BadRowError, MissingSparkModuleError, UndeclaredColumnsError, UnreadableFileError
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from jobs.sources.kept import hadoop_options, place_of_bytes
+from jobs.sources.listing import server_options
 from jobs.sources.parquet_schema import UnreadableSchemaError
 from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
@@ -138,8 +139,9 @@ class SparkFiles(FileSource):
     def reader_options(self, source: CreateSource) -> dict[str, str]:
         """What Spark's reader is given."""
         kept = {k: v for k, v in source.options.items() if k not in OWN_OPTIONS}
-        if "endpoint" in source.options:  # Hadoop reads its own settings among a reader's options
-            kept |= {"fs.s3a.endpoint": source.options["endpoint"], "fs.s3a.path.style.access": source.options.get("path_style", "true")}
+        server = server_options(source.options["path"], source.options)
+        if "endpoint" in server:  # Hadoop reads its own settings among a reader's options
+            kept |= {"fs.s3a.endpoint": server["endpoint"], "fs.s3a.path.style.access": server.get("path_style", "true")}
         return kept | ({"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} if self.corrupt_records else {})
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
@@ -147,7 +149,7 @@ class SparkFiles(FileSource):
         if not isinstance(error, spark_errors()):
             return None
         text = unquote(str(error))
-        for file in files_of(document):
+        for file in sorted(files_of(document), key=lambda f: -len(place_of_bytes(f))):  # one's path may begin like another's
             if place_of_bytes(file).removeprefix("s3://") in text:
                 try:
                     verify_pin(file, source.options)

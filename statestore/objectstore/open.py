@@ -5,6 +5,9 @@
 
 A URI never holds credentials: boto3's standard chain gives them.
 
+An absolute path is a name: its characters mean themselves. In the two forms with a scheme, `%XX` stands for a character. Code that has
+names (a bucket, a key) opens them with `open_s3` and never builds a URI of them, since a parser would take `%`, `?` and `#` apart.
+
 Other schemes are opened by what the environment variable TUSSOCK_STORE_SCHEMES names, `scheme=module:function,…`: the function takes
 the URI and returns an ObjectStore whose `uri` is such a one. Worker processes inherit the variable and have to find the module.
 """
@@ -12,15 +15,17 @@ the URI and returns an ObjectStore whose `uri` is such a one. Worker processes i
 import importlib
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlsplit
 
 from statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
 from statestore.objectstore.local import LocalObjectStore
 
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, no password, no query
+_NOT_IN_URIS = re.compile(r"[#\t\r\n]")
 SCHEMES_VARIABLE = "TUSSOCK_STORE_SCHEMES"
-_S3_OPTIONS = ("endpoint", "path_style", "region")
+S3_OPTIONS = ("endpoint", "path_style", "region")
 
 
 def open_object_store(uri: str) -> ObjectStore:
@@ -31,12 +36,18 @@ def open_object_store(uri: str) -> ObjectStore:
     """
     if uri.startswith("/"):
         return LocalObjectStore(Path(uri))
+    if (dropped := _NOT_IN_URIS.search(uri)) is not None:  # urlsplit would open another store without a word
+        raise BadStoreError(
+            uri.partition("#")[0], f"{dropped[0]!r} has no meaning in a URI; as part of a name, write %{ord(dropped[0]):02X}"
+        )
     parts = urlsplit(uri)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else uri
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise BadStoreError(shown, "a file URI needs an absolute path and no host, e.g. file:///data/store")
-        return LocalObjectStore(Path(unquote(parts.path)))
+        if "?" in uri:
+            raise BadStoreError(shown, "a file URI has no options; a ? that is part of a name is written %3F")
+        return LocalObjectStore(Path(os.fsdecode(unquote_to_bytes(parts.path))))
     if parts.scheme in ("s3", "s3a"):
         return _open_s3(uri, shown)
     for entry in filter(None, os.environ.get(SCHEMES_VARIABLE, "").split(",")):
@@ -48,22 +59,41 @@ def open_object_store(uri: str) -> ObjectStore:
     raise BadStoreError(shown, "expected an absolute path, file:///a/path or s3://bucket/prefix")
 
 
-def _open_s3(uri: str, shown: str) -> ObjectStore:
+def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = None) -> ObjectStore:
+    """The store of a bucket's objects below `prefix`. Sends nothing.
+
+    Args:
+        bucket, prefix: names, taken as they are; slashes around the prefix do not count.
+        options: S3_OPTIONS. If there is an endpoint, the path style is the default.
+
+    Raises: BadStoreError for an option's value; BadObjectNameError for a prefix that no object can have.
+    """
     from statestore.objectstore.s3 import S3Address, S3ObjectStore  # here, because importing boto3 takes 0.3 s that local stores can save
 
+    given, shown = options or {}, f"s3://{bucket}/{prefix}"
+    endpoint = given.get("endpoint") or None
+    if endpoint is not None and _ENDPOINT.fullmatch(endpoint) is None:
+        raise BadStoreError(shown, "endpoint has to be http://host:port or https://host:port, without user or password")
+    path_style = given.get("path_style", "true" if endpoint else "false")
+    if path_style not in ("true", "false"):
+        raise BadStoreError(shown, f"path_style is {path_style!r}, expected true or false")
+    prefix = prefix.strip("/")
+    if prefix:
+        checked_name(prefix)
+    return S3ObjectStore(S3Address(bucket, prefix, endpoint, path_style == "true", given.get("region") or None))
+
+
+def s3_options(query: str, shown: str) -> dict[str, str]:
+    """The options in the query of an `s3://` URI. `shown`: the URI for an error. Raises BadStoreError for one that is unknown."""
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := sorted(set(options) - set(S3_OPTIONS)):
+        reason = f"unknown option {', '.join(unknown)}; known are {', '.join(S3_OPTIONS)}. A ? that is part of a name is written %3F"
+        raise BadStoreError(shown, reason)
+    return options
+
+
+def _open_s3(uri: str, shown: str) -> ObjectStore:
     parts = urlsplit(uri)
     if not parts.netloc or "@" in parts.netloc:
         raise BadStoreError(shown, "expected s3://bucket/prefix; credentials do not belong into the URI")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(set(options) - set(_S3_OPTIONS)):
-        raise BadStoreError(shown, f"unknown option {', '.join(unknown)}; known are {', '.join(_S3_OPTIONS)}")
-    endpoint = options.get("endpoint") or None
-    if endpoint is not None and _ENDPOINT.fullmatch(endpoint) is None:
-        raise BadStoreError(shown, "endpoint has to be http://host:port or https://host:port, without user or password")
-    path_style = options.get("path_style", "true" if endpoint else "false")
-    if path_style not in ("true", "false"):
-        raise BadStoreError(shown, f"path_style is {path_style!r}, expected true or false")
-    prefix = unquote(parts.path).strip("/")
-    if prefix:
-        checked_name(prefix)
-    return S3ObjectStore(S3Address(parts.netloc, prefix, endpoint, path_style == "true", options.get("region") or None))
+    return open_s3(parts.netloc, unquote(parts.path), s3_options(parts.query, shown))

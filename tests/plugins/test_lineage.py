@@ -22,7 +22,7 @@ from tussock_lineage import tables_published, views_published
 
 from jobs.driver.epoch import advance
 from jobs.driver.runner import LocalRunner
-from jobs.facts.lineage import DataSet, data_set_at
+from jobs.facts.lineage import DataSet, data_set_at, data_set_of_path
 from jobs.settings.pipeline import find_pipeline
 from jobs.sql.logical import Call, Column, Field, Filter, Literal, Project, Scan
 from jobs.sql.statements import CreateSource, CreateTable
@@ -157,7 +157,12 @@ def test_what_the_schema_does_not_allow_is_seen(meta: MetaStore) -> None:
     ],
 )
 def test_places_are_named_as_openlineage_names_them(address: str, data_set: DataSet) -> None:
-    assert data_set_at(address) == data_set
+    assert data_set_of_path(address) == data_set
+
+
+def test_a_file_is_named_whatever_its_characters() -> None:
+    assert data_set_at("s3://lake/a#b/100%25 [1]?.csv") == DataSet("s3://lake", "a#b/100%25 [1]?.csv")
+    assert data_set_at("/data/a*b/{c}") == DataSet("file", "/data/a*b/{c}")
 
 
 @pytest.mark.deep

@@ -6,26 +6,31 @@ import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from jobs.catalog.deployment import Action
 from jobs.catalog.reader import relation_frame
+from jobs.catalog.statement_maker import ReservedNameError
 from jobs.deploy import measures
 from jobs.driver.epoch import advance
 from jobs.driver.spark_runner import SparkRunner
 from jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
 from jobs.gate.measured import Measured, _cannot_be_null, _repeated, measured
-from jobs.gate.measures import EXPECTATIONS, Measures, measures_of
+from jobs.gate.measures import EXPECTATIONS, ROWS, Measures, Number, measures_of, numbers_view, repeated_view
 from jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityRecord, ViewQuality, passed_before, record_lines
 from jobs.gate.rows import SparkRows
-from jobs.gate.suite import QualitySuiteError, read_suite
+from jobs.gate.suite import QualitySuiteError, Suite, read_suite
 from jobs.plan.definition import find
 from jobs.session import Session
 from jobs.settings.pipeline import Pipeline, load_pipeline
+from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 VIEW = """
 CREATE TABLE sales (id INT, shop STRING, at DATE, n INT, amount DOUBLE, price DECIMAL(10,2), code STRING, PRIMARY KEY (id));
@@ -166,7 +171,7 @@ UNIQUE = expectation("expect_column_values_to_be_unique", column="code")
 MEAN = expectation("expect_column_mean_to_be_between", column="n", min_value=10)
 MEDIAN = expectation("expect_column_median_to_be_between", column="n", min_value=1)
 FILLED = expectation("expect_column_values_to_not_be_null", column="shop")
-NUMBERS, REPEATED = "view __quality__kept", "view __quality__kept__repeated__code"
+NUMBERS, REPEATED = f"view {numbers_view('kept')}", f"view {repeated_view('kept', ['code'])}"
 
 
 @pytest.mark.spark
@@ -267,20 +272,21 @@ def test_measures_that_are_not_what_the_suite_asks_for_are_not_used(spark: Spark
 
 
 def test_a_sum_beyond_its_type_is_left_to_spark() -> None:
-    numbers = {"rows": 3, "nulls__n": 1, "sum__n": None}
-    assert _cannot_be_null("sum__n", numbers)
-    assert not _cannot_be_null("sum__n", {**numbers, "nulls__n": 3})
-    assert not _cannot_be_null("max__n", {**numbers, "max__n": None})
+    total, nulls, most = Number("sum", ("n",)), Number("nulls", ("n",)), Number("max", ("n",))
+    numbers = {ROWS: 3, nulls: 1, total: None}
+    assert _cannot_be_null(total, numbers)
+    assert not _cannot_be_null(total, {**numbers, nulls: 3})
+    assert not _cannot_be_null(most, {**numbers, most: None})
 
 
 def test_a_value_that_half_of_a_large_view_holds_is_sampled_and_not_written_out() -> None:
-    found = _repeated(iter([pa.table({"code": ["a", "b"], "rows": [10**12, 2]})]), ["code"])
+    found = _repeated(iter([pa.table({"c0": ["a", "b"], "rows": [10**12, 2]})]), ["code"])
     assert (found.rows, found.sample) == (10**12 + 2, ({"code": "a"},) * SAMPLE_KEYS)
 
 
 def test_a_set_may_hold_numbers_that_its_column_cannot() -> None:
     values = {"n": pa.table({"value": pa.array([1, 2], pa.int8()), "rows": [1, 1]})}
-    kept = Measured(Measures((), (), (), (), (), {}), (("n", "tinyint"),), {"rows": 2}, values, {})
+    kept = Measured(Measures((), (), (), (), (), {}), (("n", "tinyint"),), {ROWS: 2}, values, {})
     wanted = {"value_set": [1, 300]}
     assert kept.metric("column.distinct_values.not_in_set", {"column": "n"}, wanted) == [2]
     assert kept.metric("column.distinct_values.missing_from_column", {"column": "n"}, wanted) == [300]
@@ -350,3 +356,89 @@ def test_a_suite_that_passed_by_its_rules_on_rows_is_known_to_have(tmp_path: Pat
     assert passed(metrics=False)
     assert not passed(digest="another")
     assert not passed_before(None, suite)
+
+
+#: Names that a separator would join to the same text, and those of the measures' own columns.
+NAMES = ["a", "b", "a__b", "b__c", "c", "a b", "A`b", "rows", "value", "c0", "c1", "select", "\xe9", "e\u0301", "nulls `a`"]
+NAMES += ["a`, `b", '["a"]', "x" * 120]
+
+
+@given(
+    st.sampled_from(["v", "v__values__x", "v" * 100, "v" * 99]),
+    st.lists(st.lists(st.sampled_from(NAMES), min_size=2, max_size=3, unique=True), min_size=1, max_size=6, unique_by=tuple),
+    st.sampled_from(NAMES),
+)
+def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: list[list[str]], column: str) -> None:
+    """As many views and numbers as there are lists of columns; each view may be called so; each number has a column of its own."""
+    items = [expectation("expect_compound_columns_to_be_unique", column_list=key) for key in keys]
+    items += [expectation("expect_column_values_to_be_unique", column=column)]
+    items += [expectation("expect_column_distinct_values_to_be_in_set", column=column, value_set=[1])]
+    relation = Relation(1, view, RelationKind.VIEW, tuple(ColumnSpec(name, "int") for name in NAMES), msgspec.Raw(b"{}"))
+    with patch("jobs.gate.measures._is_unique_by_key", return_value=False):
+        found, other = (
+            measures_of(Suite(name, Path("x.json"), tuple(items), None, False, ""), msgspec.structs.replace(relation, name=name))
+            for name in (view, "v_")
+        )
+    assert len(found.views) == 1 + len(keys) + 2, "the numbers, each list, the column's own"
+    assert all(re.fullmatch(r"__quality__[a-z0-9_]+", name) and len(name) <= 100 for name in found.views)
+    assert len({number.column.casefold() for number in found.numbers}) == len(found.numbers) == 1 + len(keys) + 1
+    assert found.views.keys().isdisjoint(other.views)
+
+
+def verdicts(spark: SparkSession, session: Session, pipeline: Pipeline, epoch: int) -> list[dict[str, Any]]:
+    """Of each suite what failed, and each number."""
+    views = validate_epoch(lambda _: spark, session.meta, pipeline, epoch).views
+    return [{"failed": {f.expectation for f in v.failures}, **{m.expectation: m.value for m in v.metrics}} for v in views]
+
+
+@pytest.mark.spark
+def test_what_is_kept_changes_no_verdict_whatever_columns_are_called(spark: SparkSession, tmp_path: Path) -> None:
+    """Two views of the same rows, one with measures; in the other, Great Expectations looks at every row. The names of some columns, joined
+    by underscores, are equal; others are called as the columns of measures."""
+    columns = ["a", "b", "a__b", "c", "b__c", "rows", "value", "c0"]
+    names = ", ".join(f"`{name}`" for name in columns)
+    rows = [(1, 1, None, 7, 1, 5, 5, 1), (2, 1, None, 7, 2, 5, 6, 2), (2, 2, 3, 7, 3, 6, 7, 2)]
+    items = [
+        expectation("expect_column_values_to_not_be_null", column="a__b", mostly=0.9),
+        expectation("expect_compound_columns_to_be_unique", column_list=["a", "b"]),
+        expectation("expect_compound_columns_to_be_unique", column_list=["a", "b__c"]),
+        expectation("expect_compound_columns_to_be_unique", column_list=["a__b", "c"]),
+        expectation("expect_compound_columns_to_be_unique", column_list=["rows", "c0"]),
+        expectation("expect_column_distinct_values_to_be_in_set", column="rows", value_set=[5]),
+        expectation("expect_column_distinct_values_to_be_in_set", column="value", value_set=[5, 6, 7]),
+    ]
+    pipeline = pipeline_in(tmp_path, items, maintain=True)
+    pipeline_in(tmp_path, items, "plain", maintain=False)
+    table = f"CREATE TABLE t (id INT, {', '.join(f'`{name}` INT' for name in columns)}, PRIMARY KEY (id));\n"
+    views = "".join(f"CREATE MATERIALIZED VIEW {view} AS SELECT id, {names} FROM t;\n" for view in ("kept", "plain"))
+    (pipeline.folder / "views.sql").write_text(table + views)
+    with Session(pipeline.store, spark) as session:
+        apply(session, pipeline)
+        values = ", ".join(str((n, *row)).replace("None", "NULL") for n, row in enumerate(rows))
+        session.execute(f"INSERT INTO t VALUES {values}")
+        kept, plain = verdicts(spark, session, pipeline, session.flush().epoch)
+        assert kept == plain
+        assert len(plain["failed"]) == 3
+        with pytest.raises(ReservedNameError, match="__quality__kept"):
+            session.execute("CREATE MATERIALIZED VIEW __quality__kept AS SELECT * FROM t")
+
+
+@pytest.mark.spark
+def test_measures_of_an_earlier_release_are_never_read_and_go_with_the_next_apply(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their names joined columns by underscores. Until the next apply every row is looked at; afterwards the view has measures again."""
+    pipeline = pipeline_in(tmp_path, [MEAN], maintain=True)
+    with Session(pipeline.store, spark) as session:
+        with monkeypatch.context() as before:
+            before.setattr("jobs.gate.measures._name", lambda view, kind, *columns: f"__quality__{view}")
+            apply(session, pipeline)
+        session.execute("INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, 'k' FROM range(3) AS t(id)")
+        epoch = session.flush().epoch
+        (view,) = validate_epoch(lambda _: spark, session.meta, pipeline, epoch).views
+        assert (view.maintained, view.rows) == (0, 3)
+        pipeline_in(tmp_path, [MEAN])
+        assert [step for step in apply(session, pipeline) if step[0] is not Action.NONE] == [
+            (Action.CREATE, NUMBERS),
+            (Action.DROP, "view __quality__kept"),
+        ]

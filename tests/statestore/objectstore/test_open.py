@@ -4,10 +4,14 @@ import pickle
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from statestore.objectstore.base import BadObjectNameError, BadStoreError
 from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import open_object_store
+from statestore.objectstore.open import open_object_store, open_s3
+from statestore.objectstore.s3 import S3ObjectStore
+from tests.names import names
 
 
 def test_a_path_and_its_file_uri_are_the_same_store(tmp_path: Path) -> None:
@@ -65,3 +69,27 @@ def test_a_uri_that_is_not_understood_is_named_without_its_secrets(uri: str, nam
 def test_a_prefix_that_climbs_out_is_refused() -> None:
     with pytest.raises(BadObjectNameError):
         open_object_store("s3://bucket/a/../b")
+
+
+@given(st.lists(names(), min_size=1, max_size=3).map("/".join))
+def test_a_store_opens_again_from_its_uri_whatever_its_name(name: str) -> None:
+    """By its name as it is, and by the URI that other processes get."""
+    local = open_object_store(f"/data/{name}")
+    assert isinstance(local, LocalObjectStore)
+    assert str(local.root) == f"/data/{name}"
+    again = open_object_store(local.uri)
+    assert isinstance(again, LocalObjectStore)
+    assert again.root == local.root
+    bucket = open_s3("bucket", name, {"endpoint": "http://127.0.0.1:1", "region": "eu-1"})
+    assert isinstance(bucket, S3ObjectStore)
+    assert bucket.address.prefix == name
+    found = open_object_store(bucket.uri)
+    assert isinstance(found, S3ObjectStore)
+    assert found.address == bucket.address
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/a#b", "s3://bucket/a\tb", "file:///a#b", "file:///a?b", "file:///a\nb", "s3://bucket/a?b"])
+def test_a_uri_that_a_parser_would_cut_is_refused_with_what_to_write(uri: str) -> None:
+    """Each of them opened the store of another name."""
+    with pytest.raises(BadStoreError, match=r"%23|%09|%3F|%0A"):
+        open_object_store(uri)
