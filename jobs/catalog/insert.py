@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from jobs.kernels.kernel import process_kernel
+from jobs.kernels.kernel import thread_kernel
 from jobs.plan.definition import TableDefinition, definition_of
 from jobs.sql.key_columns import require_values
 from jobs.sql.statements import CreateTable
@@ -71,7 +71,7 @@ def _default(table: CreateTable, column: int, field: pa.Field, rows: int) -> pa.
     if default.value is None:
         raise UnfitRowsError(table.name, field.name, f"no values, and a default that is computed ({default.sql})", "values for it")
     one_row = pa.table({"c0": pa.array([0], pa.int64())})
-    made = process_kernel().project(one_row, [default.value], [table.fields[column].type])
+    made = thread_kernel().project(one_row, [default.value], [table.fields[column].type])
     return made.column(0).take(pa.array(np.zeros(rows, np.int64)))
 
 

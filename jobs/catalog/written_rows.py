@@ -42,16 +42,12 @@ def write_csv(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
 
 def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
     """Rows as JSON, one object a line. Binary values are texts with \\xNN for what is not ASCII, times ISO 8601, decimals numbers."""
-    import duckdb
+    from jobs.kernels.kernel import thread_kernel
 
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for batch in rows:
-            batch_rows = pa.Table.from_batches([batch])
-            fields = ", ".join(f"{_quoted(name)} := {_quoted(name)}" for name in batch_rows.column_names)
-            connection.register("batch_rows", batch_rows)
-            lines = connection.sql(f"SELECT to_json(struct_pack({fields}))::VARCHAR FROM batch_rows").fetchall()
-            out.write("".join(f"{line}\n" for (line,) in lines).encode())
+    for batch in rows:
+        fields = ", ".join(f"{_quoted(name)} := {_quoted(name)}" for name in batch.schema.names)
+        lines = thread_kernel().compute(f"to_json(struct_pack({fields}))::VARCHAR AS line", pa.Table.from_batches([batch]))["line"]
+        out.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
 
 
 def write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:

@@ -1,20 +1,27 @@
-"""The kernel: one DuckDB connection per process that computes over Arrow tables, closed off from everything else.
+"""The kernel: one DuckDB connection per thread that computes over Arrow tables, closed off from everything else.
 
-One thread (a Spark task is one core), memory bounded and allowed to spill, no files, no network, no extension loading, UTC, configuration
-locked. A connection costs 20 ms, so the process keeps it; a query costs about 1 ms, so all expressions of a projection are one query.
+One DuckDB thread (a Spark task is one core), bounded memory that may spill, no files, no network, no extension loading, UTC, locked
+configuration. A connection costs 20 ms, so each thread keeps its own; a query costs about 1 ms, so all expressions of a projection are
+one query.
+
+Every answer has one row for each input row, in their order: callers pair the two by position. docs/design/order.md says how.
 """
 
-import atexit
+import json
 import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
+from weakref import finalize
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.kernels.duck import duck_type, placed
 from jobs.kernels.errors import KernelError, RowError
@@ -30,6 +37,9 @@ from statestore.types import arrow_type, is_span
 
 DEFAULT_MEMORY = "512MB"
 _SHOWN_CHARACTERS = 100  # of a value in an error
+_KEEP_ORDER = frozenset({"PROJECTION", "PYTHON_ARROW_SCAN"})  # physical operators that pass on each row at its place
+_MOST_PLANS = 4096  # whose order a kernel remembers
+_NUMBER = "row_number_of_the_kernel"
 _NOT_A_ROWS_FAULT = (
     duckdb.ParserException,
     duckdb.BinderException,
@@ -46,6 +56,7 @@ class Kernel:
     def __init__(self, memory_limit: str = DEFAULT_MEMORY, temp_directory: str | None = None) -> None:
         """`memory_limit` as DuckDB reads it; beyond it, sorts, joins and aggregates spill to `temp_directory` (None: they fail instead)."""
         self._memory_limit, self._temp_directory = memory_limit, temp_directory
+        self._plans: dict[tuple[str, tuple[pa.DataType, ...]], bool] = {}  # whether a query's plan keeps the order of rows
         self._connect()
 
     def _connect(self) -> None:
@@ -53,7 +64,9 @@ class Kernel:
         for setting in (
             "SET TimeZone = 'UTC'",
             f"SET temp_directory = '{(self._temp_directory or '').replace(chr(39), chr(39) * 2)}'",
-            "SET disabled_optimizers = 'expression_rewriter'",  # it makes c0 * 2 > 2 into c0 > 1, which loses the overflow
+            # The first makes c0 * 2 > 2 into c0 > 1, which loses the overflow. The second makes a join of `x IN (five constants)`: the
+            # join changes the order of rows, and computes x also on rows for which a CASE leaves it out.
+            "SET disabled_optimizers = 'expression_rewriter,in_clause'",
             "SET python_enable_replacements = false",  # a table is what is passed in, never a variable of the caller
             "SET autoinstall_known_extensions = false",
             "SET autoload_known_extensions = false",
@@ -112,16 +125,22 @@ class Kernel:
             return rows
         return rows.filter(self.project(rows, (condition,), ("boolean",))["c0"])
 
-    def query(self, sql: str, **tables: pa.Table) -> pa.Table:
-        """Run an executor's query over tables given by name; the types are what DuckDB makes of the text.
+    def compute(self, columns: str, rows: pa.Table) -> pa.Table:
+        """Compute columns that an executor writes as DuckDB text, e.g. `c0 // 2 AS half, c1`.
+
+        Args:
+            columns: a SELECT list over the columns of `rows`.
+            rows: (n, …), any names.
+
+        Returns: (n, …) in the order of `rows`; the types are DuckDB's.
 
         Raises:
-            KernelError: with the query and DuckDB's reason.
+            KernelError: with the text and DuckDB's reason.
         """
         try:
-            return self._run(sql, tables)
+            return self._in_order(columns, rows)
         except duckdb.Error as err:
-            raise KernelError(sql, _reason_of(err)) from err
+            raise KernelError(columns, _reason_of(err)) from err
 
     def constants(self, columns: Sequence[Sequence[Physical]], types: Sequence[str]) -> pa.Table:
         """Constant rows: values as Literals of the columns' types hold them.
@@ -131,8 +150,13 @@ class Kernel:
 
         Returns: columns of exactly `arrow_type(types[i])`. Raises KernelError. Cost: one query over the text of all values.
         """
-        rows = (", ".join(render(Literal(v, t)) for v, t in zip(row, types, strict=True)) for row in zip(*columns, strict=True))
-        found = self.query(f"VALUES ({'), ('.join(rows)})")
+        rows = [[render(Literal(v, t)) for v, t in zip(row, types, strict=True)] for row in zip(*columns, strict=True)]
+        sql = "VALUES " + ", ".join(f"({', '.join(row)}, {n})" for n, row in enumerate(rows))
+        try:
+            found = self._run(sql, {})
+        except duckdb.Error as err:
+            raise KernelError(sql, _reason_of(err)) from err
+        found = _put_in_order(found, len(rows), sql)
         named = [_named(column, arrow_type(t), Literal(None, t)) for column, t in zip(found.columns, types, strict=True)]
         return pa.table(named, names=[f"c{i}" for i in range(len(named))])
 
@@ -141,16 +165,41 @@ class Kernel:
         self._connection.close()
 
     def _select(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int]) -> pa.Table:
-        sql = _select_text(exprs)
+        columns = _columns_text(exprs)
         self._register_functions()
         try:
-            return self._run(sql, {"rows": _placed(rows)})
+            return self._in_order(columns, _placed(rows))
         except _NOT_A_ROWS_FAULT as err:
-            raise KernelError(sql, _reason_of(err)) from err
+            raise KernelError(columns, _reason_of(err)) from err
         except duckdb.Error as err:
             if (fault := taken_fault()) is not None:
                 raise fault from err
             raise self._row_error(rows, exprs, places, err) from err
+
+    def _in_order(self, columns: str, rows: pa.Table) -> pa.Table:
+        """Run a SELECT list over rows: one row for each, in their order. Raises KernelError if DuckDB gives another number of rows."""
+        sql = f"SELECT {columns} FROM rows"
+        if rows.num_rows > 1 and not self._keeps_order(sql, rows):
+            numbered = rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
+            return _put_in_order(self._run(f"SELECT {columns}, {_NUMBER} FROM rows", {"rows": numbered}), rows.num_rows, sql)
+        found = self._run(sql, {"rows": rows})
+        if found.num_rows != rows.num_rows:
+            raise _other_rows(sql, found.num_rows, rows.num_rows)
+        return found
+
+    def _keeps_order(self, sql: str, rows: pa.Table) -> bool:
+        """Whether DuckDB's plan consists of operators that keep the order of rows. One EXPLAIN for each query and types of columns.
+
+        The number of rows is not in the key. DuckDB chooses among joins, aggregates and sorts by that number, but the text of the
+        query alone decides whether the plan contains any of these.
+        """
+        key = (sql, tuple(rows.schema.types))
+        if (known := self._plans.get(key)) is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._run(f"EXPLAIN (FORMAT JSON) {sql}", {"rows": rows})
+            known = self._plans[key] = _operators(json.loads(plan["explain_value"][0].as_py())) <= _KEEP_ORDER
+        return known
 
     def _run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
         """Run a query. DuckDB ends its whole instance at an error of its own making: another one takes its place, for the next query."""
@@ -199,11 +248,11 @@ class Kernel:
                 low, high, found = (middle, high, found) if failure is None else (low, middle, failure)
             reason = self._failure(rows.slice(low, 1), expr) or found
             return RowError(expression_text(expr), f"{reason}, with {_shown_inputs(rows, low, expr)}", low, place)
-        return KernelError(_select_text(exprs), _reason_of(err))
+        return KernelError(_columns_text(exprs), _reason_of(err))
 
     def _failure(self, rows: pa.Table, expr: Expr) -> str | None:
         try:
-            self._run(_select_text((expr,)), {"rows": _placed(rows)})
+            self._run(f"SELECT {_columns_text((expr,))} FROM rows", {"rows": _placed(rows)})
         except duckdb.Error as err:
             return _reason_of(err)
         return None
@@ -218,8 +267,26 @@ def _holds_for_all(condition: Expr, rows: pa.Table) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _select_text(exprs: tuple[Expr, ...]) -> str:
-    return f"SELECT {', '.join(f'{render(e)} AS c{i}' for i, e in enumerate(exprs))} FROM rows"
+def _columns_text(exprs: tuple[Expr, ...]) -> str:
+    return ", ".join(f"{render(e)} AS c{i}" for i, e in enumerate(exprs))
+
+
+def _operators(plan: list[Any]) -> set[str]:
+    """The names of all operators of a plan, as EXPLAIN (FORMAT JSON) gives it."""
+    return {node["name"].strip() for node in plan}.union(*(_operators(node["children"]) for node in plan))
+
+
+def _put_in_order(found: pa.Table, count: int, sql: str) -> pa.Table:
+    """Sort `found` by its last column, the rows' numbers, and drop that column. Raises KernelError if a number is missing."""
+    numbers = found.column(found.num_columns - 1)
+    order = pc.sort_indices(numbers)
+    if found.num_rows != count or not np.array_equal(numbers.take(order).to_numpy(), np.arange(count)):
+        raise _other_rows(sql, found.num_rows, count)
+    return found.remove_column(found.num_columns - 1).take(order)
+
+
+def _other_rows(sql: str, found: int, expected: int) -> KernelError:
+    return KernelError(sql, f"DuckDB gives {found} rows for {expected} rows, and not each of them once")
 
 
 def _placed(rows: pa.Table) -> pa.Table:
@@ -262,32 +329,50 @@ def _shown(column: pa.ChunkedArray, row: int) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
-_kernels: dict[int, Kernel] = {}
+class _OfThread(threading.local):
+    """The kernel of one thread, dropped when the thread ends."""
+
+    kept: "_Kept | None" = None
 
 
-def process_kernel(memory_limit: str = DEFAULT_MEMORY) -> Kernel:
-    """This process's kernel, made at the first call (later calls get it as it is); a forked child makes its own, and its own folder to
-    spill to."""
-    pid = os.getpid()
-    if (kernel := _kernels.get(pid)) is None:
-        _kernels.clear()  # a parent's connection is of no use here, and must not be closed from here
+class _Kept:
+    """A kernel and its folder to spill to, which end when nothing refers to this any more, or with the process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
         folder = spill_folder()
-        kernel = _kernels[pid] = Kernel(memory_limit, folder)
-        atexit.register(_end, pid, kernel, folder)
-    return kernel
+        self.kernel = Kernel(temp_directory=folder)
+        finalize(self, _end, self.pid, self.kernel, folder)
+
+
+_of_thread = _OfThread()
+_of_parent: list[Kernel] = []  # in a forked child
+
+
+def thread_kernel() -> Kernel:
+    """This thread's kernel, made at the first call and closed when the thread ends. A forked child makes its own.
+
+    Threads share no kernel: it has room for the rows of one query at a time.
+    """
+    kept = _of_thread.kept
+    if kept is None or kept.pid != os.getpid():
+        kept = _of_thread.kept = _Kept()
+    return kept.kernel
 
 
 def spill_folder() -> str:
-    """A new folder of this process, 0700 under a name that nobody can guess: rows of views are spilled there.
+    """Make a folder for the rows that one kernel spills: mode 0700, under a random name.
 
-    It lies in Spark's local directory where there is one: Spark's workers end without running exit handlers, and Spark removes that
-    directory when the application ends. Elsewhere it lies in the system's directory for temporary files.
+    It lies in Spark's local directory if the process has one: Spark's workers end without running exit handlers, and Spark removes that
+    directory when the application ends. Other processes use the system's directory for temporary files.
     """
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return tempfile.mkdtemp(prefix="tussock-kernel-", dir=local if local and os.access(local, os.W_OK) else None)
 
 
 def _end(pid: int, kernel: Kernel, folder: str) -> None:
-    if os.getpid() == pid:  # a forked child runs its parent's exit handlers too
+    if os.getpid() == pid:
         kernel.close()
         shutil.rmtree(folder, ignore_errors=True)
+    else:  # a forked child must not close its parent's connection, whose locks a thread of the parent may have held
+        _of_parent.append(kernel)

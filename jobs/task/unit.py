@@ -19,7 +19,7 @@ from jobs.executors.base import net
 from jobs.executors.operator import Actor, Entry
 from jobs.flow.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
 from jobs.flow.failure import carried_by_spark, encode_failure
-from jobs.kernels.kernel import process_kernel
+from jobs.kernels.kernel import thread_kernel
 from jobs.kernels.python_function import install
 from jobs.plan.fragments import Dispatch, Fragment
 from jobs.plan.schedule import Exchange, Feed, Part, Scheduled
@@ -166,7 +166,7 @@ class Unit:
             return None
         decoded = [e for chunk in entries for e in _entries.decode(chunk)]
         moments = decoded_version(self.task.version).moment, self.task.moment
-        actor = Actor(process_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new, *moments)
+        actor = Actor(thread_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new, *moments)
         taken = _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
         read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
         put = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id, read)

@@ -293,7 +293,9 @@ def _counted(parts: Iterator[pa.Table]) -> pa.Table | None:
         more = part.append_column("rows", pa.array(np.ones(part.num_rows, np.int64)))
         both = more if counted is None else pa.concat_tables([counted, more])
         names = part.column_names
-        counted = both.group_by(names).aggregate([("rows", "sum")]).rename_columns([*names, "rows"]).select([*names, "rows"])
+        counted = (
+            both.group_by(names, use_threads=False).aggregate([("rows", "sum")]).rename_columns([*names, "rows"]).select([*names, "rows"])
+        )
         if seen >= _MOST_ROWS:
             break
     return counted

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import process_kernel
+from jobs.kernels.kernel import thread_kernel
 from jobs.sql.logical import Call, Column
 
 SIGMA = "\u03a3"
@@ -36,7 +36,7 @@ def test_case_of_every_character_is_what_spark_makes_of_it(node: str, spark: Spa
     newer = {*"\u0295\u019b\u0264\u1c89\u1c8a", *(chr(code) for r in ranges for code in r)}
     known = [not (set(text) & newer or (SIGMA in text and any(unicodedata.category(c) == "Cn" for c in text))) for text in texts]
     expression = Call(node, "string", (Column(0, "string"),))
-    got = process_kernel().project(rows.filter(pa.array(known)), [expression], ["string"])["c0"].to_pylist()
+    got = thread_kernel().project(rows.filter(pa.array(known)), [expression], ["string"])["c0"].to_pylist()
     texts, expected = [*compress(texts, known)], [*compress(expected, known)]
     wrong = [(text, kernels, sparks) for text, kernels, sparks in zip(texts, got, expected, strict=True) if kernels != sparks]
     assert not wrong, [tuple(ascii(part) for part in found) for found in wrong[:40]] + [str(len(wrong))]
@@ -45,4 +45,4 @@ def test_case_of_every_character_is_what_spark_makes_of_it(node: str, spark: Spa
 def test_a_letter_that_python_does_not_know_raises() -> None:
     for node, letter in (("Upper", "\u019b"), ("Lower", "\u1c89"), ("Lower", "\u03a3\u1c8a")):
         with pytest.raises(RowError, match="newer than Unicode 14 is not supported"):
-            process_kernel().project(pa.table({"c0": ["a", letter]}), [Call(node, "string", (Column(0, "string"),))], ["string"])
+            thread_kernel().project(pa.table({"c0": ["a", letter]}), [Call(node, "string", (Column(0, "string"),))], ["string"])

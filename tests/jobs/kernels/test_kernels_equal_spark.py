@@ -1,7 +1,7 @@
 """Every expression on the tested list against Spark, node by node, over edge values: values, types and the rows that raise."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +81,21 @@ def test_an_expression_gives_what_spark_gives(case: Case, spark: SparkSession, k
         except Exception as err:
             wrong.append(f"{text}: {type(err).__name__}: {err}")
     assert not wrong, "\n".join(wrong)
+    calm = [i for i in range(rows.num_rows) if not any(i in raising for raising in truth.raising)]
+    if calm and not case.declines:
+        assert moved(kernel, rows.take(pa.array(calm)), bound) == []
+
+
+def moved(kernel: Kernel, rows: pa.Table, exprs: Sequence[Expr]) -> list[str]:
+    """Expressions whose values are elsewhere when the rows come in short and long pieces; and plans that may move rows."""
+    types = [expr.type for expr in exprs]
+    which, pieces = [], []
+    for length in (1, 7, 100, 1):
+        which += (places := [(len(which) + i) % rows.num_rows for i in range(length)])
+        pieces.append(rows.take(pa.array(places)).combine_chunks())
+    found, expected = kernel.project(pa.concat_tables(pieces), exprs, types), kernel.project(rows, exprs, types).take(pa.array(which))
+    wrong = [str(e) for e, one, other in zip(exprs, found.columns, expected.columns, strict=True) if repr(plain(one)) != repr(plain(other))]
+    return wrong + [sql for (sql, _), keeps in kernel._plans.items() if not keeps]
 
 
 #: What only Catalyst itself puts into a plan. MapSort, around a map that is grouped by: tests/jobs/test_nested_types.py.
