@@ -120,8 +120,6 @@ class Rows:
         columns = zip(*self.distinct, strict=True)
         arrays = [pa.array(c, arrow_type(t)) for c, t in zip(columns, TYPES, strict=True)]
         self._table = pa.table(arrays, [f"c{i}" for i in range(len(TYPES))])
-            [pa.array(c, arrow_type(t)) for c, t in zip(columns, TYPES, strict=True)], [f"c{i}" for i in range(len(TYPES))]
-        )
         self._numbers = np.random.default_rng(seed)
 
     def pieces(self, lengths: Sequence[int]) -> tuple[pa.Table, np.ndarray]:
