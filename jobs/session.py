@@ -113,8 +113,8 @@ class Session:
 
         Args:
             store: a directory or `s3://bucket/prefix?endpoint=…`.
-            spark: a classic Spark session to use, or what gives one when it is first needed; None starts a local one then, and `close`
-                stops it.
+            spark: a classic Spark session to use, or what gives one when it is first needed; None starts a local one then, unless this
+                process has one. Sessions share it, and the last one that closes stops it.
             create: make the store where there is none yet.
             units, time_zone: of a store that is made.
             runner: where epochs run: `spark`; `local`, in this process, which can't take files that only Spark reads; `auto`, on Spark
@@ -130,7 +130,7 @@ class Session:
         self._on_error = OnError(on_error)
         self._spark: SparkSession | None = None if callable(spark) else spark
         self._start_spark = spark if callable(spark) else None
-        self._owned = spark is None and _active_spark() is None
+        self._leaves_spark = self._spark is not None and self._joined_spark()
         self._runner = self._runner_of(runner)
         self._frames: Frames | None = None
         self._writer = StatementWriter(self.meta)
@@ -143,10 +143,19 @@ class Session:
     def spark(self) -> "SparkSession":
         """The Spark session."""
         if self._spark is None:
-            from jobs.spark import build_spark
-
-            self._spark = (self._start_spark or build_spark)()
+            if self._start_spark is not None:
+                self._spark = self._start_spark()
+            else:
+                self._leaves_spark = self._joined_spark()
+        assert self._spark is not None
         return self._spark
+
+    def _joined_spark(self) -> bool:
+        """Use the given Spark, or this process's. Returns whether the session has to leave it when it closes."""
+        from jobs.spark import join_spark
+
+        self._spark, leaves = join_spark(self._spark)
+        return leaves
 
     def execute(self, sql: str, *, base: Path | None = None) -> list[Answer]:
         """Run a script, statement by statement; each is durable before the next is read.
@@ -379,15 +388,17 @@ class Session:
                 return runner
 
     def close(self) -> None:
-        """Let go of the epochs of `table`; stop Spark, if this session started it."""
+        """Let go of the epochs of `table`. Spark stops with the last session that uses it, if a session started it."""
         frames, self._frames = self._frames, None
         try:
             if frames is not None:
                 frames.close()
         finally:
-            if self._owned and self._spark is not None:
-                self._spark.stop()
-                self._spark = None
+            if self._leaves_spark and self._spark is not None:
+                from jobs.spark import leave_spark
+
+                leave_spark(self._spark)
+                self._spark, self._leaves_spark = None, False
 
     def __enter__(self) -> "Session":
         return self

@@ -74,6 +74,46 @@ _LOCAL = re.compile(r"local(\[.*\])?")
 NOISE = re.compile(rb"WARNING: Using incubator modules: ")
 
 
+_application_lock = threading.RLock()  # held while an application starts or stops, and while its users are counted
+
+
+class _Users:
+    """The sessions that use the application that this process started for the first of them."""
+
+    context: SparkContext | None = None
+    count = 0
+
+
+_users = _Users()
+
+
+def join_spark(given: SparkSession | None = None) -> tuple[SparkSession, bool]:
+    """Use this process's Spark application: `given`'s, the one that runs already, or a new one.
+
+    Returns: the Spark session, and whether to call `leave_spark` later. An application that the caller's code started is not counted.
+    """
+    with _application_lock:
+        is_new = given is None and SparkContext._active_spark_context is None
+        spark = build_spark() if given is None else given
+        if is_new:
+            _users.context, _users.count = spark.sparkContext, 0
+        if spark.sparkContext is not _users.context:
+            return spark, False
+        _users.count += 1
+        return spark, True
+
+
+def leave_spark(spark: SparkSession) -> None:
+    """End a use that `join_spark` counted. The last one stops the application."""
+    with _application_lock:
+        if spark.sparkContext is not _users.context:
+            return  # somebody stopped the application meanwhile, and a new one runs
+        _users.count -= 1
+        if not _users.count:
+            _users.context = None
+            spark.stop()
+
+
 @contextmanager
 def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """`build_spark`'s session, stopped at the end; but one that was there before is used and left running."""
@@ -96,15 +136,16 @@ def build_spark(app_name: str = "tussock", master: str | None = None, settings: 
         master: where None, spark-submit's; else the one in `settings` (`spark.master`), else LOCAL_MASTER.
         settings: override DEFAULTS, never REQUIRED.
     """
-    if SparkSession.getActiveSession() is None and SparkContext._active_spark_context is None:
-        chosen = _settings_of_a_new_application(master, dict(settings or {}))
-        _start_jvm({"spark.app.name": app_name, **chosen})
-    else:
-        chosen = dict(settings or {})
-    builder = SparkSession.builder.appName(app_name)
-    for name, value in {**chosen, **REQUIRED}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _application_lock:
+        if SparkSession.getActiveSession() is None and SparkContext._active_spark_context is None:
+            chosen = _settings_of_a_new_application(master, dict(settings or {}))
+            _start_jvm({"spark.app.name": app_name, **chosen})
+        else:
+            chosen = dict(settings or {})
+        builder = SparkSession.builder.appName(app_name)
+        for name, value in {**chosen, **REQUIRED}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
 
 
 def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -> dict[str, str]:

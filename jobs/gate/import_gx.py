@@ -6,6 +6,7 @@ looks at rows over pandas says that they are not.
 
 import logging
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
@@ -16,16 +17,19 @@ _ENGINES = frozenset({"pyspark", "sqlalchemy", "boto3", "botocore", "google", "a
 _WHEN_USED = frozenset({"altair", "scipy", "scipy.stats"})
 _GX = "great_expectations"
 _spark_was_left_out = False
+_importing = threading.Lock()
 
 
 class _Finder(MetaPathFinder):
-    """Modules that GX is to go without, or that are loaded when first used."""
+    """Hides modules from GX, and loads others when they are first used. Imports of other threads are none of its business."""
 
     def __init__(self, without: frozenset[str]) -> None:
-        self._without = without
+        self._without, self._thread = without, threading.get_ident()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """As importlib asks for it."""
+        if threading.get_ident() != self._thread:
+            return None
         if name in self._without:
             raise ModuleNotFoundError(f"{name} is left out here", name=name)
         if name not in _WHEN_USED:
@@ -41,6 +45,11 @@ def import_gx(*, spark: bool) -> None:
 
     Raises RuntimeError where Spark is wanted after it was left out: GX can't be imported twice. No process of ours does so.
     """
+    with _importing:
+        _import(spark)
+
+
+def _import(spark: bool) -> None:
     global _spark_was_left_out
     if spark and _spark_was_left_out:
         raise RuntimeError("Great Expectations was imported without Spark in this process; judge these suites in another one")

@@ -13,7 +13,8 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 from weakref import finalize
@@ -153,7 +154,7 @@ class Kernel:
         rows = [[render(Literal(v, t)) for v, t in zip(row, types, strict=True)] for row in zip(*columns, strict=True)]
         sql = "VALUES " + ", ".join(f"({', '.join(row)}, {n})" for n, row in enumerate(rows))
         try:
-            found = self._run(sql, {})
+            found = self._run(sql)
         except duckdb.Error as err:
             raise KernelError(sql, _reason_of(err)) from err
         found = _put_in_order(found, len(rows), sql)
@@ -179,15 +180,17 @@ class Kernel:
     def _in_order(self, columns: str, rows: pa.Table) -> pa.Table:
         """Run a SELECT list over rows: one row for each, in their order. Raises KernelError if DuckDB gives another number of rows."""
         sql = f"SELECT {columns} FROM rows"
-        if rows.num_rows > 1 and not self._keeps_order(sql, rows):
+        with self._over(rows=rows) as connection:
+            if keeps_order := rows.num_rows < 2 or self._keeps_order(connection, sql, rows):
+                found = connection.sql(sql).to_arrow_table()
+        if not keeps_order:
             numbered = rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
-            return _put_in_order(self._run(f"SELECT {columns}, {_NUMBER} FROM rows", {"rows": numbered}), rows.num_rows, sql)
-        found = self._run(sql, {"rows": rows})
+            return _put_in_order(self._run(f"SELECT {columns}, {_NUMBER} FROM rows", rows=numbered), rows.num_rows, sql)
         if found.num_rows != rows.num_rows:
             raise _other_rows(sql, found.num_rows, rows.num_rows)
         return found
 
-    def _keeps_order(self, sql: str, rows: pa.Table) -> bool:
+    def _keeps_order(self, connection: duckdb.DuckDBPyConnection, sql: str, rows: pa.Table) -> bool:
         """Whether DuckDB's plan consists of operators that keep the order of rows. One EXPLAIN for each query and types of columns.
 
         The number of rows is not in the key. DuckDB chooses among joins, aggregates and sorts by that number, but the text of the
@@ -197,28 +200,31 @@ class Kernel:
         if (known := self._plans.get(key)) is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            plan = self._run(f"EXPLAIN (FORMAT JSON) {sql}", {"rows": rows})
-            known = self._plans[key] = _operators(json.loads(plan["explain_value"][0].as_py())) <= _KEEP_ORDER
+            ((_, plan),) = connection.execute(f"EXPLAIN (FORMAT JSON) {sql}").fetchall()
+            known = self._plans[key] = _operators(json.loads(plan)) <= _KEEP_ORDER
         return known
 
-    def _run(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
-        """Run a query. DuckDB ends its whole instance at an error of its own making: another one takes its place, for the next query."""
+    def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
+        """Run a query over tables, in whatever order its rows come."""
+        with self._over(**tables) as connection:
+            return connection.sql(sql).to_arrow_table()
+
+    @contextmanager
+    def _over(self, **tables: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The connection, with tables by name. If DuckDB meets an error of its own making, it ends its instance, and a new one follows."""
         try:
-            return self._run_once(sql, tables)
+            for name, table in tables.items():
+                self._connection.register(name, table)
+            try:
+                yield self._connection
+            finally:
+                for name in tables:
+                    self._connection.unregister(name)
         except (duckdb.FatalException, duckdb.InternalException):
             self._connection.close()
             self._connect()
             self._register_functions()
             raise
-
-    def _run_once(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
-        for name, table in tables.items():
-            self._connection.register(name, table)
-        try:
-            return self._connection.sql(sql).to_arrow_table()
-        finally:
-            for name in tables:
-                self._connection.unregister(name)
 
     def _register_functions(self) -> None:
         functions = declared()
@@ -229,8 +235,8 @@ class Kernel:
             create(
                 function.name,
                 function.call,
-                [duckdb.sqltype(duck_type(p)) for p in function.parameters],
-                duckdb.sqltype(duck_type(function.result)),
+                [self._connection.sqltype(duck_type(p)) for p in function.parameters],
+                self._connection.sqltype(duck_type(function.result)),
                 type="arrow",
                 null_handling="special",
             )
@@ -252,7 +258,7 @@ class Kernel:
 
     def _failure(self, rows: pa.Table, expr: Expr) -> str | None:
         try:
-            self._run(f"SELECT {_columns_text((expr,))} FROM rows", {"rows": _placed(rows)})
+            self._run(f"SELECT {_columns_text((expr,))} FROM rows", rows=_placed(rows))
         except duckdb.Error as err:
             return _reason_of(err)
         return None

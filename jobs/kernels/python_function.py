@@ -11,6 +11,7 @@ Modules are loaded under names of their own, per digest: two versions of a funct
 import builtins
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -81,7 +82,16 @@ class LoadedFunction:
 
 
 _installed: dict[str, CreateFunction] = {}  # by digest
-_at_fault: list[InputError] = []  # what DuckDB's error stands for, where it is no row's fault
+_loading = threading.RLock()  # a module that another thread runs for the first time is in `sys.modules`, but not whole
+
+
+class _Faults(threading.local):
+    """The error behind DuckDB's, if it is no row's fault. A kernel calls functions in the thread of its query."""
+
+    last: InputError | None = None
+
+
+_faults = _Faults()
 
 
 def install(functions: Iterable[CreateFunction]) -> None:
@@ -93,8 +103,7 @@ def install(functions: Iterable[CreateFunction]) -> None:
 
 def taken_fault() -> InputError | None:
     """The error of a function, other than on a row, that ended the last query, if one did; asked once."""
-    fault = _at_fault[0] if _at_fault else None
-    _at_fault.clear()
+    fault, _faults.last = _faults.last, None
     return fault
 
 
@@ -102,7 +111,8 @@ def loaded(function: CreateFunction) -> LoadedFunction:
     """Load a function's code, which runs the top level of its module. Raises FunctionCodeError."""
     file = f"{FOLDER}/{function.module}.py"
     try:
-        found = getattr(_Modules(function).module(function.module), function.function, None)
+        with _loading:
+            found = getattr(_Modules(function).module(function.module), function.function, None)
     except Exception as err:  # whatever the user's module raises
         raise FunctionCodeError(function.name, file, f"it can't be imported: {_said(err)}") from err
     if not callable(found):
@@ -190,7 +200,7 @@ def _call(name: str, digest: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Ar
             raise _RaisedError(f"function {name!r} raised {_said(err)}") from None
         return _result(function, result, len(columns[0]))
     except InputError as err:
-        _at_fault[:] = [err]
+        _faults.last = err
         raise
 
 

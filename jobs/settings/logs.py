@@ -61,12 +61,20 @@ class WorkFilter(logging.Filter):
         return True
 
 
-@cache
+_configuring = threading.Lock()
+
+
 def configure_logging() -> None:
-    """Turn the log on if TUSSOCK_LOG asks for it. Once a process; called at its edges, and in workers by their tasks.
+    """Turn the log on if TUSSOCK_LOG names a level. Called where a process begins, and in workers by their tasks; acts once per process.
 
     Raises: BadLogLevelError.
     """
+    with _configuring:
+        _configure()
+
+
+@cache
+def _configure() -> None:
     level = os.environ.get(VARIABLE, "").upper()
     if not level:
         return

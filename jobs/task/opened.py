@@ -1,5 +1,6 @@
-"""What a worker process opens or decodes once and keeps from task to task."""
+"""What a worker opens or decodes once and keeps from task to task."""
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -14,10 +15,19 @@ from statestore.objectstore.open import open_object_store
 from statestore.objectstore.requests import requests_so_far
 
 
-@lru_cache(maxsize=4)
+class _OfThread(threading.local):
+    """The stores that one thread has opened. Each counts its own requests, so threads do not count those of each other."""
+
+    def __init__(self) -> None:
+        self.opened = lru_cache(maxsize=4)(open_object_store)
+
+
+_of_thread = _OfThread()
+
+
 def opened_objects(uri: str) -> ObjectStore:
-    """The object store at `uri`, opened once a process."""
-    return open_object_store(uri)
+    """The object store at `uri`, opened once per thread."""
+    return _of_thread.opened(uri)
 
 
 @lru_cache(maxsize=2)
@@ -29,8 +39,7 @@ def decoded_version(data: bytes) -> HummockVersion:
 def measured(work: Iterable[pa.RecordBatch], store_uri: str, unit: int | None, report: Report) -> Iterator[pa.RecordBatch]:
     """The cells of `work`, and to `report`, at its end, the seconds that it took on `unit` and the requests that it made.
 
-    Seconds in which nobody asked for the next cell are left out. Requires: nothing else uses the store in this process meanwhile; a worker
-    runs one task at a time.
+    Seconds between two requests for a cell are left out. Requires: this thread runs one task at a time.
     """
     objects, seconds = opened_objects(store_uri), 0.0
     before, left = requests_so_far(objects), iter(work)

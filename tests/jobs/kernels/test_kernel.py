@@ -52,7 +52,7 @@ def test_whether_columns_are_null_is_asked_of_those_that_have_nulls(kernel: Kern
     there = [call("IsNotNull", column(0), type_name="boolean"), call("IsNotNull", column(1, "string"), type_name="boolean")]
     both = call("And", *there, type_name="boolean")
     assert kernel.filter(rows, both)["c1"].to_pylist() == ["a", "c"]
-    monkeypatch.setattr(Kernel, "_run", lambda *_: pytest.fail("a query was run"))
+    monkeypatch.setattr(Kernel, "_over", lambda *_, **__: pytest.fail("a query was run"))
     assert kernel.filter(rows, there[1]) is rows
     assert kernel.filter(rows.slice(2), both).to_pylist() == rows.slice(2).to_pylist()
 
@@ -169,7 +169,7 @@ def test_a_query_reads_the_rows_that_it_is_given_and_nothing_else(kernel: Kernel
             kernel.compute(text, mine)
     for statement in ("INSTALL httpfs", "SET threads = 4", "SELECT * FROM rows"):
         with pytest.raises(duckdb.Error):
-            kernel._run(statement, {})
+            kernel._run(statement)
 
 
 def test_memory_beyond_the_limit_spills_when_there_is_a_place(tmp_path: object) -> None:
@@ -186,7 +186,7 @@ def test_memory_beyond_the_limit_spills_when_there_is_a_place(tmp_path: object) 
 SPILL_FOLDER = """
 import os, stat
 from jobs.kernels.kernel import thread_kernel
-folder = thread_kernel()._run("SELECT current_setting('temp_directory') AS folder", {})["folder"][0].as_py()
+folder = thread_kernel()._run("SELECT current_setting('temp_directory') AS folder")["folder"][0].as_py()
 print(folder, stat.S_IMODE(os.stat(folder).st_mode), os.getpid())
 if os.fork() == 0:
     raise SystemExit  # a child that ends as any process does leaves its parent's folder alone
