@@ -14,7 +14,7 @@ from jobs.gate.measures import statements_for
 from jobs.gate.suite import Suite, read_suite
 from jobs.session import Session
 from jobs.settings.pipeline import NEW_STORE_UNITS, Pipeline
-from jobs.settings.process import open_meta
+from jobs.settings.process import create_store, open_meta
 from statestore.errors import InputError
 from statestore.meta.errors import AlreadyInitialisedError, NotInitialisedError
 from statestore.meta.store import MetaStore
@@ -86,8 +86,8 @@ def apply(
         if read.makes_store:
             read.require_whole(approved, plan(pipeline, prune, resume, progress))  # else an empty store would be left behind
     try:
-        epoch, objects = pipeline.epoch, open_object_store(pipeline.store)
-        MetaStore.init(objects, vnode_count=epoch.vnodes, units=epoch.units or NEW_STORE_UNITS, time_zone=pipeline.time_zone)
+        units = pipeline.epoch.units or NEW_STORE_UNITS
+        create_store(pipeline.store, vnode_count=pipeline.epoch.vnodes, units=units, time_zone=pipeline.time_zone)
         progress(f"created {pipeline.store}")
     except AlreadyInitialisedError:
         pass

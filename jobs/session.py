@@ -47,7 +47,7 @@ from jobs.plan.definition import find
 from jobs.plan.rejects import require_no_rejects
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import OnError
-from jobs.settings.process import open_meta, store_address
+from jobs.settings.process import create_store, open_meta
 from jobs.sources.base import Restated
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Place
@@ -69,10 +69,8 @@ from statestore.meta.catalog import Catalog, RelationKind
 from statestore.meta.errors import NotInitialisedError
 from statestore.meta.sight import Sight, published_sight
 from statestore.meta.statement_log import LogMovedError
-from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 from statestore.months import given_rows
-from statestore.objectstore.open import open_object_store
 from statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
@@ -124,7 +122,7 @@ class Session:
         Raises: NotInitialisedError without `create`; errors of the object store.
         """
         if create and not _exists(store):
-            MetaStore.init(open_object_store(store_address(store)), units=units, time_zone=time_zone)
+            create_store(store, units=units, time_zone=time_zone)
         self.meta = open_meta(store)
         self.time_zone = self.meta.settings.time_zone
         self._on_error = OnError(on_error)

@@ -1,7 +1,7 @@
 """Rows as files and streams for other tools: CSV, JSON lines, Parquet. Batch by batch, so that a view may be larger than memory."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -50,15 +50,19 @@ def write_json(rows: pa.RecordBatchReader, out: BinaryIO) -> None:
         out.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
 
 
-def write_parquet(rows: pa.RecordBatchReader, path: Path) -> int:
-    """Rows as one Parquet file, there whole or not at all. Returns how many. Raises OSError; NoFormError for intervals of months."""
+def write_parquet(rows: pa.RecordBatchReader, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> int:
+    """Rows as one Parquet file, there whole or not at all, with `metadata` in its footer.
+
+    Returns how many. Raises OSError; NoFormError for intervals of months.
+    """
     from pyarrow import parquet
 
     for field in rows.schema:
         if holds_months(field.type):
             raise NoFormError(field.name, str(field.type), "Parquet")
     count = 0
-    with _whole(path) as hidden, parquet.ParquetWriter(hidden, rows.schema) as writer:
+    schema = rows.schema.with_metadata({**(rows.schema.metadata or {}), **metadata}) if metadata else rows.schema
+    with _whole(path) as hidden, parquet.ParquetWriter(hidden, schema) as writer:
         for batch in rows:
             writer.write_batch(batch)
             count += batch.num_rows

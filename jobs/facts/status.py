@@ -8,10 +8,12 @@ import msgspec
 from jobs.facts.barrier import BarrierFacts, barrier_facts
 from jobs.facts.epochs import EpochFacts, epochs
 from jobs.facts.moment import age_text, moment
+from jobs.facts.published import CopyFacts, PublishedFacts, copied, published
 from jobs.facts.sources import SourceFacts, sources
 from jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, store, vacuum
 from jobs.facts.units import UnitFacts, units
 from jobs.facts.views import Quality, ViewFacts, ViewState, views
+from jobs.settings.pipeline import PublishSettings
 from jobs.settings.prices import Prices
 from jobs.sources.rejects import rejects_name
 from statestore.meta.store import MetaStore
@@ -62,6 +64,8 @@ class Status(msgspec.Struct, frozen=True):
     cost: CostFacts
     vacuum: VacuumFacts | None = None  # None: nobody looked
     work: tuple[WorkFacts, ...] = ()  # long work that is under way
+    tables: PublishedFacts | None = None  # the published tables; None: the pipeline has none, or no epoch is published
+    copy: CopyFacts | None = None  # the store was moved or copied, and nobody said which yet
 
     @property
     def wrong(self) -> bool:
@@ -78,6 +82,7 @@ def status(
     last: int = 5,
     everything: bool = False,
     freshness: Mapping[str, int] | None = None,
+    publish: PublishSettings | None = None,
 ) -> Status:
     """A pipeline now.
 
@@ -85,10 +90,12 @@ def status(
         now: what ages are counted to.
         last: so many of the newest epochs; units and cost are about these.
         freshness: how old the pipeline wants its views to be at most, ms by name.
+        publish: where the pipeline publishes tables, which are then compared with the store's history.
         everything: also what is stored of each unit, and what vacuum would free.
 
     Cost: the version once; a GET for the open barrier, and what `barrier_facts` reads of one; a HEAD for the log's end; a LIST of long
-    work; the requests of `sources`, `views` and `epochs`. With `everything` a range read of each SST, and a listing of the store. Nothing
+    work; the requests of `sources`, `views`, `epochs`, `copied` and `published`.
+    With `everything` a range read of each SST, and a listing of the store. Nothing
     grows with the number of epochs.
     """
     version = meta.latest()
@@ -100,7 +107,11 @@ def status(
     seen = views(meta, now, version, sources=waits, newest=newest, barrier=found, wanted=freshness)
     statements = meta.log_end() - version.log_end
     shape = store(version)
+    copy = copied(meta)
+    tables = published(meta, publish) if publish is not None and version.published else None
     troubles = [
+        *_of_copy(copy, publish),
+        *_of_tables(tables, copy, pipeline),
         *_of_sources(waits),
         *_of_views(seen, version.epoch if version.published < version.epoch else None),
         *_of_freshness(seen, freshness or {}),
@@ -130,6 +141,8 @@ def status(
             WorkFacts(work.what, now_of(work.began), now_of(work.at), work.done, work.total)
             for work in work_under_way(meta.objects, int(now.timestamp() * 1000))
         ),
+        tables,
+        copy,
     )
 
 
@@ -143,6 +156,35 @@ def now_of(unix_ms: int) -> datetime:
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------------------
+
+
+def _of_copy(copy: CopyFacts | None, publish: PublishSettings | None) -> Iterator[Trouble]:
+    if copy is not None:
+        what = f"was copied or moved: it records that it belongs at {copy.recorded}, and stands at {copy.found}"
+        do = (
+            f"Its tables are not published until you say which: `tussock store moved --store {copy.store}` if it takes the place of the "
+            f"one there, `tussock store clone --store {copy.store}` if both are to be used."
+        )
+        yield Trouble("store", what, do, wrong=publish is not None)
+
+
+def _of_tables(found: PublishedFacts | None, copy: CopyFacts | None, pipeline: str) -> Iterator[Trouble]:
+    if found is None:
+        return
+    about, publish = f"tables in {found.to}", f"`tussock publish {pipeline or 'PIPELINE'}`"
+    if found.trouble:
+        do = "Whether they follow the store's history is not known; see to the folder, or to this process's access to it."
+        yield Trouble(about, f"cannot be looked at: {found.trouble}", do, wrong=False)
+    elif found.owner and copy is None:
+        do = "Give `[publish] to` in pipeline.toml a folder of its own; or, if this store takes the other one's place, remove the folder."
+        yield Trouble(about, f"belong to another store (identity {found.owner})", do)
+    elif found.strange:
+        what = f"may hold rows of epoch {max(found.strange)}, which this store does not have: it was restored from a copy or made anew"
+        yield Trouble(about, what, f"{publish} replaces them; so does the next epoch that is published.", since=found.at)
+    elif found.unknown:
+        what = "were written by an earlier release, which did not record the history that they follow"
+        do = f"If the store was ever restored from a copy, they may be wrong. {publish} replaces them once; so does the next epoch."
+        yield Trouble(about, what, do, wrong=False)
 
 
 def _of_sources(found: Sequence[SourceFacts]) -> Iterator[Trouble]:

@@ -7,7 +7,9 @@ import socket
 import time
 from pathlib import Path
 
+from jobs.settings.home import home_of
 from jobs.settings.logs import configure_logging
+from statestore.meta.settings import StoreSettings
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 
@@ -27,6 +29,14 @@ def clock_ms() -> int:
 def store_address(store: str) -> str:
     """A store's address as other processes may use it: a relative directory starts at this process's working directory."""
     return store if _SCHEME.match(store) else os.path.abspath(Path(store).expanduser())  # noqa: PTH100  `..` goes, links stay
+
+
+def create_store(store: str, *, units: int, time_zone: str, vnode_count: int = 256) -> StoreSettings:
+    """Create an empty store at an address, with an identity that is bound to that place. Raises as `MetaStore.init`."""
+    objects = open_object_store(store_address(store))
+    settings = MetaStore.init(objects, vnode_count=vnode_count, units=units, time_zone=time_zone)
+    home_of(objects)
+    return settings
 
 
 def open_meta(store: str) -> MetaStore:

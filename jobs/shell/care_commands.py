@@ -95,6 +95,36 @@ def show_pin(pin: "Pin") -> str:
     return f"epoch {pin.epoch} of {began}, on version {pin.version}, until {ends}, held by {pin.holder}"
 
 
+def _store_show(chosen: argparse.Namespace) -> None:
+    from jobs.settings.home import place_of, recorded_home
+
+    objects = chosen_meta(chosen).objects
+    home, place = recorded_home(objects), place_of(objects)
+    print(f"store     {objects.uri}\nfound at  {place.address}")
+    if home is None:
+        print("identity  none yet; the first publish draws one")
+        return
+    print(f"belongs   {home.address}\nidentity  {home.id}" + "".join(f"\nbefore    {id}" for id in home.before))
+    if not home.is_at(place):
+        print(
+            "It was copied or moved. Run `tussock store moved` if it takes the other one's place, `tussock store clone` if both are used."
+        )
+
+
+def _store_moved(chosen: argparse.Namespace) -> None:
+    from jobs.settings.home import moved_here
+
+    home = moved_here(chosen_meta(chosen).objects)
+    print(f"this store belongs at {home.address}, identity {home.id}; it takes over the tables that it published before")
+
+
+def _store_clone(chosen: argparse.Namespace) -> None:
+    from jobs.settings.home import cloned_here
+
+    home = cloned_here(chosen_meta(chosen).objects)
+    print(f"this store belongs at {home.address}, identity {home.id}; it publishes to a folder of its own")
+
+
 def _lost(ranges: "tuple[LostRange, ...]") -> str:
     rows = sum(lost.rows for lost in ranges)
     return f"{len(ranges)} range{'s' if len(ranges) > 1 else ''} of keys cannot be read, {rows:,} rows at most"
@@ -172,6 +202,37 @@ def _rebalance_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
+    Command(
+        "store",
+        "the identity of a store: show it, or say that the store was moved or copied",
+        "A store records the place that it belongs to. If it is opened at another place, it was moved or copied, and Tussock writes "
+        "nothing outside of it (published tables, events of Airflow's assets) until you say which.",
+        ("tussock store show --pipeline shop", "tussock store moved --pipeline shop", "tussock store clone --store ./copy"),
+    ),
+    Command(
+        "store show",
+        "where a store belongs, and where it was found",
+        "Writes nothing.",
+        ("tussock store show --pipeline shop",),
+        _store_show,
+    ),
+    Command(
+        "store moved",
+        "this store takes the place of the one that it was copied or moved from",
+        "It keeps its published tables, under another identity. A store that is left at the earlier place can no longer publish to them "
+        "once this one has. Tables that hold epochs which this store does not have are replaced by the next publish. Without effect for "
+        "a store that stands where it belongs.",
+        ("tussock store moved --pipeline shop", "tussock store moved --store s3://new-lake/store"),
+        _store_moved,
+    ),
+    Command(
+        "store clone",
+        "this store is a copy, and the original stays in use",
+        "It gets an identity of its own and leaves the original's published tables alone. Give the pipeline that uses it another name and "
+        "another `[publish] to`.",
+        ("tussock store clone --store ./copy",),
+        _store_clone,
+    ),
     Command(
         "rebalance",
         "move vnodes between parallel units, as few as can be",

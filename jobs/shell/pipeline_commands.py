@@ -66,13 +66,12 @@ def _airflow_files_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(chosen: argparse.Namespace) -> None:
-    from statestore.meta.store import MetaStore
+    from jobs.settings.process import create_store
     from statestore.objectstore.base import BadObjectNameError
-    from statestore.objectstore.open import open_object_store
 
     store = chosen_store(chosen)
     try:
-        settings = MetaStore.init(open_object_store(store), vnode_count=chosen.vnodes, units=chosen.units, time_zone=chosen.time_zone)
+        settings = create_store(store, vnode_count=chosen.vnodes, units=chosen.units, time_zone=chosen.time_zone)
     except BadObjectNameError as err:  # part of the way there is a file
         err.add_note(f"{store} cannot be made a directory")
         raise

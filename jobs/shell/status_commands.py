@@ -25,6 +25,7 @@ def _status(chosen: argparse.Namespace) -> int:
         last=chosen.last,
         everything=chosen.everything,
         freshness=None if pipeline is None else pipeline.freshness,
+        publish=None if pipeline is None else pipeline.publish,
     )
     print(msgspec.json.format(msgspec.json.encode(found)).decode() if chosen.json else status_text(found, chosen.most))
     return EXIT_WRONG if found.wrong else 0

@@ -4,6 +4,7 @@ A sink keeps, with its rows and in the same step, the epoch whose rows they are.
 once changes nothing twice: who comes finds what is there, and brings it on from there or leaves it alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,12 +22,14 @@ class Outline:
     """The table that a relation becomes.
 
     Args:
-        store: the identity of the store that it is a copy of (jobs.sinks.identity).
+        store: the identity of the store that it is a copy of (jobs.settings.home).
+        stores: identities whose tables it may write: `store`, and those that the same store had at earlier places.
         comment, comments: what the relation's statement says of it and of its columns, by column; empty where it says nothing.
         key: the columns that the relation's rows are distinguished by; empty where it keeps duplicates, or a column of its key is hidden.
     """
 
     store: str
+    stores: frozenset[str]
     name: str
     columns: tuple[ColumnSpec, ...]
     key: tuple[str, ...]
@@ -84,7 +87,12 @@ class Sink(Protocol):
         ...
 
     def replace(self, rows: "WholeRows", epoch: int) -> str:
-        """Make the rows of `epoch` its only ones, its columns theirs. Returns its version. Raises BeatenError."""
+        """Make the rows of `epoch` its only ones, its columns theirs, also if it holds a later epoch. Returns its version. Raises
+        BeatenError."""
+        ...
+
+    def forget(self, has: Callable[[int], bool]) -> None:
+        """Remove the states that are named after epochs which the store does not have; `has` tells. Requires: `held` names one it has."""
         ...
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:

@@ -10,11 +10,23 @@ from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import Outline, UnpublishableColumnError
 from statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, arrow_type, holds_variant
 
-APP = "tussock"  # appId of the transaction identifiers; their version is the epoch
+_APP = "tussock"
 STORE, ENGINE, KEY = "tussock.store", "tussock.engine", "tussock.key"
 
 _NOT_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")  # Delta's protocol keeps these out of names of columns that are not mapped
 _SPAN = re.compile("|".join(re.escape(name) for name in sorted((*INTERVALS, *MONTH_INTERVALS, *TIMES), key=len, reverse=True)))
+
+
+def app_of(replaced: int) -> str:
+    """The appId of the transaction identifiers whose version is the epoch that a table holds.
+
+    Versions of one appId never go back: Spark skips a write whose version is recorded. So a table that is replaced by the same epoch or an
+    earlier one, since its rows were of a history that the store no longer has, goes on with the next appId: `tussock`, `tussock.1`, …
+
+    Args:
+        replaced: how often that has happened to the table.
+    """
+    return f"{_APP}.{replaced}" if replaced else _APP
 
 
 def delta_schema(outline: Outline) -> pa.Schema:

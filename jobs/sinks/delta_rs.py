@@ -1,11 +1,14 @@
 """A Delta table written by the deltalake package: no JVM, and on S3 commits by conditional PUT.
 
-The epoch that a table holds is its transaction identifier (`txn` of Delta's protocol: appId `tussock`, version = epoch), which is committed
-with the rows. The package records such identifiers and does not go by them. So each write looks, compares, and commits on the very state it
-looked at: with no retries of the package's own, any commit of somebody else in between is an error here, and this one looks again.
+The epoch that a table holds is its transaction identifier (`txn` of Delta's protocol: appId of `app_of`, version = epoch), which is
+committed with the rows. The package records such identifiers and does not go by them. So each write looks, compares, and commits on the
+very state it looked at: with no retries of the package's own, any commit of somebody else in between is an error here, and this one looks
+again.
 
 What a merge costs: Delta rewrites each data file that holds a row that is changed or goes.
 """
+
+from collections.abc import Callable
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -13,8 +16,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import Difference, Held, Outline, WholeRows
 from jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
-from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, kept_hours, merge_key, properties_of
-from jobs.sinks.delta_state import held_by, open_table, translated
+from jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
+from jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translated
 from jobs.sinks.location import Location, folder_name
 
 
@@ -43,15 +46,17 @@ class DeltaRsSink:
         assert table is not None
         if not (difference.only_new or self.key):
             return None
+        commit = _commit(app_of(replacements_of(table)), epoch)
         with translated(self.place, "write"):
             if difference.only_new:
-                write_deltalake(table, difference.written, mode="append", commit_properties=_commit(epoch))
+                write_deltalake(table, difference.written, mode="append", commit_properties=commit)
             else:
-                self._merge(table, difference, epoch)
+                self._merge(table, difference, commit)
             return self._described(table)
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
         """See Sink. Requires: `held` was the last call."""
+        commit = _commit(next_app(self._table, epoch), epoch)
         with translated(self.place, "write"):
             schema = delta_schema(self._outline)
             content = pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows.batches()))
@@ -63,11 +68,11 @@ class DeltaRsSink:
                     name=self._outline.name,
                     description=self._outline.comment or None,
                     storage_options=self._options or None,
-                    commit_properties=_commit(epoch),
+                    commit_properties=commit,
                 )
                 self._table = DeltaTable(self._url, storage_options=self._options or None)
             else:
-                write_deltalake(self._table, content, mode="overwrite", schema_mode="overwrite", commit_properties=_commit(epoch))
+                write_deltalake(self._table, content, mode="overwrite", schema_mode="overwrite", commit_properties=commit)
             return self._described(self._table)
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
@@ -80,10 +85,13 @@ class DeltaRsSink:
             table.cleanup_metadata()
             return f"merged {merged['numFilesRemoved']} files into {merged['numFilesAdded']}, removed {len(removed)}"
 
-    def _merge(self, table: DeltaTable, difference: Difference, epoch: int) -> None:
+    def forget(self, has: Callable[[int], bool]) -> None:
+        """See Sink: versions of a Delta table are not named after epochs."""
+
+    def _merge(self, table: DeltaTable, difference: Difference, commit: CommitProperties) -> None:
         same = " AND ".join(f"(t.{_quoted(name)} IS NOT DISTINCT FROM s.{_quoted(name)})" for name in self.key)
         values = {_quoted(column.name): f"s.{_quoted(column.name)}" for column in self._outline.columns}
-        merge = table.merge(merge_source(difference), same, source_alias="s", target_alias="t", commit_properties=_commit(epoch))
+        merge = table.merge(merge_source(difference), same, source_alias="s", target_alias="t", commit_properties=commit)
         merge.when_matched_delete(REMOVED).when_matched_update(values, WRITTEN).when_not_matched_insert(values, WRITTEN).execute()
 
     def _described(self, table: DeltaTable) -> str:
@@ -95,9 +103,9 @@ class DeltaRsSink:
         return version
 
 
-def _commit(epoch: int) -> CommitProperties:
+def _commit(app: str, epoch: int) -> CommitProperties:
     """What each write commits with its rows, on the state that it was computed from or not at all."""
-    return CommitProperties(app_transactions=[Transaction(APP, epoch)], max_commit_retries=0, custom_metadata={"tussock.epoch": str(epoch)})
+    return CommitProperties(app_transactions=[Transaction(app, epoch)], max_commit_retries=0, custom_metadata={"tussock.epoch": str(epoch)})
 
 
 def _quoted(name: str) -> str:

@@ -6,7 +6,7 @@ whose txnVersion the table has recorded already is skipped. Not for buckets: del
 What a table holds is read without Spark.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -19,8 +19,8 @@ from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import BeatenError, Difference, Held, Outline, WholeRows
 from jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
-from jobs.sinks.delta_outline import APP, checked_columns, delta_schema, kept_hours, merge_key, properties_of
-from jobs.sinks.delta_state import held_by, open_table
+from jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
+from jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of
 from jobs.sinks.location import Location, folder_name
 from jobs.sql.quoting import quoted
 
@@ -38,17 +38,19 @@ class DeltaSparkSink:
         self._url = location.delta_url(folder_name(outline.name))
         self.key = merge_key(outline)
         self._spark, self._outline = spark.newSession(), outline  # its settings are of the one write at hand
+        self._table: DeltaTable | None = None  # as `held` found it
 
     def held(self) -> Held | None:
         """See Sink."""
-        table = open_table(self._url, self.place)
+        self._table = table = open_table(self._url, self.place)
         return None if table is None else held_by(table, self._outline, self.engine, self.place)
 
     def apply(self, difference: Difference, epoch: int) -> str | None:
-        """See Sink."""
+        """See Sink. Requires: `held` was the last call, and found rows."""
+        assert self._table is not None
         if not (difference.only_new or self.key):
             return None
-        with self._once(epoch):
+        with self._once(app_of(replacements_of(self._table)), epoch):
             if difference.only_new:
                 self._spark.createDataFrame(difference.written).write.format("delta").mode("append").save(self.place)
             else:
@@ -56,8 +58,8 @@ class DeltaSparkSink:
         return self._version()
 
     def replace(self, rows: WholeRows, epoch: int) -> str:
-        """See Sink. Rows go from the store into the table on Spark's workers."""
-        with self._once(epoch):
+        """See Sink. Rows go from the store into the table on Spark's workers. Requires: `held` was the last call."""
+        with self._once(next_app(self._table, epoch), epoch):
             frame = self._with_comments(rows.frame(self._spark))
             frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self.place)
         self._set_properties()
@@ -72,6 +74,9 @@ class DeltaSparkSink:
             merged = table.optimize().executeCompaction().collect()[0]
             table.vacuum(kept_hours(keep_ms))
         return f"merged {merged.metrics.numFilesRemoved} files into {merged.metrics.numFilesAdded}"
+
+    def forget(self, has: Callable[[int], bool]) -> None:
+        """See Sink: versions of a Delta table are not named after epochs."""
 
     def _merge(self, difference: Difference) -> None:
         source = self._spark.createDataFrame(merge_source(difference)).alias("s")
@@ -101,9 +106,9 @@ class DeltaSparkSink:
         return table
 
     @contextmanager
-    def _once(self, epoch: int) -> Iterator[None]:
+    def _once(self, app: str, epoch: int) -> Iterator[None]:
         """A write in the block is skipped where the table has recorded this epoch, or a later one."""
-        for name, value in (("AppId", APP), ("Version", str(epoch)), ("Version.autoReset.enabled", "true")):
+        for name, value in (("AppId", app), ("Version", str(epoch)), ("Version.autoReset.enabled", "true")):
             self._spark.conf.set(_TXN + name, value)
         with self._translated():
             yield

@@ -10,7 +10,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import BeatenError, ForeignTableError, Held, Outline
-from jobs.sinks.delta_outline import APP, ENGINE, KEY, STORE, delta_schema, properties_of
+from jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of
 from statestore.objectstore.base import ObjectStoreUnavailableError
 from statestore.types import type_name
 
@@ -34,16 +34,34 @@ def held_by(table: DeltaTable, outline: Outline, engine: TableEngine, place: str
 
     Raises ForeignTableError: it is no table of Tussock, or another store's, or another engine has written it.
     """
-    epoch, properties = table.transaction_version(APP), table.metadata().configuration
-    if epoch is None:
+    replaced, properties = replacements_of(table), table.metadata().configuration
+    if (epoch := table.transaction_version(app_of(replaced))) is None:
         raise ForeignTableError(place, "holds a Delta table that Tussock has not written")
     wanted = properties_of(outline, engine)
-    for name, meaning in ((STORE, "of another store"), (ENGINE, "that another engine writes, and a table has one for its life")):
-        if properties.get(name, wanted[name]) != wanted[name]:
+    for name, meaning, allowed in (
+        (STORE, "of another store", outline.stores),
+        (ENGINE, "that another engine writes, and a table has one for its life", {engine.value}),
+    ):
+        if properties.get(name, wanted[name]) not in allowed:
             raise ForeignTableError(place, f"holds a Delta table {meaning} ({name} = {properties[name]!r}, expected {wanted[name]!r})")
     columns = [(field.name, type_name(field.type)) for field in pa.schema(table.schema().to_arrow())]
     fits = columns == [(field.name, type_name(field.type)) for field in delta_schema(outline)] and properties.get(KEY) == wanted[KEY]
     return Held(epoch, str(table.version()), fits)
+
+
+def replacements_of(table: DeltaTable) -> int:
+    """How often the table was replaced without going on to a later epoch; see `app_of`. Reads nothing."""
+    replaced = 0
+    while table.transaction_version(app_of(replaced + 1)) is not None:
+        replaced += 1
+    return replaced
+
+
+def next_app(table: DeltaTable | None, epoch: int) -> str:
+    """The appId under which a table is to be replaced by the rows of `epoch`."""
+    replaced = 0 if table is None else replacements_of(table)
+    held = None if table is None else table.transaction_version(app_of(replaced))
+    return app_of(replaced if held is None or held < epoch else replaced + 1)
 
 
 @contextmanager

@@ -7,6 +7,8 @@ that its manifest names. A manifest is written when every table is there, once; 
 anew where the same epoch is published again with other relations held back.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
@@ -25,13 +27,15 @@ class TableState(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tables of an epoch, by relation. Epochs are texts: JSON's numbers end at 2^53 in some readers.
 
-    `held`: relations that are held back, each with the epoch as of which its table is.
+    `held`: relations that are held back, each with the epoch as of which its table is. `digest`: of the epoch (MetaStore.epoch_digest);
+    empty: an earlier release wrote the manifest.
     """
 
     epoch: str
     kind: str
     tables: dict[str, TableState]
     held: dict[str, str] = {}
+    digest: str = ""
 
     def holds(self, relation: str) -> int:
         """The epoch whose rows the relation's table has."""
@@ -46,10 +50,19 @@ def read_manifest(objects: ObjectStore, epoch: int) -> Manifest | None:
         return None
 
 
-def newest_manifest(objects: ObjectStore, since: int, until: int) -> Manifest | None:
-    """The manifest of the last epoch from `since` to `until` that has one. Cost: a LIST of the epochs in between, and one GET."""
+def newest_manifest(objects: ObjectStore, since: int, until: int, digest_of: Callable[[int], str]) -> Manifest | None:
+    """The manifest of the last epoch from `since` to `until` that has one and is of the store's history: whose digest is the store's own.
+
+    Cost: a LIST of the epochs in between, and one GET; more where the newest are of other histories.
+    """
     found = [info.name for info in objects.list(FOLDER, start_after=_name(since - 1)) if info.name <= _name(until)]
-    return None if not found else msgspec.json.decode(objects.get(found[-1]), type=Manifest)
+    for name in reversed(found):
+        manifest = msgspec.json.decode(objects.get(name), type=Manifest)
+        if not manifest.digest:
+            return None  # those before it are of earlier releases, too
+        if manifest.digest == digest_of(int(manifest.epoch)):
+            return manifest
+    return None
 
 
 def write_manifest(objects: ObjectStore, manifest: Manifest, before: Manifest | None = None) -> None:
@@ -64,13 +77,25 @@ def write_manifest(objects: ObjectStore, manifest: Manifest, before: Manifest | 
 
 def forget_manifests(objects: ObjectStore, before: int) -> int:
     """Remove those of earlier epochs. Returns how many."""
-    names = []
-    for info in objects.list(FOLDER):
-        if info.name >= _name(before):
-            break
-        names.append(info.name)
+    names = [_name(epoch) for epoch in manifest_epochs(objects) if epoch < max(before, 0)]
     objects.delete(names)
     return len(names)
+
+
+def drop_manifests(objects: ObjectStore, has: Callable[[int], bool]) -> None:
+    """Remove those of epochs that the store does not have. Cost: a LIST, and `has` for each."""
+    objects.delete([_name(epoch) for epoch in manifest_epochs(objects) if not has(epoch)])
+
+
+def manifest_epochs(objects: ObjectStore) -> list[int]:
+    """The epochs that have one, ascending. A LIST."""
+    found = []
+    for info in objects.list(FOLDER):
+        stem = info.name.removeprefix(FOLDER).removesuffix(".json")
+        if not stem.isdecimal():
+            break  # records of epochs (jobs.sinks.records) come after all numbers
+        found.append(int(stem))
+    return found
 
 
 def _name(epoch: int) -> str:

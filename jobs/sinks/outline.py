@@ -2,11 +2,12 @@
 
 from jobs.catalog.reader import stored_table
 from jobs.plan.definition import TableDefinition, definition_of
+from jobs.settings.home import Home
 from jobs.sinks.base import Outline
 from statestore.meta.catalog import Relation
 
 
-def outline_of(relation: Relation, store: str) -> Outline:
+def outline_of(relation: Relation, home: Home) -> Outline:
     """The relation's visible columns, its key where all of it is visible, and its comments. Raises NoStoredRowsError for a source."""
     names = [column.name for column in relation.columns]
     places = [key.column for key in stored_table(relation).key]
@@ -15,4 +16,5 @@ def outline_of(relation: Relation, store: str) -> Outline:
     statement = definition.statement if isinstance(definition, TableDefinition) else None
     said = {} if statement is None else dict(statement.comments)
     comment = "" if statement is None else statement.comment or ""
-    return Outline(store, relation.name, relation.columns, key, comment, tuple(said.get(place, "") for place in range(len(names))))
+    comments = tuple(said.get(place, "") for place in range(len(names)))
+    return Outline(home.id, home.ids, relation.name, relation.columns, key, comment, comments)

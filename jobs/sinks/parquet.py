@@ -5,18 +5,20 @@
 The newest file is what the sink holds; each is complete by itself. What it costs is the relation, whatever has changed.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.catalog.written_rows import write_parquet
-from jobs.sinks.base import Difference, Held, Outline, WholeRows
+from jobs.sinks.base import Difference, ForeignTableError, Held, Outline, WholeRows
 from jobs.sinks.location import Location, folder_name
 from statestore.meta.epoch import epoch_ms
 from statestore.types import arrow_type, type_name
 
 _END = ".parquet"
+_STORE = b"tussock.store"  # in the metadata of a snapshot: the identity of its store
 
 
 class ParquetSink:
@@ -35,6 +37,9 @@ class ParquetSink:
         if not names:
             return None
         found = pq.read_schema(f"{self._location.root}/{names[-1]}", filesystem=self._location.file_system)
+        owner = (found.metadata or {}).get(_STORE, b"").decode()
+        if owner and owner not in self._outline.stores:
+            raise ForeignTableError(self.place, f"holds snapshots of another store (identity {owner}, expected {self._outline.store})")
         fits = [(f.name, type_name(f.type)) for f in found] == [(f.name, type_name(f.type)) for f in self._schema]
         return Held(_epoch_of(names[-1]), names[-1].rpartition("/")[2], fits)
 
@@ -45,8 +50,12 @@ class ParquetSink:
         """See Sink. A second publisher's file of the same epoch has the same rows, so whose stays does not matter."""
         name = f"{self._folder}/{epoch:020}{_END}"
         with self._location.arriving(name) as file:
-            write_parquet(rows.batches(), file)
+            write_parquet(rows.batches(), file, {_STORE: self._outline.store.encode()})
         return name.rpartition("/")[2]
+
+    def forget(self, has: Callable[[int], bool]) -> None:
+        """See Sink."""
+        self._location.objects.delete([name for name in self._names() if not has(_epoch_of(name))])
 
     def tidy(self, keep_ms: int, now_ms: int) -> str:
         """See Sink: the newest snapshot stays, and those that were the newest at a moment of the last `keep_ms`."""

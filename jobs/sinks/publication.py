@@ -2,6 +2,9 @@
 
 Runs after the published epoch has moved, so after the quality gate. Each table commits by itself, keyed by epoch (jobs.sinks.base); the
 manifest comes last, and where it stands, the epoch is done. Cut off anywhere, the same call goes on; two at once end as one.
+
+A table is brought on only from an epoch of this store's own history (jobs.sinks.lineage). Any other table of the store is replaced, with a
+line that says why: it was published before the store was put back from a copy, or by a release that did not record histories.
 """
 
 from bisect import bisect_right
@@ -14,13 +17,15 @@ import pyarrow as pa
 from jobs.catalog.reader import relation_frame
 from jobs.catalog.stored_rows import changes_between, rows_at
 from jobs.plan.definition import UnknownRelationError
+from jobs.settings.home import home_of
 from jobs.settings.pipeline import PublishSettings
 from jobs.sinks.base import BeatenError, Difference, Held, Outline, Sink, SinkBusyError
 from jobs.sinks.difference import difference_of
-from jobs.sinks.identity import store_identity
+from jobs.sinks.lineage import Lineage
 from jobs.sinks.location import Location, location_of
-from jobs.sinks.manifest import Manifest, TableState, forget_manifests, newest_manifest, read_manifest, write_manifest
+from jobs.sinks.manifest import Manifest, TableState, drop_manifests, forget_manifests, newest_manifest, read_manifest, write_manifest
 from jobs.sinks.outline import outline_of
+from jobs.sinks.records import forget_records
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.epoch import COUNTER_BITS
@@ -85,29 +90,36 @@ def publish_tables(
         progress: called with one line per table.
 
     Returns: the tables, in the order of the catalog; those that hold a later epoch already are left out, and all where the epoch is done.
-    Raises: EpochNotCommittedError, NotPublishedError; UnknownRelationError for a name in the settings; TablesNotPublishedError when the
+    Raises: CopiedStoreError; ForeignTableError for a folder of another store;
+        EpochNotCommittedError, NotPublishedError; UnknownRelationError for a name in the settings; TablesNotPublishedError when the
         others are done, and no manifest was written; RetryableError where the bucket or disk is away.
-    Cost: of each relation what has changed since its table was written; all of it the first time, and where a sink takes no changes.
+    Cost: of each relation what has changed since its table was written; all of it the first time, where a sink takes no changes, and where
+        the table does not follow the store's history.
     """
     epoch = _published_epoch(meta.latest(), epoch)
     location = location_of(settings.to)
     if epoch == 0:
         return ()
-    identity = store_identity(meta.objects)
+    home = home_of(meta.objects)
     done: list[PublishedTable | None] = []
     failures: dict[str, str] = {}
     with meta.reading(epoch) as version:
         sight = _sight_of(meta, version, epoch)
         held = {name: str(at) for name, at in sight.held.items()}
+        lineage = Lineage(meta, home, location.objects)
+        lineage.require_owned()
+        strangers = lineage.strangers()
         there = read_manifest(location.objects, epoch)
-        if there is not None and there.held == held:
+        if there is not None and there.held == held and there.digest == lineage.digest(epoch) and not strangers:
             return ()
-        known = newest_manifest(location.objects, version.min_readable_epoch, epoch)
+        known = newest_manifest(location.objects, version.min_readable_epoch, epoch, lineage.digest)
         for relation in chosen(version, sight, settings):
             try:
-                sink = sink_of(location, outline_of(relation, identity))
+                sink = sink_of(location, outline_of(relation, home))
                 rows = _Rows(meta.objects, version, relation, sight.epoch_of(relation.name))
-                done.append(_Copying(rows, sink, known, progress).bring_on())
+                done.append(_Copying(rows, sink, lineage, known, progress).bring_on())
+                if strangers:
+                    sink.forget(lineage.has)
             except InputError as err:
                 failures[relation.name] = str(err)
     tables = tuple(table for table in done if table is not None)
@@ -115,7 +127,11 @@ def publish_tables(
         raise TablesNotPublishedError(failures, len(tables))
     if len(tables) == len(done):  # else a later publish has gone ahead, and this epoch is no state of all tables
         states = {table.relation: table.state for table in tables}
-        write_manifest(location.objects, Manifest(str(epoch), settings.kind, states, held), there)
+        manifest = Manifest(str(epoch), settings.kind, states, held, lineage.digest(epoch))
+        write_manifest(location.objects, manifest, there)
+        if strangers:
+            drop_manifests(location.objects, lineage.has)
+        forget_records(location.objects, lineage.settled(epoch, frozenset(int(state.written) for state in states.values())))
     return tables
 
 
@@ -140,12 +156,13 @@ def _sight_of(meta: MetaStore, version: HummockVersion, epoch: int) -> Sight:
 def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now_ms: int, progress: Progress = no_progress) -> None:
     """Merge the small files that publishing leaves, and remove what no state of `settings.keep_ms` needs, manifests included.
 
-    Safe while others publish and read, and to stop anywhere. Raises as `publish_tables`; a table that somebody writes is left alone.
+    Safe while others publish and read, and to stop anywhere. Raises as `publish_tables`; a table that somebody writes is left
+    alone.
     """
     location, version = location_of(settings.to), meta.latest()
-    identity = store_identity(meta.objects)
+    home = home_of(meta.objects)
     for relation in chosen(version, published_sight(version), settings):
-        sink = sink_of(location, outline_of(relation, identity))
+        sink = sink_of(location, outline_of(relation, home))
         try:
             progress(f"{relation.name}: {sink.tidy(settings.keep_ms, now_ms)}")
         except BeatenError:
@@ -189,6 +206,7 @@ class _Copying:
 
     rows: _Rows
     sink: Sink
+    lineage: Lineage
     known: Manifest | None
     progress: Progress
 
@@ -196,16 +214,24 @@ class _Copying:
         """The sink at the epoch; None: it holds a later one. Raises SinkBusyError, and what the sink raises."""
         for _ in range(TRIES):
             held = self.sink.held()
-            if held is not None and held.epoch > self.rows.epoch:
+            objection = None if held is None else self.lineage.objection(held.epoch, confirmed=self._confirmed(held) is not None)
+            if held is not None and objection is None and held.epoch > self.rows.epoch:
                 self._say(f"{self.sink.place} holds a later epoch already")
                 return None
+            self.lineage.claim(self.rows.epoch)
             try:
-                return self._written(held)
+                if held is None or objection is None:
+                    return self._written(held)
+                table = self._replaced(f": the table was replaced, since {objection}")
+                if not self.lineage.has(held.epoch):
+                    self.sink.forget(self.lineage.has)
+                return table
             except BeatenError:
                 continue
         raise SinkBusyError(self.sink.place, TRIES)
 
     def _written(self, held: Held | None) -> PublishedTable:
+        """The sink brought on from what it holds. Requires: that is an epoch of the store's history."""
         if held is not None and held.epoch == self.rows.epoch:
             return self._unchanged(held)
         changes = None if held is None else self._changes(held)
@@ -217,8 +243,11 @@ class _Copying:
             if (version := self.sink.apply(difference, self.rows.epoch)) is not None:
                 self._say(f"{_counted(difference)}, version {version} of {self.sink.place}")
                 return self._published(version, self.rows.epoch, changed=True)
+        return self._replaced("")
+
+    def _replaced(self, why: str) -> PublishedTable:
         version = self.sink.replace(self.rows, self.rows.epoch)
-        self._say(f"all rows, version {version} of {self.sink.place}")
+        self._say(f"all rows, version {version} of {self.sink.place}{why}")
         return self._published(version, self.rows.epoch, changed=True)
 
     def _changes(self, held: Held) -> pa.Table | None:
@@ -230,10 +259,14 @@ class _Copying:
 
     def _right_until(self, held: Held) -> int:
         """The last epoch known whose rows the sink holds: those of its own, unless a manifest says that nothing changed after it."""
+        return max(held.epoch, self._confirmed(held) or 0)
+
+    def _confirmed(self, held: Held) -> int | None:
+        """The epoch of the newest manifest, if that names the sink as it is."""
         state = None if self.known is None else self.known.tables.get(self.rows.relation.name)
         if self.known is None or state is None or state.written != str(held.epoch):
-            return held.epoch
-        return max(held.epoch, self.known.holds(self.rows.relation.name))
+            return None
+        return self.known.holds(self.rows.relation.name)
 
     def _unchanged(self, held: Held) -> PublishedTable:
         return self._published(held.version, held.epoch, changed=False)

@@ -14,6 +14,7 @@ from jobs.facts.status import Status, now_of, status
 from jobs.settings.pipeline import Pipeline
 from jobs.settings.process import clock_ms
 from statestore.errors import TussockError
+from statestore.meta.store import MetaStore
 from tussock_pages.dag_runs import Run, last_runs, paused_dags
 from tussock_pages.guard import User, readable_dags
 from tussock_pages.page import page
@@ -56,8 +57,13 @@ class Row:
 
 def look_at_status(store: Store) -> Looked:
     """All that `tussock status` knows of the pipeline: a listing of each source among it."""
-    name, wanted = store.pipeline.name, store.pipeline.freshness
-    return store.look("status", lambda meta: status(meta, now_of(clock_ms()), pipeline=name, last=EPOCHS_LOOKED_AT, freshness=wanted))
+    of = store.pipeline
+
+    def look(meta: MetaStore) -> Status:
+        now = now_of(clock_ms())
+        return status(meta, now, pipeline=of.name, last=EPOCHS_LOOKED_AT, freshness=of.freshness, publish=of.publish)
+
+    return store.look("status", look)
 
 
 @router.get("/pipelines")

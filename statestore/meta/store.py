@@ -13,7 +13,7 @@ from statestore.meta.document import encode_document, read_document, require_doc
 from statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
 from statestore.meta.manifest import SealedManifest, net_by_relation
 from statestore.meta.mapping import checked, remap
-from statestore.meta.names import data_prefix, manifest_name
+from statestore.meta.names import data_prefix, hash_of, manifest_name
 from statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
 from statestore.meta.readable import readable_epochs, retained_floor
 from statestore.meta.readers import Readers, raise_floor
@@ -22,7 +22,7 @@ from statestore.meta.sight import held_back
 from statestore.meta.statement_log import LogEntry, StatementLog, read_payload
 from statestore.meta.version import CompactionTask, HummockVersion, SstInfo, VnodeMapping
 from statestore.meta.version_log import VersionLog
-from statestore.objectstore.base import ObjectStore
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 
 class MetaStore:
@@ -152,6 +152,20 @@ class MetaStore:
     def sealed(self, epoch: int) -> SealedManifest | None:
         """The sealed manifest of an epoch; None: its run has not come that far."""
         return read_document(self.objects, manifest_name(epoch), SealedManifest)
+
+    def epoch_digest(self, epoch: int) -> str | None:
+        """What distinguishes a committed epoch from those of the same number in other histories: a hash of its sealed manifest, which names
+        the writer. None: readers cannot name the epoch here, or its manifest is lost.
+
+        Two drivers that finish the same sealed epoch, one of them in a copy of the store, commit the same rows and give the same digest.
+        Cost: two GETs.
+        """
+        if epoch not in self.latest().epochs:
+            return None
+        try:
+            return hash_of(self.objects.get(manifest_name(epoch)))
+        except ObjectNotFoundError:
+            return None
 
     def commit_epoch(self, manifest: SealedManifest) -> tuple[HummockVersion, bool]:
         """Make a sealed epoch durable and visible to those who ask for it. Returns a version that holds it, and whether this call did it.

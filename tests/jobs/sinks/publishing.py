@@ -1,4 +1,6 @@
-"""Publishers in processes of their own; and one that dies on its way: python -m tests.jobs.sinks.publishing <store> <to> <kind> <step>
+"""Publishers in processes of their own; and one that dies on its way.
+
+    python -m tests.jobs.sinks.publishing <store> <to> <kind> <step> [<relations>]
 
 A step is the moment before or after something that others could see. The process kills itself at step number <step>, and exits with 0 where
 there are fewer.
@@ -13,7 +15,7 @@ from unittest.mock import patch
 
 from jobs.settings.pipeline import PublishSettings, TableKind
 from jobs.settings.process import open_meta
-from jobs.sinks import delta_rs, parquet, publication
+from jobs.sinks import delta_rs, lineage, parquet, publication
 from jobs.sinks.kinds import sinks_without_spark
 from jobs.sinks.publication import publish_tables
 
@@ -23,7 +25,9 @@ VISIBLE = (
     (delta_rs.DeltaRsSink, "_described"),
     (parquet, "write_parquet"),
     (publication, "write_manifest"),
-    (publication, "store_identity"),
+    (publication, "home_of"),
+    (lineage, "write_record"),
+    (publication, "forget_records"),
 )
 
 
@@ -32,7 +36,7 @@ def publish(store: str, settings: PublishSettings, epoch: int | None = None) -> 
     publish_tables(open_meta(store), settings, sinks_without_spark(settings), epoch)
 
 
-def main(store: str, to: str, kind: str, step: str) -> None:
+def main(store: str, to: str, kind: str, step: str, relations: str = "orders,ratios,events,by_shop,shops") -> None:
     left = int(step)
 
     def maybe_die() -> None:
@@ -52,7 +56,7 @@ def main(store: str, to: str, kind: str, step: str) -> None:
 
     for holder, name in VISIBLE:
         patch.object(holder, name, stepped(getattr(holder, name))).start()
-    settings = PublishSettings(to, ("orders", "ratios", "events", "by_shop", "shops"), TableKind(kind))
+    settings = PublishSettings(to, tuple(relations.split(",")), TableKind(kind))
     publish(store, settings)
 
 

@@ -23,6 +23,7 @@ from jobs.sinks.kinds import sinks_without_spark
 from jobs.sinks.location import location_of
 from jobs.sinks.manifest import read_manifest
 from jobs.sinks.publication import NotPublishedError, TablesNotPublishedError, publish_tables, tidy_tables
+from jobs.sinks.records import forget_records, read_records
 from jobs.sql.logical import Column, Field, Project, Scan
 from jobs.sql.statements import CreateTable, CreateView, Drop
 from statestore.meta.catalog import RelationKind
@@ -283,6 +284,8 @@ def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is_while_others_are_
         other.change()
         other.commit()
         other.publish()
+        tables = open_object_store(shop.settings.to)
+        forget_records(tables, read_records(tables))  # as an earlier release left the folder; test_restored.py has the other case
     else:
         shop.change()
         shop.commit()

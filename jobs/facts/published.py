@@ -1,0 +1,64 @@
+"""Whether the tables that a pipeline publishes to follow the history of its store."""
+
+import shlex
+from datetime import datetime
+
+import msgspec
+
+from jobs.facts.moment import moment
+from jobs.settings.home import place_of, recorded_home
+from jobs.settings.pipeline import PublishSettings
+from statestore.errors import InputError, RetryableError
+from statestore.meta.store import MetaStore
+
+
+class PublishedFacts(msgspec.Struct, frozen=True):
+    """The folder of published tables, next to the store's history."""
+
+    to: str
+    strange: tuple[int, ...]  # epochs that tables may hold, and that the store does not have
+    unknown: bool  # an earlier release wrote the tables, without the history that they follow
+    owner: str  # the identity of another store that publishes to the folder; empty: none does
+    trouble: str  # why the folder could not be looked at; empty: it was
+
+    @property
+    def at(self) -> datetime | None:
+        """The moment of the newest strange epoch."""
+        return moment(max(self.strange)) if self.strange else None
+
+
+class CopyFacts(msgspec.Struct, frozen=True):
+    """A store that stands at another place than it records: it was moved or copied."""
+
+    recorded: str
+    found: str
+    store: str  # its address, quoted for a shell
+
+
+def copied(meta: MetaStore) -> CopyFacts | None:
+    """None: the store stands where it belongs, or has not recorded a place yet. Cost: a GET, and a look at one file."""
+    home, place = recorded_home(meta.objects), place_of(meta.objects)
+    if home is None or home.is_at(place):
+        return None
+    return CopyFacts(home.address, place.address, shlex.quote(meta.objects.uri))
+
+
+def published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
+    """What the folder's records say. Cost: one LIST, and two GETs for each record: about one per table."""
+    from jobs.sinks.lineage import Lineage
+    from jobs.sinks.location import location_of
+    from jobs.sinks.manifest import manifest_epochs
+
+    strange: set[int] = set()
+    unknown, owner, trouble = False, "", ""
+    try:
+        tables, home = location_of(settings.to).objects, recorded_home(meta.objects)
+        lineage = Lineage(meta, home, tables)
+        others = {record.store for record in lineage.records} - (frozenset() if home is None else home.ids)
+        owner = min(others, default="")
+        strange = {record.epoch for record in lineage.strangers()}
+        if not lineage.records and (written := manifest_epochs(tables)):
+            unknown, strange = True, {epoch for epoch in written[-1:] if not lineage.has(epoch)}
+    except (InputError, RetryableError) as err:
+        trouble = str(err)
+    return PublishedFacts(settings.to, tuple(sorted(strange)), unknown, owner, trouble)

@@ -1,0 +1,93 @@
+"""Whether the epoch that a table holds is one of this store's history: what publishing goes by before it brings the table on."""
+
+from jobs.settings.home import Home
+from jobs.sinks.base import ForeignTableError
+from jobs.sinks.records import Record, read_records, write_record
+from statestore.meta.store import MetaStore
+from statestore.objectstore.base import ObjectStore
+
+
+class Lineage:
+    """The history of a store, next to the records of the folder that it publishes to. Not safe for threads.
+
+    Cost: one LIST of the records; one GET for each epoch that is looked up.
+    """
+
+    def __init__(self, meta: MetaStore, home: Home | None, tables: ObjectStore) -> None:
+        """
+        Args:
+            home: the store's identity; None: it has drawn none yet.
+            tables: the folder that it publishes to.
+        """
+        self._meta, self._home, self._tables = meta, home, tables
+        self._digests: dict[int, str] = {}
+        self._committed: dict[int, bool] = {}
+        self._claimed: set[int] = set()
+        self.records = read_records(tables)
+
+    def require_owned(self) -> None:
+        """Raises ForeignTableError if another store publishes to the folder."""
+        assert self._home is not None
+        if others := sorted({record.store for record in self.records} - self._home.ids):
+            found = f"holds tables of another store (identity {others[0]}, expected {self._home.id})"
+            raise ForeignTableError(self._tables.uri, found)
+
+    def digest(self, epoch: int) -> str:
+        """That of an epoch which the store keeps readable; empty: it has no such epoch, or none any more."""
+        if not self._digests.get(epoch):
+            self._digests[epoch] = self._meta.epoch_digest(epoch) or ""
+        return self._digests[epoch]
+
+    def has(self, epoch: int) -> bool:
+        """Whether the store has committed an epoch, readable or not."""
+        version = self._meta.latest()
+        if epoch >= version.min_readable_epoch:
+            return epoch in version.epochs
+        if epoch not in self._committed:  # a barrier is put on committed epochs alone, and none is ever removed
+            self._committed[epoch] = self._meta.barrier_after(epoch) is not None
+        return self._committed[epoch]
+
+    def objection(self, epoch: int, *, confirmed: bool) -> str | None:
+        """Why a table that holds `epoch` cannot be brought on; None: its rows are those of this store's epoch.
+
+        Args:
+            confirmed: a manifest of this store's history names the table with that epoch, which may have expired since.
+        """
+        if not (found := self._of(epoch)):
+            self.records = read_records(self._tables)  # another publisher may have written the record since
+            if not (found := self._of(epoch)):
+                return f"an earlier release wrote it (epoch {epoch}), without the history that it follows"
+        digests, mine = {record.digest for record in found}, self.digest(epoch)
+        if len(digests) > 1:
+            return f"two histories have an epoch {epoch}, which it holds: a store was restored from a copy"
+        if mine in digests or (not mine and confirmed):
+            return None
+        if not mine and self.has(epoch):
+            return f"it holds epoch {epoch}, which is no longer kept"
+        return f"it holds epoch {epoch}, which this store does not have: the store was restored from a copy or made anew since"
+
+    def strangers(self) -> frozenset[Record]:
+        """Records of epochs that this store does not have."""
+        return frozenset(r for r in self.records if not self.has(r.epoch) or self.digest(r.epoch) not in ("", r.digest))
+
+    def claim(self, epoch: int) -> None:
+        """Record that tables may hold this store's `epoch` from now on. One PUT, the first time."""
+        assert self._home is not None
+        record = Record(epoch, self.digest(epoch), self._home.id)
+        if epoch not in self._claimed and record not in self.records:
+            write_record(self._tables, record)
+        self._claimed.add(epoch)
+
+    def settled(self, epoch: int, kept: frozenset[int]) -> frozenset[Record]:
+        """The records that go once every table is at `epoch` as it should be.
+
+        Args:
+            kept: epochs that tables still name as the last one in which their rows changed.
+
+        Records that came since they were last read stay: another publisher is at work.
+        """
+        strangers = self.strangers()
+        return frozenset(r for r in self.records if r in strangers or (r.epoch < epoch and r.epoch not in kept))
+
+    def _of(self, epoch: int) -> set[Record]:
+        return {record for record in self.records if record.epoch == epoch}

@@ -1,0 +1,433 @@
+"""A store that is put back from a copy, moved or cloned, and what its published tables hold then.
+
+A mirror in plain Python has the rows of each store. The procedures are those of docs/operations.md.
+"""
+
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from jobs import cli
+from jobs.catalog.read import BackwardsError
+from jobs.facts.published import published
+from jobs.facts.status import now_of, status
+from jobs.session import Session
+from jobs.settings.home import NAME, CopiedStoreError, _Identity, cloned_here, home_of, moved_here, place_of, recorded_home
+from jobs.settings.pipeline import PublishSettings, TableKind
+from jobs.settings.process import clock_ms, open_meta
+from jobs.sinks.base import ForeignTableError
+from jobs.sinks.kinds import sinks_without_spark
+from jobs.sinks.location import location_of
+from jobs.sinks.manifest import manifest_epochs, read_manifest, write_manifest
+from jobs.sinks.publication import publish_tables
+from jobs.sinks.records import read_records
+from jobs.sql.logical import AggCall, Aggregate, Column, Field, Scan
+from jobs.sql.statements import CreateTable, CreateView
+from statestore.meta.document import encode_document
+from statestore.meta.errors import EpochNotCommittedError
+from statestore.objectstore.open import open_object_store
+from tests.jobs.driver.embedded import append
+from tests.s3_servers import BUCKET, moto_process
+
+FIELDS = (Field("k", "int"), Field("x", "int"))
+RELATIONS = ("t", "n")
+KINDS = ("delta", "parquet")
+
+
+class Store:
+    """One store with a table and a view over it, where it publishes them, and a mirror of its rows."""
+
+    def __init__(self, address: str, to: str, kind: str, rows: dict[int, int] | None = None) -> None:
+        self.address, self.settings, self.rows = address, PublishSettings(to, RELATIONS, TableKind(kind)), dict(rows or {})
+        self.lines: list[str] = []
+
+    @classmethod
+    def made(cls, address: str, to: str, kind: str) -> "Store":
+        groups, counts = (Column(0, "int"),), (AggCall("Count", "bigint", ()),)
+        count = Aggregate(Scan("t", (1,), FIELDS[1:]), groups, counts, (FIELDS[1], Field("n", "bigint")))
+        with Session(address, runner="local") as session:
+            append(session.meta, CreateTable("t", FIELDS, (0,)), CreateView("n", "SELECT x, count(*) AS n FROM t GROUP BY x", count))
+        return cls(address, to, kind)
+
+    def insert(self, *keys: int, value: int = 0) -> int:
+        """An epoch with these keys, published in the store; not yet to the tables."""
+        with Session(self.address, create=False, runner="local") as session:
+            rows = pa.table({"k": pa.array(keys, pa.int32()), "x": pa.array([value] * len(keys), pa.int32())})
+            session.insert("t", rows)
+            self.rows |= dict.fromkeys(keys, value)
+            return session.flush().epoch
+
+    def publish(self) -> None:
+        self.lines = []
+        meta = open_meta(self.address)
+        publish_tables(meta, self.settings, sinks_without_spark(self.settings), progress=self.lines.append)
+
+    def follows(self) -> bool:
+        """Whether `tussock status` finds nothing wrong with the tables and the store's place."""
+        found = status(open_meta(self.address), now_of(clock_ms()), publish=self.settings)
+        return not any(trouble.wrong for trouble in found.troubles)
+
+    def check(self) -> None:
+        """The tables hold the mirror's rows, no state of another history is named any more, and status is content."""
+        counts: dict[int, int] = {}
+        for value in self.rows.values():
+            counts[value] = counts.get(value, 0) + 1
+        location = location_of(self.settings.to)
+        for name, wanted in (("t", self.rows), ("n", counts)):
+            assert sorted(read(location, name, self.settings.kind)) == sorted(wanted.items()), name
+        with Session(self.address, create=False, runner="local") as session:
+            epochs = session.meta.latest().epochs
+        assert set(manifest_epochs(location.objects)) <= set(epochs)
+        if self.settings.kind is TableKind.PARQUET:
+            for info in location.objects.list("t/"):
+                assert int(info.name.removeprefix("t/").removesuffix(".parquet")) in epochs
+        assert self.follows()
+
+
+def read(location: Any, name: str, kind: TableKind) -> list[tuple[int, int]]:
+    if kind is TableKind.PARQUET:
+        newest = max(info.name for info in location.objects.list(f"{name}/"))
+        rows = pq.read_table(f"{location.root}/{newest}", filesystem=location.file_system)
+    else:
+        rows = DeltaTable(location.uri(name), storage_options=location.delta_options or None).to_pyarrow_table()
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def put_back(copy: str, store: str) -> None:
+    shutil.rmtree(store)
+    shutil.copytree(copy, store)
+
+
+@pytest.fixture(params=KINDS)
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    store = Store.made(f"{tmp_path}/store", f"{tmp_path}/tables", request.param)
+    store.insert(1, 2)
+    store.publish()
+    store.check()
+    return store
+
+
+def test_tables_of_a_store_that_is_put_back_lose_the_rows_of_epochs_that_it_does_not_have(shop: Store, tmp_path: Path) -> None:
+    shutil.copytree(shop.address, tmp_path / "copy")
+    then = dict(shop.rows)
+    lost = shop.insert(3, 4, value=7)
+    shop.publish()
+    put_back(f"{tmp_path}/copy", shop.address)
+    shop.rows = then
+    # before any epoch: the epoch of the copy is published again
+    assert not shop.follows()
+    facts = published(open_meta(shop.address), shop.settings)
+    assert facts.strange == (lost,)
+    shop.publish()
+    assert f"it holds epoch {lost}, which this store does not have: the store was restored from a copy" in "\n".join(shop.lines)
+    shop.check()
+    shop.publish()
+    assert shop.lines == []
+    # and it goes on, by differences
+    shop.insert(5)
+    shop.publish()
+    assert not any("replaced" in line for line in shop.lines)
+    shop.check()
+
+
+def test_a_store_that_is_put_back_and_goes_on_before_it_publishes(shop: Store, tmp_path: Path) -> None:
+    shutil.copytree(shop.address, tmp_path / "copy")
+    then = dict(shop.rows)
+    lost = shop.insert(3, 4, value=7)
+    shop.publish()
+    put_back(f"{tmp_path}/copy", shop.address)
+    shop.rows = then
+    since = shop.insert(5)
+    with Session(shop.address, create=False, runner="local") as session:
+        for reader in (
+            lambda: session.changes("t", lost),
+            lambda: session.changes("t", lost, since),
+            lambda: session.read("t", epoch=lost),
+        ):
+            with pytest.raises(EpochNotCommittedError, match=f"there is no epoch {lost}"):
+                reader()
+        with pytest.raises((EpochNotCommittedError, BackwardsError)):
+            session.changes("t", since + 1)
+    assert not shop.follows()
+    shop.publish()
+    shop.check()
+
+
+def test_a_number_alone_does_not_make_an_epoch_the_stores_own(shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two histories whose clocks gave the same epoch: the tables are replaced."""
+    shutil.copytree(shop.address, tmp_path / "copy")
+    then, at = dict(shop.rows), clock_ms() + 1000
+    monkeypatch.setattr("jobs.settings.process.clock_ms", lambda: at)
+    lost = shop.insert(3, 4)
+    shop.publish()
+    put_back(f"{tmp_path}/copy", shop.address)
+    shop.rows = then
+    assert shop.insert(5) == lost
+    assert not shop.follows()
+    shop.publish()
+    shop.check()
+    monkeypatch.undo()
+    shop.insert(6)
+    shop.publish()
+    shop.check()
+
+
+@pytest.mark.parametrize("step", [pytest.param(step, marks=[] if step in (4, 7, 11) else pytest.mark.deep) for step in range(24)])
+def test_a_publish_that_dies_while_it_replaces_tables_is_finished_by_the_next(tmp_path: Path, step: int) -> None:
+    shop = Store.made(f"{tmp_path}/store", f"{tmp_path}/tables", "delta" if step % 2 else "parquet")
+    shop.insert(1, 2)
+    shop.publish()
+    shutil.copytree(shop.address, tmp_path / "copy")
+    then = dict(shop.rows)
+    shop.insert(3, 4, value=7)
+    shop.publish()
+    put_back(f"{tmp_path}/copy", shop.address)
+    shop.rows = then
+    if step % 4:
+        shop.insert(8)
+    command = [sys.executable, "-m", "tests.jobs.sinks.publishing", shop.address, shop.settings.to, shop.settings.kind, str(step), "t,n"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode in (0, -9), done.stderr
+    shop.publish()
+    shop.check()
+
+
+# --- places
+
+
+def test_a_copy_writes_to_the_tables_of_the_original_only_when_a_person_says_so(
+    shop: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(shop.address, tmp_path / "a copy")
+    copy = Store(f"{tmp_path}/a copy", shop.settings.to, shop.settings.kind, shop.rows)
+    copy.insert(9)  # the copy itself may be used
+    with pytest.raises(CopiedStoreError) as refused:
+        copy.publish()
+    assert not copy.follows()
+    shop.check()
+    commands = [part.split("`")[0] for part in str(refused.value).split("`tussock ")[1:]]
+    assert [command.split()[:2] for command in commands] == [["store", "moved"], ["store", "clone"]]
+    # as printed: a clone
+    assert cli.main(_words(commands[1])) == 0
+    with pytest.raises(ForeignTableError, match="another store"):
+        copy.publish()
+    assert not copy.follows()
+    copy.settings = PublishSettings(f"{tmp_path}/others", RELATIONS, TableKind(shop.settings.kind))
+    copy.publish()
+    copy.check()
+    shop.insert(5)
+    shop.publish()
+    shop.check()
+    assert "identity" in capsys.readouterr().out
+
+
+def test_a_store_that_takes_the_place_of_another_goes_on_with_its_tables_and_the_other_cannot(shop: Store, tmp_path: Path) -> None:
+    """A backup put into another place, and the tables had gone on in between."""
+    shutil.copytree(shop.address, tmp_path / "copy")
+    moved = Store(f"{tmp_path}/copy", shop.settings.to, shop.settings.kind, shop.rows)
+    shop.insert(3, 4)
+    shop.publish()
+    with pytest.raises(CopiedStoreError) as refused:
+        moved.publish()
+    assert cli.main(_words(str(refused.value).split("`tussock ")[1].split("`")[0])) == 0
+    moved.publish()
+    moved.check()
+    moved.insert(6)
+    moved.publish()
+    moved.check()
+    shop.insert(7)
+    with pytest.raises(ForeignTableError, match="another store"):
+        shop.publish()
+    assert not shop.follows()
+    moved.check()
+
+
+def test_a_store_that_is_moved_as_a_whole_is_still_itself(shop: Store, tmp_path: Path) -> None:
+    Path(shop.address).rename(tmp_path / "elsewhere")
+    shop.address = f"{tmp_path}/elsewhere"
+    shop.insert(3)
+    shop.publish()
+    assert not any("replaced" in line for line in shop.lines)
+    shop.check()
+
+
+def test_one_place_by_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Store.made(f"{tmp_path}/a b/store", f"{tmp_path}/tables", "parquet")
+    shop.insert(1)
+    (tmp_path / "link").symlink_to(tmp_path / "a b")
+    monkeypatch.chdir(tmp_path)
+    names = [f"{tmp_path}/link/store", f"file://{tmp_path}/a%20b/store", "a b/store", "./link/../link/store/", f"{tmp_path}//a b/./store"]
+    for key, name in enumerate(names, 2):
+        shop.address = name
+        shop.insert(key)
+        shop.publish()
+        shop.check()
+    monkeypatch.setattr(socket, "gethostname", lambda: "another-container")  # a mount has its inodes on every host
+    shop.publish()
+    shop.check()
+
+
+def test_a_tree_of_hard_links_is_a_copy(shop: Store, tmp_path: Path) -> None:
+    shutil.copytree(shop.address, tmp_path / "links", copy_function=os.link)
+    with pytest.raises(CopiedStoreError):
+        home_of(open_object_store(f"{tmp_path}/links"))
+    assert home_of(open_object_store(shop.address)).is_at(place_of(open_object_store(shop.address)))
+
+
+def test_the_identity_of_an_earlier_release_stays_and_its_tables_are_replaced_once(shop: Store) -> None:
+    """An identity without a place, and tables without the history that they follow."""
+    objects, tables = open_object_store(shop.address), open_object_store(shop.settings.to)
+    home = recorded_home(objects)
+    assert home is not None
+    objects.put("publish/identity.json", encode_document(_Identity(home.id)))
+    objects.delete([NAME])
+    tables.delete([record.name for record in read_records(tables)])
+    for epoch in manifest_epochs(tables):
+        manifest = read_manifest(tables, epoch)
+        assert manifest is not None
+        write_manifest(tables, msgspec.structs.replace(manifest, digest=""), manifest)
+    facts = published(open_meta(shop.address), shop.settings)
+    assert (facts.unknown, facts.strange) == (True, ())
+    assert shop.follows()  # a note
+    shop.publish()
+    assert "an earlier release wrote it" in "\n".join(shop.lines)
+    now = recorded_home(objects)
+    assert now is not None
+    assert now.id == home.id
+    shop.check()
+    shop.publish()
+    assert shop.lines == []
+
+
+def _words(command: str) -> list[str]:
+    return shlex.split(command)
+
+
+# --- buckets
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with moto_process() as address:  # Delta holds the lock of the interpreter while it waits
+        yield address
+
+
+@pytest.mark.parametrize("kind", ["delta", pytest.param("parquet", marks=pytest.mark.deep)])
+def test_a_store_in_a_bucket_that_keeps_versions_is_put_back_to_a_moment(endpoint: str, kind: str) -> None:
+    bucket = f"{BUCKET}-{kind}"
+    s3 = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    s3.create_bucket(Bucket=bucket)
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    options = f"?endpoint={endpoint}&path_style=true"
+    shop = Store.made(f"s3://{bucket}/store{options}", f"s3://{bucket}/tables{options}", kind)
+    shop.insert(1, 2)
+    shop.publish()
+    then, kept = dict(shop.rows), {info.name for info in open_object_store(shop.address).list("")}
+    time.sleep(1.1)  # a bucket's times have seconds
+    shop.insert(3, 4)
+    shop.publish()
+    # what came after that moment gets a delete marker; what was written over gets its version of then
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix="store/"):
+        for version in page.get("Versions", ()):
+            name = version["Key"].removeprefix("store/")
+            if version["IsLatest"] and name not in kept:
+                s3.delete_object(Bucket=bucket, Key=version["Key"])
+    shop.rows = then
+    assert not shop.follows()
+    shop.publish()
+    shop.check()
+    shop.insert(5)
+    shop.publish()
+    shop.check()
+    # another name of the same server and another way to write the address
+    shop.address = shop.address.replace("127.0.0.1", "localhost").replace("/store?", "/store/?") + "&region=us-east-1"
+    shop.insert(6)
+    shop.publish()
+    shop.check()
+    # a copy below another prefix
+    for info in open_object_store(shop.address).list(""):
+        s3.copy_object(Bucket=bucket, Key=f"copy/{info.name}", CopySource={"Bucket": bucket, "Key": f"store/{info.name}"})
+    copy = Store(f"s3://{bucket}/copy{options}", shop.settings.to, kind, shop.rows)
+    with pytest.raises(CopiedStoreError):
+        copy.publish()
+    moved_here(open_object_store(copy.address))
+    copy.insert(7)
+    copy.publish()
+    copy.check()
+
+
+# --- at random
+
+
+def history(folder: Path, seed: int, kind: str, steps: int) -> None:
+    """Copies, restores, clones and moves at random moments, each table compared with the mirror after each publish."""
+    random = np.random.default_rng(seed)
+    live = [Store.made(f"{folder}/store", f"{folder}/tables", kind)]
+    live[0].insert(0)
+    copies: list[tuple[str, str, dict[int, int]]] = []  # of a store at a moment: where from, where to, its rows
+    done: list[str] = []
+    for number in range(steps):
+        shop = live[int(random.integers(len(live)))]
+        what = str(random.choice(["insert", "insert", "publish", "publish", "copy", "restore", "clone", "move", "rename"]))
+        done.append(f"{what} {shop.address}")
+        match what:
+            case "insert":
+                shop.insert(*random.choice(30, 3, replace=False).tolist(), value=int(random.integers(4)))
+            case "publish":
+                shop.publish()
+                shop.check()
+            case "copy":
+                copies.append((shop.address, f"{folder}/copy{number}", dict(shop.rows)))
+                shutil.copytree(shop.address, copies[-1][1])
+            case "restore":
+                if mine := [copy for copy in copies if copy[0] == shop.address]:
+                    _, kept, rows = mine[int(random.integers(len(mine)))]
+                    put_back(kept, shop.address)
+                    shop.rows = dict(rows)
+            case "clone" if len(live) < 3:
+                shutil.copytree(shop.address, f"{folder}/clone{number}")
+                clone = Store(f"{folder}/clone{number}", shop.settings.to, kind, shop.rows)
+                if recorded_home(open_object_store(shop.address)) is not None:
+                    with pytest.raises(CopiedStoreError):
+                        home_of(open_object_store(clone.address))
+                cloned_here(open_object_store(clone.address))
+                clone.settings = PublishSettings(f"{folder}/tables{number}", RELATIONS, TableKind(kind))
+                live.append(clone)
+            case "move":  # as a copy, the original lost
+                shutil.copytree(shop.address, f"{folder}/moved{number}")
+                shutil.rmtree(shop.address)
+                shop.address = f"{folder}/moved{number}"
+                moved_here(open_object_store(shop.address))
+            case "rename":
+                Path(shop.address).rename(f"{folder}/renamed{number}")
+                shop.address = f"{folder}/renamed{number}"
+    for shop in live:
+        shop.publish()
+        shop.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_histories_of_copies_and_restores(tmp_path: Path, kind: str) -> None:
+    history(tmp_path, 7, kind, 16)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(25))
+def test_many_histories_of_copies_and_restores(tmp_path: Path, kind: str, seed: int) -> None:
+    history(tmp_path, seed, kind, 60)
