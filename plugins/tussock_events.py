@@ -188,7 +188,8 @@ def _tables(pipeline: Pipeline, context: Mapping[str, Any], interval: Interval) 
     epoch, tables = steps.tables_published(pipeline.name)
     for relation, state in tables.items():
         asset = table_asset(pipeline.name, relation)
-        if int(state.written) > _said(context, asset, None).epoch:
+        told = _said(context, asset, None).epoch
+        if int(state.written) > told or not steps.has_epoch(pipeline, told):
             yield asset, {"epoch": str(epoch), "table": state.table, "version": state.version}
 
 

@@ -160,13 +160,19 @@ def definitions() -> Definitions:
 
 
 def open_meta(pipeline: Pipeline) -> "MetaStore":
-    """The pipeline's store, for this process. Raises NotInitialisedError when `tussock apply` has not been run yet."""
+    """The pipeline's store, for this process.
+
+    Raises: NotInitialisedError when `tussock apply` has not been run yet; CopiedStoreError for a copy of a store, which must not emit the
+        events of the original.
+    """
     from jobs.settings import process
     from jobs.settings.arrow import leave_pandas
+    from jobs.settings.home import home_of
 
     leave_pandas()
     meta = process.open_meta(pipeline.store)
     _ = meta.settings  # a missing store is an error here, by its own name
+    home_of(meta.objects)
     return meta
 
 
@@ -458,7 +464,8 @@ def view_news(name: str, said: Callable[[str], Said]) -> Publication:
     """The views of which readers see other rows than when Airflow was told of them last, as readers see them now. None where nobody has
     published anything yet.
 
-    A view that is held back has none, nor one that is paused at rows of which Airflow was told.
+    A view that is held back has none, nor one that is paused at rows of which Airflow was told. Where Airflow was told of an epoch that the
+    store does not have, the view is new as a whole.
 
     Cost: one question to `said` a view; a GET for each epoch that is news, MOST_EPOCHS of jobs.facts.intake at most.
     """
@@ -474,9 +481,10 @@ def view_news(name: str, said: Callable[[str], Said]) -> Publication:
         if relation.kind is not RelationKind.VIEW or relation.name in held:
             continue
         told = said(relation.name)
-        if (told.epoch < epoch and not _rests(version, relation, told.epoch)) or told.again:
+        lost = told.epoch > 0 and not meta.has_epoch(told.epoch)  # the store was restored from a copy
+        if lost or told.again or (told.epoch < epoch and not _rests(version, relation, told.epoch)):
             # a view that came by this name after Airflow was told of another one is new as a whole
-            since[relation.name] = told.epoch if told.epoch >= relation.created else 0
+            since[relation.name] = told.epoch if told.epoch >= relation.created and not lost else 0
     if not since:
         return Publication(epoch, version.id, (), dict(held))
     created = {r.name: r.created for r in version.catalog.at(epoch)}
@@ -515,6 +523,7 @@ def source_news(name: str, said: Callable[[str], Said], run: Mapping[str, str]) 
     sources = {r.id: r.name for r in version.catalog.live() if r.kind is RelationKind.SOURCE}
     told = {source: said(source) for source in sources.values()}
     since = max((one.epoch for one in told.values()), default=version.epoch)
+    whole = since == version.epoch or meta.has_epoch(since)  # else the store was restored from a copy
     looked_at = intakes(meta, version.catalog, since, version.epoch)
     of_run: set[int] = set()
     if any(one.again for one in told.values()):  # another run may have told of what this one took in
@@ -532,7 +541,7 @@ def source_news(name: str, said: Callable[[str], Said], run: Mapping[str, str]) 
                 source,
                 version.epoch,
                 version.id,
-                since,
+                since if whole else 0,
                 files=len(items) if looked_at.whole else None,
                 bytes=sum(item.nbytes for item in items) if looked_at.whole else None,
                 rows=sum(n or 0 for n in rows) if looked_at.whole and relation in read and None not in rows else None,
@@ -592,6 +601,11 @@ def tables_published(name: str) -> "tuple[int, Mapping[str, TableState]]":
     """The epoch that readers see, and as `tables_at` that one. Cost: two GETs."""
     epoch = open_meta(find_pipeline(name, pipelines_folder())).latest().published
     return epoch, tables_at(name, epoch)
+
+
+def has_epoch(pipeline: Pipeline, epoch: int) -> bool:
+    """Whether the store has committed an epoch; 0 counts. A restored store lacks those after the copy."""
+    return epoch == 0 or open_meta(pipeline).has_epoch(epoch)
 
 
 def tidy_tables(name: str) -> None:

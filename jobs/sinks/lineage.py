@@ -21,7 +21,6 @@ class Lineage:
         """
         self._meta, self._home, self._tables = meta, home, tables
         self._digests: dict[int, str] = {}
-        self._committed: dict[int, bool] = {}
         self._claimed: set[int] = set()
         self.records = read_records(tables)
 
@@ -40,12 +39,7 @@ class Lineage:
 
     def has(self, epoch: int) -> bool:
         """Whether the store has committed an epoch, readable or not."""
-        version = self._meta.latest()
-        if epoch >= version.min_readable_epoch:
-            return epoch in version.epochs
-        if epoch not in self._committed:  # a barrier is put on committed epochs alone, and none is ever removed
-            self._committed[epoch] = self._meta.barrier_after(epoch) is not None
-        return self._committed[epoch]
+        return self._meta.has_epoch(epoch)
 
     def objection(self, epoch: int, *, confirmed: bool) -> str | None:
         """Why a table that holds `epoch` cannot be brought on; None: its rows are those of this store's epoch.

@@ -167,6 +167,13 @@ class MetaStore:
         except ObjectNotFoundError:
             return None
 
+    def has_epoch(self, epoch: int) -> bool:
+        """Whether this store has committed an epoch, readable or not. A store that was restored from a copy lacks those after the copy.
+
+        Cost: a GET; for an epoch that readers cannot name another one.
+        """
+        return self._is_committed(self.latest(), epoch)
+
     def commit_epoch(self, manifest: SealedManifest) -> tuple[HummockVersion, bool]:
         """Make a sealed epoch durable and visible to those who ask for it. Returns a version that holds it, and whether this call did it.
 
