@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
@@ -22,6 +22,8 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 
 LOCAL_MASTER = "local[2,4]"  # the second number lets tasks be retried; plain local[N] retries nothing
 
+_TIME_ZONE = "spark.sql.session.timeZone"
+
 #: What SQL means, in each session that reads or computes it.
 SQL: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
@@ -33,7 +35,7 @@ REQUIRED: Mapping[str, str] = {
     # attempts of a task that disagree are caught instead of mixed
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
-    "spark.sql.session.timeZone": "UTC",
+    _TIME_ZONE: "UTC",
     **SQL,
 }
 
@@ -127,21 +129,20 @@ def spark_session(app_name: str = "tussock", settings: Mapping[str, str] | None 
 
 
 def build_spark(app_name: str = "tussock", master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session, or a new one with everything an epoch needs.
+    """The active session as it is, or a new one with everything an epoch needs.
 
     Local workers start this Python. On a cluster, they start the one that PYSPARK_PYTHON or `spark.pyspark.python` names, `python3` of
     their PATH if none does, and get this code by spark-submit's --py-files, or from a session's `sparkContext.addPyFile`.
 
     Args:
-        master: where None, spark-submit's; else the one in `settings` (`spark.master`), else LOCAL_MASTER.
-        settings: override DEFAULTS, never REQUIRED.
+        master: of a new session. Where None, spark-submit's; else the one in `settings` (`spark.master`), else LOCAL_MASTER.
+        settings: of a new session. They override DEFAULTS, never REQUIRED.
     """
     with _application_lock:
-        if SparkSession.getActiveSession() is None and SparkContext._active_spark_context is None:
-            chosen = _settings_of_a_new_application(master, dict(settings or {}))
-            _start_jvm({"spark.app.name": app_name, **chosen})
-        else:
-            chosen = dict(settings or {})
+        if SparkContext._active_spark_context is not None:
+            return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()  # a builder with settings would change the user's
+        chosen = _settings_of_a_new_application(master, dict(settings or {}))
+        _start_jvm({"spark.app.name": app_name, **chosen})
         builder = SparkSession.builder.appName(app_name)
         for name, value in {**chosen, **REQUIRED}.items():
             builder = builder.config(name, value)
@@ -217,19 +218,45 @@ def _quiet() -> Mapping[str, str]:
 
 
 def sql_session(spark: SparkSession, time_zone: str, settings: Mapping[str, str] = SQL) -> SparkSession:
-    """A session of its own on the user's Spark application, in which SQL means what it means in views. Nothing of theirs changes."""
+    """A new session on the user's Spark application, in which SQL means what it means in views. The user's session does not change. Every
+    session that reads or computes rows is made here, so none has the time zone of another by chance.
+
+    Args:
+        time_zone: the store's; UTC if no text and no calendar is involved.
+    """
     session = spark.newSession()
-    for name, value in {**settings, "spark.sql.session.timeZone": time_zone}.items():
+    for name, value in {**settings, _TIME_ZONE: time_zone}.items():
         session.conf.set(name, value)
     return session
+
+
+def zone_of(session: SparkSession) -> str:
+    """The session's time zone."""
+    return str(session.conf.get(_TIME_ZONE))
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """Make this the active session of the JVM's thread inside the block: Spark's parser takes its settings from there (ANSI mode, the time
+    zone of literals). The session that was active before is active again afterwards."""
+    sessions: Any = getattr(session._jvm, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 _beside: WeakKeyDictionary[SparkSession, dict[str, SparkSession]] = WeakKeyDictionary()
 
 
-def epoch_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
-    """A second session on the user's Spark application, with the settings that an epoch needs and the pipeline's time zone. Nothing of
-    theirs changes; made once."""
+def epoch_session(spark: SparkSession, time_zone: str) -> SparkSession:
+    """A second session on the user's Spark application, with the settings that an epoch needs and the store's time zone. The user's session
+    does not change. Made once per time zone."""
     sessions = _beside.setdefault(spark, {})
     if (session := sessions.get(time_zone)) is None:
         session = sessions[time_zone] = sql_session(spark, time_zone, {**REQUIRED, **EPOCH})

@@ -16,6 +16,7 @@ from jobs.driver.source_holds import hold_of, wanted_holds, with_holds
 from jobs.plan.alter_source import settled
 from jobs.plan.apply import Replayed
 from jobs.plan.definition import SourceDefinition, definition_of, follows_moment
+from jobs.plan.source_zone import zoned
 from jobs.sources.base import Asked, Pins
 from jobs.sources.kept import Keeper
 from jobs.sources.listing import Interval
@@ -260,8 +261,13 @@ def keeper_of(meta: MetaStore, base: Base) -> Keeper:
 
 
 def with_first_files(meta: MetaStore, base: Base, catalog: Catalog) -> Catalog:
-    """The catalog in which sources that the log has altered know from which file on they have their columns."""
-    return settled(catalog, lambda source: next_number(taken_table(meta, base, source)))
+    """The catalog in which sources that the log has altered know from which file on they have their columns, and sources of text from
+    which file on their times are in the store's time zone."""
+
+    def next_of(source: Relation) -> int:
+        return next_number(taken_table(meta, base, source))
+
+    return zoned(settled(catalog, next_of), meta.settings.time_zone, next_of)
 
 
 def names_of(source: Relation, document: msgspec.Raw | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from jobs.catalog.statement_log import replay
-from jobs.driver.barrier import Pinned, Pinning, keeper_of, moment_of, statement_of, taken_table
+from jobs.driver.barrier import Pinned, Pinning, keeper_of, moment_of, statement_of, taken_table, with_first_files
 from jobs.driver.detour import Detour
 from jobs.driver.epoch_plan import Base
 from jobs.flow.chunk import WEIGHT, decode
@@ -74,7 +74,7 @@ class Restating:
         version = meta.latest()
         if (held := meta.barrier_after(version.epoch)) is not None:
             raise EpochUnderWayError(held.epoch)
-        relation = find(version.catalog, source, RelationKind.SOURCE)
+        relation = find(with_first_files(meta, Base(version), version.catalog), source, RelationKind.SOURCE)
         moment = max(version.moment, moment_of(meta, None))
         self._pinning = _PinningRestated(
             meta, Base(version), Detour(), None, None, dict(run or {}), moment, source=relation, restated=restated
@@ -97,7 +97,9 @@ class Restating:
         document = reader.located(statement, document, keeper_of(self._pinning.meta, self._pinning.base))
         chunks: Iterable[pa.Table | None]
         if reader.needs_spark:
-            frame = reader.frame(spark(), statement, document, ())
+            from jobs.spark import epoch_session
+
+            frame = reader.frame(epoch_session(spark(), self._pinning.meta.settings.time_zone), statement, document, ())
             assert frame is not None
             found = frame.toArrow()
             if failures := found["failure"].drop_null().to_pylist():

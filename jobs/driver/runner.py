@@ -55,7 +55,7 @@ class LevelsToRun:
         task: what every unit knows, the driver's own cells included.
         reads: files that Spark's own reader reads, for the level that takes them.
         held: epochs in flight that `task` counts, oldest first.
-        time_zone: the pipeline's.
+        time_zone: the store's.
         by_spark: views of which Spark computes something in this epoch.
         measured: gets what units and workers measured; of a flush by Spark when it is done.
         far: gets what says how much of it is done.
@@ -65,7 +65,7 @@ class LevelsToRun:
     task: EpochTask
     reads: Sequence[SparkRead]
     held: Sequence[Held]
-    time_zone: str = "UTC"
+    time_zone: str
     by_spark: tuple[str, ...] = ()
     measured: Measured = field(default_factory=Measured)
     far: HowFar = field(default_factory=HowFar)

@@ -25,7 +25,7 @@ from jobs.driver.held import Held, HeldByDriver
 from jobs.driver.leaves import SparkRead
 from jobs.driver.runner import LevelsToRun, P, R
 from jobs.flow.failure import SourceFileError, carried_failure
-from jobs.spark import epoch_session, tasks_done
+from jobs.spark import active, epoch_session, tasks_done
 from jobs.task.flush import flush_function
 from jobs.task.level import level_function
 from jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
@@ -55,11 +55,16 @@ class SparkRunner:
 
     def run(self, levels: LevelsToRun) -> tuple[pa.Table, Held]:
         """See LevelRunner."""
-        spark, task = epoch_session(self.spark, levels.time_zone if levels.by_spark else "UTC"), levels.task
+        spark = epoch_session(self.spark, levels.time_zone)
+        with active(spark):
+            return self._run(spark, levels)
+
+    def _run(self, spark: SparkSession, levels: LevelsToRun) -> tuple[pa.Table, Held]:
+        task = levels.task
         known: Broadcast[EpochTask] = spark.sparkContext.broadcast(task)
         levels.far.ask = partial(tasks_done, spark, task.unit_count)
         try:
-            cells = _cells(spark, epoch_session(self.spark), known, levels, self._measuring.report)
+            cells = _cells(spark, known, levels, self._measuring.report)
             with spark_errors_as_ours(levels.reads), self._measuring.into(levels.measured):
                 if task.policy.may_exchange(task.expected, task.unit_count):
                     answers, held = _kept_by_spark(known, cells, self._measuring, levels.measured)
@@ -164,13 +169,14 @@ class HeldBySpark:
         self._known.destroy()
 
 
-def _cells(spark: SparkSession, reading: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun, report: Report) -> DataFrame:
-    """What comes out of the last level; nothing runs yet. `reading`: the session of sources' readers, whose time zone is always UTC."""
+def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToRun, report: Report) -> DataFrame:
+    """The frame that the last level puts out; nothing runs yet. All frames are of the one session: a union takes the settings of its first
+    frame."""
     task = levels.task
     units = task.unit_count
     frame: DataFrame | None = None
     for level in range(len(task.schedule.levels)):
-        read = [_read(reading, one, units) for one in levels.reads if one.scheduled.level == level]
+        read = [_read(spark, one, units) for one in levels.reads if one.scheduled.level == level]
         wanted = tables_read(task.schedule, level)
         buffered = [held for number, one in enumerate(levels.held) for held in one.frames(number, wanted)]
         arriving = [*([] if frame is None else [frame]), *read, *buffered]

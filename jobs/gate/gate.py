@@ -280,7 +280,7 @@ def _validate(
         suite.view: ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=suite.view not in changed) for suite in judged
     }
     reasons = [f"{look.suite.file.name}: {look.reason}" for look in looks if look.rows is None]
-    session = spark(reasons) if reasons else None
+    session = _session(spark(reasons), meta) if reasons else None
     if pipeline.quality is not None and looks:
         with QualityGate(pipeline.quality.docs, spark=session is not None) as gate:
             for look in looks:
@@ -295,6 +295,13 @@ def _validate(
                 found = gate.check(look.suite, look.part, rows, epoch, look.key)
                 views[look.suite.view] = _with(views[look.suite.view], look, found, earlier[look.suite.view])
     return QualityRecord(epoch, tuple(views.values()), tuple(suite.view for suite in suites if suite.view in still))
+
+
+def _session(spark: "SparkSession", meta: "MetaStore") -> "SparkSession":
+    """The session in which suites compare instants with texts: in the store's time zone."""
+    from jobs.spark import sql_session
+
+    return sql_session(spark, meta.settings.time_zone)
 
 
 def _looks(

@@ -227,11 +227,13 @@ def _restate(chosen: argparse.Namespace) -> None:
     pipeline = chosen_pipeline(chosen)
     meta = chosen_meta(chosen)
     interval = None if chosen.interval is None else interval_of(chosen.interval[0], chosen.interval[1], meta.settings.time_zone)
-    if chosen.interval and (chosen.with_ or chosen.gone):
-        raise CannotRestateError(chosen.source, "--with and --gone say what becomes of one --file, not of an interval")
+    if not chosen.file and (chosen.with_ or chosen.gone):
+        raise CannotRestateError(chosen.source, "--with and --gone say what becomes of one --file, and of nothing else")
     item, by = ("" if path is None else absolute_path(path, Path.cwd()) for path in (chosen.file, chosen.with_))
     asked = ["tussock", "restate", chosen.source, *(f"{name}={value}" for name, value in (("file", item), ("with", by)) if value)]
-    restating = Restating(meta, chosen.source, Restated(item, by, chosen.gone, interval), {"command": " ".join(asked)})
+    asked += ["--time-zone"] if chosen.time_zone else []
+    wish = Restated(item, by, chosen.gone, interval, chosen.time_zone)
+    restating = Restating(meta, chosen.source, wish, {"command": " ".join(asked)})
     found = restating.found
     if not found:
         print(f"nothing to restate: source {found.source} has taken all of it as it is now")
@@ -266,6 +268,8 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--file", metavar="OLD", help="a file that was taken: its rows go, and those that it has now come")
     interval = "all files of this data interval (ISO 8601): those that have changed, are gone, or came late"
     what.add_argument("--interval", nargs=2, metavar=("START", "END"), help=interval)
+    zone = "files of csv, json and xml that an earlier release read in UTC: read the bytes that were taken again, in the store's time zone"
+    what.add_argument("--time-zone", action="store_true", help=zone)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--with", dest="with_", metavar="NEW", help="with --file: the rows of this file come instead")
     instead.add_argument("--gone", action="store_true", help="with --file: no rows come instead")

@@ -22,6 +22,7 @@ from jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
 from jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
 from jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of
 from jobs.sinks.location import Location, folder_name
+from jobs.spark import sql_session
 from jobs.sql.quoting import quoted
 
 _TXN = "spark.databricks.delta.write.txn"
@@ -37,7 +38,7 @@ class DeltaSparkSink:
         self.place = location.uri(folder_name(outline.name))
         self._url = location.delta_url(folder_name(outline.name))
         self.key = merge_key(outline)
-        self._spark, self._outline = spark.newSession(), outline  # its settings are of the one write at hand
+        self._spark, self._outline = sql_session(spark, "UTC"), outline  # its settings are of the one write at hand
         self._table: DeltaTable | None = None  # as `held` found it
 
     def held(self) -> Held | None:

@@ -39,12 +39,14 @@ class Restated:
         by: the item that takes its place; empty: itself.
         gone: nothing takes its place.
         interval: where no item is named.
+        time_zone: the files whose times an earlier release read in UTC, whatever the store's zone. The taken bytes are read again.
     """
 
     item: str = ""
     by: str = ""
     gone: bool = False
     interval: Interval | None = None
+    time_zone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class SourceReader(Protocol):
 
     def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
         """Pinned input read by Spark: rows `(part int, chunk binary, failure binary)`, chunks as IPC streams of what `read` returns,
-        failures as jobs.flow.failure encodes them. None where `read` reads it."""
+        failures as jobs.flow.failure encodes them. None where `read` reads it. `spark`: a session in the store's time zone."""
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """What an error that Spark raised over `frame` means; None where it is none of this source's."""

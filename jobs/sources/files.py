@@ -153,9 +153,10 @@ class FileSource:
 
     def _restate(self, source: CreateSource, taken: StorageTable | None, restated: Restated, keeper: Keeper) -> Pins:
         """What a person wants taken in once more. Raises CannotRestateError."""
-        listed = () if restated.item else self._listed(source, Asked(restated.interval))
+        listed = () if restated.item or restated.time_zone else self._listed(source, Asked(restated.interval))
         goes, comes = restated_files(source, taken, restated, listed, retains(source))
-        return _pins([*goes, *self._kept(source, with_content(comes), keeper)], [])
+        kept = comes if restated.time_zone else self._kept(source, with_content(comes), keeper)
+        return _pins([*goes, *kept], [])
 
     def _to_restate(self, source: CreateSource, changed: Sequence[Change], interval: Interval | None) -> Sequence[Change]:
         """Of taken files that have changed those whose rows of now are to take the place of the others. Raises ChangedFileError."""

@@ -167,8 +167,9 @@ class KafkaTopics:
             _require_there(offsets, now)
         if not any(o.next > o.first for o in ranges):
             return spark.createDataFrame([], OUTPUT_DDL)
-        session = spark.newSession()
-        session.conf.set("spark.sql.session.timeZone", "UTC")
+        from jobs.spark import sql_session
+
+        session = sql_session(spark, "UTC")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(CHUNK_ROWS))
         wanted = [source.fields[c].name for c in columns]
         places = ("topic", "partition", "offset")

@@ -41,7 +41,10 @@ def restated_files(
         raise CannotRestateError(source.name, "no epoch has taken anything from it yet")
     if restated.by == restated.item:
         restated = replace(restated, by="")
-    goes, comes = _of_file(source, taken, restated) if restated.item else _of_interval(source, taken, restated.interval, listed)
+    if restated.time_zone:
+        goes, comes = _of_another_zone(source, taken)
+    else:
+        goes, comes = _of_file(source, taken, restated) if restated.item else _of_interval(source, taken, restated.interval, listed)
     for file in goes:
         if not file.kept:
             raise CannotRestateError(source.name, f"the bytes that were taken of {file.path} were not kept")
@@ -87,6 +90,15 @@ def _of_interval(source: CreateSource, taken: StorageTable, interval: Interval |
     gone = [f for f in taken_files(taken) if f.rows and f.path not in there and names_file(path, options, f.path, interval)]
     goes, comes = exchanged(found.changed, found.next_number)
     return [*(msgspec.structs.replace(f, weight=-1) for f in gone), *goes], [*comes, *found.new]
+
+
+def _of_another_zone(source: CreateSource, taken: StorageTable) -> _Files:
+    """The files whose times were read in UTC, which an earlier release did whatever the store's zone. What is at their paths now does not
+    matter: the bytes that were taken go as they were read, and come under other numbers."""
+    first = next_number(taken)
+    was = [f for f in taken_files(taken) if f.rows and source.awaits_zone(f.number)]
+    goes = [msgspec.structs.replace(f, weight=-1) for f in was]
+    return goes, [msgspec.structs.replace(f, number=number) for number, f in enumerate(was, start=first)]
 
 
 def _replacement(source: CreateSource, taken: StorageTable, known: dict[str, PinnedFile], path: str) -> PinnedFile:

@@ -61,12 +61,12 @@ _REFUSED = {
 # what Spark's JSON reader takes and its own list of options lacks
 _UNLISTED = ("maxNestingDepth", "maxNumLen", "maxStringLen")
 _INHERITED = (
-    "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",
     "spark.sql.timeType.enabled",
     "spark.sql.caseSensitive",
     "spark.sql.legacy.timeParserPolicy",
 )
+TIME_ZONE = "timeZone"  # the option of Spark's readers of text: the zone of times without an offset
 _SHOWN_CHARACTERS = 200
 
 
@@ -104,6 +104,9 @@ class SparkFiles(FileSource):
         """Rows of pinned files as chunks, OUTPUT_DDL; see the module. One task per file, or per few small files; chunks of a file come in
         order.
 
+        Args:
+            spark: a session in the store's time zone.
+
         Raises: ChangedFileError when a pin does not hold; errors of the action on the result are translated by `translate`.
 
         Cost: a HEAD per file here, one more after its rows; reading is lazy.
@@ -112,23 +115,29 @@ class SparkFiles(FileSource):
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda f: verify_pin(f, source.options), files))
         session = _session_of(spark, max(f.size for f in files))
-        by_width: dict[int, list[PinnedFile]] = {}
+        from jobs.spark import zone_of
+
+        zone = zone_of(spark)
+        alike: dict[tuple[int, str], list[PinnedFile]] = {}
         for file in files:
-            by_width.setdefault(source.width_of(file.number), []).append(file)
-        frames = [self._read(session, source, width, tuple(some), tuple(columns)) for width, some in sorted(by_width.items())]
+            alike.setdefault((source.width_of(file.number), source.zone_of(file.number, zone)), []).append(file)
+        frames = [self._read(session, source, key, tuple(some), tuple(columns)) for key, some in sorted(alike.items())]
         return _handed_over(reduce(lambda before, more: before.unionAll(more), frames), spark)
 
     def _read(
-        self, session: "SparkSession", source: CreateSource, width: int, files: tuple[PinnedFile, ...], columns: tuple[int, ...]
+        self, session: "SparkSession", source: CreateSource, alike: tuple[int, str], files: tuple[PinnedFile, ...], columns: tuple[int, ...]
     ) -> "DataFrame":
-        """Files that are read by the first `width` columns; the others are NULL."""
+        """Files that are read by their first columns, the others NULL, with times in one zone. `alike`: (how many columns, the zone)."""
         from pyspark.sql.functions import expr
 
+        width, time_zone = alike
         fields = [(f.name, f.type) for f in source.fields[:width]]
         if self.corrupt_records:
             fields.append((_CORRUPT, "string"))
         declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields)
         options = self.reader_options(source) | hadoop_options(files)
+        if self.corrupt_records and TIME_ZONE.lower() not in {option.lower() for option in options}:
+            options[TIME_ZONE] = time_zone
         reader = session.read.format(self.format).options(**options).schema(declared)
         read = reader.load([_spark_path(place_of_bytes(f)) for f in files])
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
@@ -190,9 +199,9 @@ class SparkTypedFiles(SparkFiles):
 
 def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":
     """A session of its own whose scans never split a file of up to `largest` bytes; small files share tasks as usual."""
-    session = spark.newSession()
-    for name in _INHERITED:
-        session.conf.set(name, str(spark.conf.get(name)))
+    from jobs.spark import sql_session, zone_of
+
+    session = sql_session(spark, zone_of(spark), {name: str(spark.conf.get(name)) for name in _INHERITED})
     whole = str(max(largest, 4 << 20) + 1)
     session.conf.set("spark.sql.files.maxPartitionBytes", str(max(int(whole), 128 << 20)))
     session.conf.set("spark.sql.files.openCostInBytes", whole)

@@ -12,7 +12,7 @@ import msgspec
 from py4j.java_gateway import JavaClass, JavaGateway, JavaObject, JVMView
 from pyspark.sql import SparkSession
 
-from jobs.spark import SQL
+from jobs.spark import SQL, active, sql_session
 from jobs.sql.errors import NoRelationError, SqlError, translated
 from jobs.sql.logical import Expr
 from jobs.sql.plain_view import plain_view_of, register
@@ -90,9 +90,7 @@ class Sandbox:
     ) -> None:
         """`has_kernel`: whether a kernel renders an expression; what of a view none renders Spark is to compute. None: nothing is."""
         self.has_kernel = has_kernel
-        self.session, self.time_zone = spark.newSession(), time_zone
-        for name, value in {**_SETTINGS, "spark.sql.session.timeZone": time_zone}.items():
-            self.session.conf.set(name, value)
+        self.session, self.time_zone = sql_session(spark, time_zone, _SETTINGS), time_zone
         self._registered: dict[str, tuple[int, tuple[ColumnSpec, ...]]] = {}  # name -> (relation id, columns) of the view
         self._of_rdd: dict[int, str] = {}
         self._moment: int | None = None  # the id of its RDD, once a query has needed it
@@ -131,17 +129,9 @@ class Sandbox:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Makes this the active session of the JVM's thread: Spark's parser takes its settings (ANSI mode) from there."""
-        sessions = self.java("org.apache.spark.sql.classic.SparkSession")
-        before = sessions.getActiveSession()
-        sessions.setActiveSession(self.session._jsparkSession)
-        try:
+        """See jobs.spark.active, for the session that binds."""
+        with active(self.session):
             yield
-        finally:
-            if before.isDefined():
-                sessions.setActiveSession(before.get())
-            else:
-                sessions.clearActiveSession()
 
     @contextmanager
     def files_readable(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     """A stream of rows from outside. `options` holds `path` and the format's own options.
 
     `narrower`, of a source that was altered: by number of files, the fewest columns first; unset is not stored.
+    `zoned_from`: the number of the first file whose times without an offset are in the pipeline's time zone (jobs.plan.source_zone).
     """
 
     name: str
@@ -38,6 +39,7 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     options: dict[str, str]
     if_not_exists: bool = False
     narrower: tuple[Narrower, ...] | msgspec.UnsetType = msgspec.UNSET
+    zoned_from: int | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def widths(self) -> tuple[Narrower, ...]:
@@ -47,6 +49,14 @@ class CreateSource(msgspec.Struct, frozen=True, tag=True):
     def width_of(self, file: int) -> int:
         """How many of the columns the file of this number is read by."""
         return next((n.columns for n in self.widths if file < n.below), len(self.fields))
+
+    def zone_of(self, file: int, time_zone: str) -> str:
+        """The time zone of times without an offset in the file of this number. `time_zone`: the store's."""
+        return "UTC" if isinstance(self.zoned_from, msgspec.UnsetType) or file < self.zoned_from else time_zone
+
+    def awaits_zone(self, file: int) -> bool:
+        """Whether the file of this number is still read in UTC, in a store of another time zone."""
+        return not isinstance(self.zoned_from, msgspec.UnsetType) and file < self.zoned_from
 
 
 class Default(msgspec.Struct, frozen=True):

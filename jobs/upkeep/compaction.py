@@ -241,7 +241,7 @@ def run_with_spark(spark: SparkSession, store_uri: str, far: HowFar | None = Non
                     yield pa.record_batch([[number], [failed], [data]], names=["number", "failed", "data"])
 
         try:
-            session = epoch_session(spark)
+            session = epoch_session(spark, "UTC")
             merging = session.range(0, len(pieces), 1, len(pieces)).mapInArrow(merge, "number bigint, failed boolean, data binary")
             answers = _while_beating(session, merging.toArrow, beat).sort_by("number").to_pylist()
         finally:

@@ -264,6 +264,7 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "source_altered": SourceDefinition(
         msgspec.structs.replace(_CREATE_SOURCE, narrower=(statements.Narrower(1, 3),)), 11, _CREATE_SOURCE, ("0a1b/1",)
     ),
+    "source_zoned": SourceDefinition(msgspec.structs.replace(_CREATE_SOURCE, zoned_from=2), 11),
     "table": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT),
     "table_altered": TableDefinition(_CREATE_TABLE, (_fragment(NODES["table_replay"]),), _OUTPUT, _CREATE_TABLE),
     "table_of_rejects": TableDefinition(

@@ -1,0 +1,37 @@
+"""The time zone in which a source of text reads times without an offset: the store's, in all files but those of earlier releases.
+
+Earlier releases read such times in UTC in every store. Rows of a file are taken back by reading its bytes again,
+so a file must be read as it was read before. Files are numbered in the order in which they are taken. A source therefore records the number
+of its first file in the store's zone (`CreateSource.zoned_from`); a barrier puts it in. `tussock restate --time-zone` reads the bytes of
+earlier files once more, under new numbers.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from jobs.plan.definition import SourceDefinition, definition_of, encoded
+from jobs.sources.registry import reader_of
+from jobs.sources.spark_files import TIME_ZONE, SparkTexts
+from statestore.meta.catalog import Catalog, Relation, RelationKind
+
+
+def zoned(catalog: Catalog, time_zone: str, next_number: Callable[[Relation], int]) -> Catalog:
+    """The catalog in which each source of text has `zoned_from`. Sources of stores in UTC, and those with the option timeZone, have none.
+
+    Args:
+        time_zone: the store's.
+        next_number: of the first file that a source has not taken by the epoch before.
+    """
+    if time_zone == "UTC":
+        return catalog
+    for relation in catalog.live():
+        definition = definition_of(relation) if relation.kind is RelationKind.SOURCE else None
+        if not isinstance(definition, SourceDefinition) or not isinstance(definition.statement.zoned_from, msgspec.UnsetType):
+            continue
+        statement = definition.statement
+        if isinstance(reader_of(statement), SparkTexts) and TIME_ZONE.lower() not in {option.lower() for option in statement.options}:
+            marked = msgspec.structs.replace(statement, zoned_from=next_number(relation))
+            changed = msgspec.structs.replace(relation, definition=encoded(msgspec.structs.replace(definition, statement=marked)))
+            catalog = msgspec.structs.replace(catalog, relations=tuple(changed if r.id == relation.id else r for r in catalog.relations))
+    return catalog

@@ -1,0 +1,196 @@
+"""The store's time zone, wherever Spark reads or computes. The judge is Python's zoneinfo.
+
+Wall clocks are those of nights on which clocks go forward or back, and of nights beside them.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.driver import barrier
+from jobs.session import Session
+from jobs.sources.base import Restated
+from jobs.sources.files import document_of
+from jobs.sources.registry import reader_of
+from jobs.spark import epoch_session
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from tests.jobs.sources.pinned import pinned
+
+pytestmark = pytest.mark.spark
+
+ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns")
+#: In Berlin 02:30 does not exist on 29 March and comes twice on 25 October; in St John's on 8 March and on 1 November.
+WALL_CLOCKS = (
+    "2026-01-02 23:30:00",
+    "2026-03-08 02:30:00",
+    "2026-03-29 02:30:00",
+    "2026-07-01 00:10:00",
+    "2026-10-25 02:30:00",
+    "2026-11-01 01:30:00",
+    "2026-11-01 03:30:00.123456",
+    "2026-01-15 23:30:00Z",
+    "2026-01-15 23:30:00+05:30",
+)
+OTHER = "America/New_York"  # the zone of the session that the user hands in
+
+
+def instant(text: str, zone: str) -> datetime:
+    """The instant of a text, as Spark reads it: a local time that is skipped moves forward, of one that comes twice it is the first."""
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo is not None else found.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
+
+
+def shown(at: datetime, zone: str) -> str:
+    """As `date_format(…, 'yyyy-MM-dd HH:mm XXX')` shows it."""
+    local = at.astimezone(ZoneInfo(zone))
+    offset = local.strftime("%z")
+    return f"{local:%Y-%m-%d %H:%M} {'Z' if offset == '+0000' else f'{offset[:3]}:{offset[3:]}'}"
+
+
+@pytest.fixture
+def in_another_zone(spark: SparkSession) -> Iterator[SparkSession]:
+    """The user's session, in a zone that no store has. It must not be changed."""
+    name = "spark.sql.session.timeZone"
+    before = spark.conf.get(name)
+    spark.conf.set(name, OTHER)
+    try:
+        yield spark
+        assert spark.conf.get(name) == OTHER
+        assert spark.sql("SELECT current_timezone()").collect()[0][0] == OTHER, "and it is the active one still"
+    finally:
+        spark.conf.set(name, before)
+
+
+#: By format: the suffix of a file, a row as text, and options.
+TEXTS = {
+    "csv": (".csv", lambda k, text: f"{k},{text},[]", {}),
+    "json": (".json", lambda k, text: f'{{"k": {k}, "at": "{text}", "n": {{"t": ["{text}"]}}}}', {}),
+    "xml": (".xml", lambda k, text: f"<r><k>{k}</k><at>{text}</at><n><t>{text}</t></n></r>", {"rowTag": "r"}),
+}
+
+
+@pytest.mark.parametrize("format", TEXTS)
+def test_texts_of_files_are_read_in_the_stores_zone(in_another_zone: SparkSession, tmp_path: Path, format: str) -> None:
+    suffix, row, options = TEXTS[format]
+    path = tmp_path / f"a{suffix}"
+    rows = "\n".join(row(k, text) for k, text in enumerate(WALL_CLOCKS))
+    path.write_text(f"<rows>{rows}</rows>" if format == "xml" else rows + "\n")
+    nested = "string" if format == "csv" else "struct<t:array<timestamp>>"
+    fields = (Field("k", "int"), Field("at", "timestamp"), Field("n", nested))
+    asked = {zone: (zone, {}) for zone in ZONES} | {"option": ("Europe/Berlin", {"TIMEZONE": "Asia/Tokyo"})}
+    for zone, more in asked.values():
+        made = CreateSource("s", format, fields, {"path": str(tmp_path), **options, **more}, zoned_from=3)
+        files = document_of([pinned(path, 3)])
+        frame = reader_of(made).frame(epoch_session(in_another_zone, zone), made, files, (0, 1, 2))
+        assert frame is not None
+        cells = frame.toArrow()
+        assert not cells["failure"].drop_null()
+        found = pa.concat_tables([pa.ipc.open_stream(c).read_all() for c in cells["chunk"].to_pylist()]).to_pylist()
+        expected = [instant(text, more.get("TIMEZONE", zone)) for text in WALL_CLOCKS]
+        assert [r["c1"] for r in found] == expected, zone
+        if format != "csv":
+            assert [r["c2"]["t"] for r in found] == [[at] for at in expected], zone
+
+
+@contextmanager
+def store(path: Path, spark: SparkSession, zone: str) -> Iterator[Session]:
+    session = Session(str(path / "store"), spark, time_zone=zone, runner="spark")
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def test_what_spark_computes_is_in_the_stores_zone_whatever_else_is_in_the_epoch(in_another_zone: SparkSession, tmp_path: Path) -> None:
+    zone, files = "Europe/Berlin", tmp_path / "js"
+    files.mkdir()
+
+    def arrives(k: int) -> None:
+        (files / f"{k}.json").write_text(f'{{"k": {k}, "ts": "{WALL_CLOCKS[k]}"}}\n')
+
+    arrives(0)
+    with store(tmp_path, in_another_zone, zone) as session:
+        shows = "date_format(ts, 'yyyy-MM-dd HH:mm XXX') AS f, CAST(concat('2026-07-01 ', k, ':30') AS TIMESTAMP) AS late"
+        session.execute(
+            f"""CREATE TABLE t (k int, ts timestamp);
+            CREATE SOURCE s (k int, ts timestamp) USING json OPTIONS (path '{files}');
+            CREATE MATERIALIZED VIEW vs AS SELECT k, {shows} FROM s;
+            CREATE MATERIALIZED VIEW vt AS SELECT k, {shows} FROM t"""
+        )
+        session.execute(f"INSERT INTO t VALUES (0, '{WALL_CLOCKS[0]}')")
+        session.flush()  # files and a table
+        session.execute(f"INSERT INTO t VALUES (1, '{WALL_CLOCKS[1]}'), (2, '{WALL_CLOCKS[2]}')")
+        session.flush()  # a table alone
+        arrives(4)
+        session.flush()  # files alone
+
+        def expected(*numbers: int) -> list[tuple[int, str, datetime]]:
+            return [(k, shown(instant(WALL_CLOCKS[k], zone), zone), instant(f"2026-07-01 0{k}:30", zone)) for k in numbers]
+
+        def found(view: str) -> list[tuple[object, ...]]:
+            return sorted(tuple(row.values()) for row in session.read(view).to_pylist())
+
+        assert found("vt") == expected(0, 1, 2)
+        assert found("vs") == expected(0, 4)
+        arrives(3)
+        session.execute("DELETE FROM t WHERE date_format(ts, 'yyyy-MM-dd HH:mm XXX') <> '2026-03-29 03:30 +02:00'")
+        session.restate("s", Restated(str(files / "0.json"), gone=True))
+        session.flush()
+        assert found("vt") == expected(2)
+        assert found("vs") == expected(3, 4)
+
+
+def test_a_file_goes_as_it_was_read(in_another_zone: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release before read text in UTC. Its files go in UTC; new ones are in the store's zone; one command corrects old ones."""
+    zone, files = "America/St_Johns", tmp_path / "files"
+    files.mkdir()
+
+    def arrives(k: int) -> None:
+        (files / f"{k}.csv").write_text(f"{k},{WALL_CLOCKS[k]}\n")
+
+    with store(tmp_path, in_another_zone, zone) as session:
+
+        def require(**zones: str) -> None:
+            wanted = {(int(name[1:]), instant(WALL_CLOCKS[int(name[1:])], at)) for name, at in zones.items()}
+            for view in ("v", "late"):
+                assert {tuple(row.values()) for row in session.read(view).to_pylist()} == wanted, view
+
+        with monkeypatch.context() as before:
+            before.setattr(barrier, "zoned", lambda catalog, *_: catalog)
+            for k in (0, 1, 2):
+                arrives(k)
+            session.execute(f"CREATE SOURCE s (k int, at timestamp) USING csv OPTIONS (path '{files}')")
+            session.execute("CREATE MATERIALIZED VIEW v AS SELECT k, at FROM s")
+            session.flush()
+        arrives(3)
+        session.execute("CREATE MATERIALIZED VIEW late AS SELECT k, at FROM s")
+        session.flush()
+        require(_0="UTC", _1="UTC", _2="UTC", _3=zone)
+        session.restate("s", Restated(str(files / "1.csv"), gone=True))
+        require(_0="UTC", _2="UTC", _3=zone)
+        (files / "2.csv").unlink()  # files may have been cleared away since
+        (files / "3.csv").unlink()
+        assert session.restate("s", Restated(time_zone=True))
+        require(_0=zone, _2=zone, _3=zone)
+        assert not session.restate("s", Restated(time_zone=True)), "once is enough"
+        session.execute("CREATE OR REPLACE MATERIALIZED VIEW late AS SELECT k, at FROM s WHERE k >= 0")
+        session.flush()
+        require(_0=zone, _2=zone, _3=zone)
+
+
+def test_sessions_are_made_in_one_place() -> None:
+    """A session that is made elsewhere has the time zone of the application, or of the JVM."""
+    root = Path(__file__).parents[2]
+    own = root / "jobs" / "spark.py"
+    makes = re.compile(r"\.newSession\(|session\.timeZone|cloneSession\(")
+    for folder in ("jobs", "plugins", "dags", "statestore"):
+        found = {str(p.relative_to(root)) for p in (root / folder).rglob("*.py") if p != own and makes.search(p.read_text())}
+        assert not found, f"{found}: make the session by jobs.spark.sql_session"
