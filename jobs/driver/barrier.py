@@ -10,13 +10,14 @@ import msgspec
 from jobs.catalog.reader import open_table
 from jobs.catalog.statement_log import replay
 from jobs.driver.builds import Building
-from jobs.driver.detour import Detour, dropped, paused
+from jobs.driver.detour import Detour, dropped
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, wanted_holds, with_holds
 from jobs.plan.alter_source import settled
-from jobs.plan.apply import Replayed
+from jobs.plan.apply import Replayed, paused
 from jobs.plan.definition import SourceDefinition, definition_of, follows_moment
 from jobs.plan.source_zone import zoned
+from jobs.plan.view_zone import in_one_zone
 from jobs.sources.base import Asked, Pins
 from jobs.sources.kept import Keeper
 from jobs.sources.listing import Interval
@@ -190,6 +191,7 @@ class Pinning:
         replayed = self.replayed[epoch] = replay(self.meta, version, version.log_end, log_end, detour.skip_entries, epoch)
         catalog = with_first_files(self.meta, self.base, replayed.catalog)
         catalog = paused(dropped(catalog, detour.drop, epoch), dict.fromkeys(detour.pause, ""), epoch)
+        catalog = in_one_zone(version.catalog, catalog, self.meta.settings.time_zone, epoch)
         sources: dict[int, Pins] = {}
         holds: dict[int, tuple[Hold, ...]] = {}
         left = self.max_epoch_bytes

@@ -1,14 +1,12 @@
 """Detours: what a barrier goes around where an input can't be taken."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from jobs.plan.apply import apply_statement, pause_view
+from jobs.plan.apply import apply_statement
 from jobs.plan.definition import find
 from jobs.sql.statements import Drop
-from statestore.meta.catalog import Catalog, RelationKind
+from statestore.meta.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +45,3 @@ def dropped(catalog: Catalog, names: Sequence[str], epoch: int) -> Catalog:
     for name in dict.fromkeys(names):
         catalog = apply_statement(catalog, Drop(find(catalog, name).kind, name, cascade=True), epoch)
     return catalog
-
-
-def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
-    """The catalog in which some views, and those that read them, are paused from `epoch` on. Raises as `pause_view` does.
-
-    Args:
-        reasons: by view, why a run pauses it; empty where a person does.
-    """
-    why: dict[int, str] = {}
-    for name, reason in reasons.items():
-        view = find(catalog, name, RelationKind.VIEW)
-        why[view.id] = reason
-        if view.paused != epoch:  # else it reads another one of them
-            catalog = pause_view(catalog, name, epoch)
-    relations = (msgspec.structs.replace(r, paused_for=why[r.id]) if why.get(r.id) else r for r in catalog.relations)
-    return msgspec.structs.replace(catalog, relations=tuple(relations))

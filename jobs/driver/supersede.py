@@ -20,12 +20,13 @@ from jobs.driver.barrier import (
     with_first_files,
 )
 from jobs.driver.builds import AsInBarrier
-from jobs.driver.detour import Detour, dropped, paused
+from jobs.driver.detour import Detour, dropped
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, with_holds
 from jobs.flow.failure import SourceFileError
-from jobs.plan.apply import CannotPauseError
+from jobs.plan.apply import CannotPauseError, paused
 from jobs.plan.rejects import source_id_of
+from jobs.plan.view_zone import in_one_zone
 from jobs.sources.base import Asked, Pins
 from jobs.sources.registry import reader_of
 from statestore.errors import InputError
@@ -170,7 +171,7 @@ class _Superseding:
         now = with_first_files(self.meta, Base(version), replayed.catalog)
         catalog = dropped(now, (*self._dropped_before(now), *detour.drop), epoch)
         stopped = {**self._paused_before(catalog), **dict.fromkeys(detour.pause, ""), **self.reasons}
-        catalog = paused(catalog, stopped, epoch)
+        catalog = in_one_zone(version.catalog, paused(catalog, stopped, epoch), self.meta.settings.time_zone, epoch)
         kept = self._sources(catalog)
         sources = {after.id: self._revised(before) for before, after in kept}
         catalog = with_holds(catalog, {after.id: self._holds(before) for before, after in kept}, epoch)

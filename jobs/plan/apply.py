@@ -319,3 +319,19 @@ def pause_view(catalog: Catalog, name: str, epoch: int) -> Catalog:
             raise CannotPauseError(view.name, f"{new} is new in this epoch and has no rows yet; drop it instead (--drop {relation.name})")
     relations = tuple(msgspec.structs.replace(r, paused=epoch) if r.id in stopped and r.paused is None else r for r in catalog.relations)
     return unpaused(msgspec.structs.replace(catalog, relations=relations))
+
+
+def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
+    """The catalog in which some views, and those that read them, are paused from `epoch` on. Raises as `pause_view` does.
+
+    Args:
+        reasons: by view, why a run pauses it; empty where a person does.
+    """
+    why: dict[int, str] = {}
+    for name, reason in reasons.items():
+        view = find(catalog, name, RelationKind.VIEW)
+        why[view.id] = reason
+        if view.paused != epoch:  # else it reads another one of them
+            catalog = pause_view(catalog, name, epoch)
+    relations = (msgspec.structs.replace(r, paused_for=why[r.id]) if why.get(r.id) else r for r in catalog.relations)
+    return msgspec.structs.replace(catalog, relations=tuple(relations))

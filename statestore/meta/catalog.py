@@ -126,12 +126,16 @@ ALL_READ = 1 << 62  # beyond every vnode and every number of a file
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """All relations, those dropped but still readable included. Ids are allotted once and never reused."""
+    """All relations, those dropped but still readable included. Ids are allotted once and never reused.
+
+    `one_zone`: no view at work holds rows that an earlier release computed in another time zone (jobs.plan.view_zone). Unset is not stored.
+    """
 
     relations: tuple[Relation, ...] = ()
     next_relation_id: int = 1
     next_table_id: int = 1
     builds: tuple[Build, ...] = ()
+    one_zone: bool | msgspec.UnsetType = msgspec.UNSET
 
     def live(self) -> tuple[Relation, ...]:
         """Relations that are not dropped, in order of creation."""

@@ -165,15 +165,21 @@ def test_a_file_goes_as_it_was_read(in_another_zone: SparkSession, tmp_path: Pat
 
         with monkeypatch.context() as before:
             before.setattr(barrier, "zoned", lambda catalog, *_: catalog)
+            before.setattr(barrier, "in_one_zone", lambda _, catalog, *__: catalog)
             for k in (0, 1, 2):
                 arrives(k)
             session.execute(f"CREATE SOURCE s (k int, at timestamp) USING csv OPTIONS (path '{files}')")
             session.execute("CREATE MATERIALIZED VIEW v AS SELECT k, at FROM s")
+            computed = "SELECT k, date_format(at, 'yyyy-MM-dd HH:mm XXX') AS f FROM s"
+            session.execute(f"CREATE MATERIALIZED VIEW mixed AS {computed}")
+            session.execute("CREATE MATERIALIZED VIEW of_no_zone AS SELECT soundex(CAST(k AS STRING)) AS f FROM s")
             session.flush()
         arrives(3)
         session.execute("CREATE MATERIALIZED VIEW late AS SELECT k, at FROM s")
         session.flush()
         require(_0="UTC", _1="UTC", _2="UTC", _3=zone)
+        assert session.read("of_no_zone").num_rows == 4
+        assert session.read("mixed").num_rows == 3, "paused: nothing records the zone of its rows"
         session.restate("s", Restated(str(files / "1.csv"), gone=True))
         require(_0="UTC", _2="UTC", _3=zone)
         (files / "2.csv").unlink()  # files may have been cleared away since
@@ -182,8 +188,13 @@ def test_a_file_goes_as_it_was_read(in_another_zone: SparkSession, tmp_path: Pat
         require(_0=zone, _2=zone, _3=zone)
         assert not session.restate("s", Restated(time_zone=True)), "once is enough"
         session.execute("CREATE OR REPLACE MATERIALIZED VIEW late AS SELECT k, at FROM s WHERE k >= 0")
+        session.execute(f"CREATE OR REPLACE MATERIALIZED VIEW mixed AS {computed}")
         session.flush()
         require(_0=zone, _2=zone, _3=zone)
+        session.restate("s", Restated(str(files / "3.csv"), gone=True))
+        require(_0=zone, _2=zone)
+        rows = {tuple(row.values()) for row in session.read("mixed").to_pylist()}
+        assert rows == {(k, shown(instant(WALL_CLOCKS[k], zone), zone)) for k in (0, 2)}
 
 
 def test_sessions_are_made_in_one_place() -> None:

@@ -327,6 +327,7 @@ CHANGES: dict[str, Change] = {
     "publish_with_views_held_back": Published(8, (HeldBack(5, 7), HeldBack(6, 0))),
     "epoch_with_its_rows": EpochCommitted(1, LAST, 0, (), 4, net={5: 3, 6: -1}),
     "epoch_with_a_build": EpochCommitted(1, LAST, 0, (), 4, Catalog((_HELD,), 9, 14, (_BUILD,))),
+    "epoch_of_one_zone": EpochCommitted(1, LAST, 0, (), 4, Catalog((_RELATION,), 6, 13, one_zone=True)),
 }
 DOCUMENTS: dict[str, msgspec.Struct] = {
     "store": StoreSettings(1, 256, 2, "Europe/Berlin"),
