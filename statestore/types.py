@@ -116,7 +116,7 @@ def struct_name(fields: Sequence[tuple[str, str]]) -> str:
 
 
 def _quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 class _Parser:

@@ -18,6 +18,7 @@ from jobs.sql.collected import frame_of
 from jobs.sql.errors import from_spark, java_failure
 from jobs.sql.logical import Call, Column
 from jobs.sql.months import as_carried, of_carried
+from jobs.sql.quoting import quoted
 from jobs.sql.source_text import SourceText
 from jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
 from jobs.wire.cell import CELL_SCHEMA, Mail
@@ -62,7 +63,7 @@ def _bound_column(text: str, kind: str) -> str:
 
 
 def _text(step: Step, call: Call) -> str:
-    return filled(call, [_bound_column(f"`{step.column}`.`c{a.index}`", a.type) for a in call.args if isinstance(a, Column)])
+    return filled(call, [_bound_column(f"{quoted(step.column)}.c{a.index}", a.type) for a in call.args if isinstance(a, Column)])
 
 
 def _is_generator(call: Call) -> bool:

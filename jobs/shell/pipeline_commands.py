@@ -33,7 +33,8 @@ def _new(chosen: argparse.Namespace) -> None:
         print(f"  {path}")
     home = pipelines.absolute()
     set_ = os.environ.get("TUSSOCK_PIPELINES")
-    where = f"TUSSOCK_PIPELINES is {set_}" if set_ else f"from other folders than {home.parent}, first: export TUSSOCK_PIPELINES={home}"
+    export = f"export TUSSOCK_PIPELINES={shlex.quote(str(home))}"
+    where = f"TUSSOCK_PIPELINES is {set_}" if set_ else f"from other folders than {home.parent}, first: {export}"
     print(
         f"Next ({where}):\n"
         f"  tussock apply {chosen.name}                          # its sources, tables and views enter the store's log\n"

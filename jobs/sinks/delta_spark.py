@@ -23,7 +23,7 @@ from jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept
 from jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of
 from jobs.sinks.location import Location, folder_name
 from jobs.spark import sql_session
-from jobs.sql.quoting import quoted
+from jobs.sql.quoting import quoted, string_text
 
 _TXN = "spark.databricks.delta.write.txn"
 
@@ -94,7 +94,7 @@ class DeltaSparkSink:
         wanted = properties_of(self._outline, self.engine)
         if self._opened().metadata().configuration.items() >= wanted.items():
             return
-        listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+        listed = ", ".join(f"{string_text(name)} = {string_text(value)}" for name, value in wanted.items())
         with self._translated():
             self._spark.sql(f"ALTER TABLE delta.{quoted(self.place)} SET TBLPROPERTIES ({listed})")
 

@@ -70,7 +70,7 @@ class Location:
         if self.address is None:
             return pafs.LocalFileSystem()
         access, secret, token, region = _credentials(self.address)
-        scheme, _, host = (self.address.endpoint or "").rpartition("://")
+        scheme, _, host = (self.address.endpoint or "").rstrip("/").rpartition("://")
         return pafs.S3FileSystem(
             access_key=access,
             secret_key=secret,

@@ -1,5 +1,7 @@
 """What can be wrong with a Delta table that is read as a source."""
 
+import shlex
+
 from jobs.flow.failure import SourceFileError
 from statestore.errors import InputError
 
@@ -120,6 +122,6 @@ class DeltaReadError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {self.reason}\n  `tussock barrier abandon --repin-file '{self.path}'` has it tried again once that is mended; "
-            "otherwise drop the source and create it again."
+            f"{self.path}: {self.reason}\n  `tussock barrier abandon --repin-file {shlex.quote(self.path)}` tries it again once that is "
+            "mended; otherwise drop the source and create it again."
         )

@@ -1,10 +1,14 @@
 """What can be wrong with a source's files. No row of such a file is taken in; what else goes on, says jobs.driver.source_holds."""
 
+import shlex
+
 from jobs.flow.failure import SourceFileError
+from jobs.sql.quoting import string_text
 from statestore.errors import InputError
 
 
 def _ways_on(path: str) -> str:
+    path = shlex.quote(path)
     return (
         f"`tussock barrier abandon --skip-file {path}` goes on without it (rows that an epoch took from it before stay); "
         f"`tussock barrier abandon --repin-file {path}` has it tried again as it is then, if no epoch has taken it"
@@ -70,8 +74,8 @@ class PartitionFoldersError(InputError):
     def __str__(self) -> str:
         return (
             f"source {self.name!r}: below {self.path} are folders called name=value, as in {self.spelled}. No column is made of a folder's "
-            f"name. Spell the folders out to read the columns that their files hold: OPTIONS (path '{self.spelled}'). If the value in "
-            "the name is wanted, write it into the files as a column, or create one source a folder and let a view add it."
+            f"name. Spell the folders out to read the columns that their files hold: OPTIONS (path {string_text(self.spelled)}). If the "
+            "value in the name is wanted, write it into the files as a column, or create one source a folder and let a view add it."
         )
 
 
@@ -125,9 +129,10 @@ class ChangedFileError(SourceFileError):
     def __str__(self) -> str:
         changed = f"file {self.path} has changed: recorded {self.recorded}, found {self.found}."
         if self.taken:
-            restate = f"`tussock restate {self.kept_by} --file {self.path}` has its rows of now take the place of those that were taken; "
+            path = shlex.quote(self.path)
+            restate = f"`tussock restate {self.kept_by} --file {path}` has its rows of now take the place of those that were taken; "
             return (
-                f"{changed} {restate if self.kept_by else ''}`tussock barrier abandon --skip-file {self.path}` goes on with those that "
+                f"{changed} {restate if self.kept_by else ''}`tussock barrier abandon --skip-file {path}` goes on with those that "
                 "were taken; or put its bytes back, and write the change as a new file."
             )
         return f"{changed} Once it rests, the next run takes it as it is; or go on: {_ways_on(self.path)}."

@@ -1,5 +1,7 @@
 """What can be wrong with topics that are read as a source."""
 
+import shlex
+
 from jobs.flow.failure import SourceFileError
 from statestore.errors import InputError, RetryableError
 
@@ -28,8 +30,8 @@ class LostOffsetsError(SourceFileError):
     def __str__(self) -> str:
         return (
             f"partition {self.path}: {self.found}. What was produced there and not taken is lost to this source; rows taken before stay. "
-            f"`tussock barrier abandon --skip-file {self.path}` goes on with what is there. So that it does not happen again, let the "
-            "topic keep its records (retention.ms, retention.bytes) for longer than the time between two runs."
+            f"`tussock barrier abandon --skip-file {shlex.quote(self.path)}` goes on with what is there. So that it does not happen again, "
+            "let the topic keep its records (retention.ms, retention.bytes) for longer than the time between two runs."
         )
 
 

@@ -18,6 +18,7 @@ from jobs.sql.logical import Expr
 from jobs.sql.plain_view import plain_view_of, register
 from jobs.sql.python_function import forget, function_of, signatures
 from jobs.sql.python_function import register as register_function
+from jobs.sql.quoting import quoted
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import CreateFunction, CreateTable
 from jobs.sql.text_lengths import METADATA_KEY
@@ -258,7 +259,7 @@ class Sandbox:
     def frame(self, relation: Relation) -> JavaObject:
         """The empty Dataset (JVM) of one relation."""
         self._register(relation)
-        return self.session._jsparkSession.table(f"`{relation.name}`")
+        return self.session._jsparkSession.table(quoted(relation.name))
 
     def columns(self, names: Sequence[str], kinds: Sequence[str]) -> JavaObject:
         """An empty Dataset (JVM) with nullable columns of these names and types."""
@@ -297,7 +298,7 @@ class Sandbox:
             schema = schema.add(column.name, self.data_type(column.type), i not in required, metadata.build())
         # of an empty RDD, not of no rows: the optimizer folds a relation away when it sees that it holds nothing
         frame = self.session._jsparkSession.createDataFrame(self.session.sparkContext._jsc.emptyRDD(), schema)
-        frame.createOrReplaceTempView(f"`{relation.name}`")
+        frame.createOrReplaceTempView(quoted(relation.name))
         self._of_rdd[frame.queryExecution().analyzed().rdd().id()] = name
         self._registered[name] = _identity(relation)
 

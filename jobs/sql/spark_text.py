@@ -18,7 +18,7 @@ from py4j.java_gateway import JavaObject, is_instance_of
 
 from jobs.sql.errors import SqlError, translated
 from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Place
-from jobs.sql.quoting import string_text
+from jobs.sql.quoting import quoted, string_text
 from jobs.sql.sandbox import Sandbox, items, seq_of
 from jobs.sql.source_text import SourceText
 from jobs.sql.type_names import collation_of, name_of_type
@@ -289,7 +289,7 @@ def literal(node: JavaObject) -> str:
 def _name(text: str) -> str:
     if "`" in text:
         raise NoTextError(f"a field named {text}")
-    return f"`{text}`"
+    return quoted(text)
 
 
 def _schema(kind: JavaObject) -> str:
