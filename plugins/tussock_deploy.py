@@ -7,18 +7,15 @@
 changed, none is started, and the tasks behind `plan` are skipped.
 """
 
-import re
 from typing import Any
 
 import tussock_steps as steps
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param, task
 from airflow.sdk.exceptions import AirflowSkipException
+from tussock_approval import Approve, handed_on, planned
 from tussock_operators import no_retry
 
 from jobs.settings.pipeline import Pipeline
-
-TEXT, APPROVAL = "text", "approval"  # what XCom calls the plan as a person reads it, and as `apply` takes it
 
 PARAMS = {
     "prune": Param(
@@ -47,18 +44,14 @@ def plan(pipeline: Pipeline) -> Any:
             found = steps.plan(name, *_asked(params), print)
         if found is None:
             raise AirflowSkipException(f"the store of {name!r} is as its files say")
-        return {TEXT: fenced(found.text), APPROVAL: found.approval}
+        return handed_on(found.text, found.approval, found.digest)
 
     return compare(pipeline.name)
 
 
-def approve(pipeline: Pipeline) -> ApprovalOperator:
+def approve(pipeline: Pipeline) -> Approve:
     """Wait for a person who has read the plan; without a yes nothing is applied."""
-    return ApprovalOperator(
-        task_id="approve",
-        subject=f"Apply this to {pipeline.name}?",
-        body=f"{{{{ ti.xcom_pull(task_ids='plan', key='{TEXT}') }}}}",
-    )
+    return Approve(plan="plan", subject=f"Apply this to {pipeline.name}?")
 
 
 def apply(pipeline: Pipeline) -> Any:
@@ -67,16 +60,9 @@ def apply(pipeline: Pipeline) -> Any:
     @task(task_id="apply")
     def bring(name: str, params: dict[str, Any] | None = None, ti: Any = None) -> None:
         with no_retry():
-            steps.apply(name, *_asked(params), ti.xcom_pull(task_ids="plan", key=APPROVAL), print)
+            steps.apply(name, *_asked(params), planned(ti, "plan"), print)
 
     return bring(pipeline.name)
-
-
-def fenced(text: str) -> str:
-    """A text as a block of Markdown that it cannot end itself."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
 
 
 def _asked(params: dict[str, Any] | None) -> tuple[bool, tuple[str, ...]]:

@@ -2,22 +2,20 @@
 
     measure >> decide >> [approve] >> move >> verify
 
-What moves is what was decided, and approved where that is asked for: a plan stands on the mapping that it was made of, and where another
-has come between, `move` fails and changes nothing. Where nothing is to move, the tasks behind `decide` are skipped, with the reason in its
-log.
+`move` makes the moves that were decided and approved, or none. A plan contains the mapping before and after, and its digest covers both:
+if another mapping has come between, `move` fails and changes nothing. If nothing is to move, the tasks behind `decide` are skipped, with
+the reason in its log.
 """
 
 from typing import Any
 
 import tussock_steps as steps
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from tussock_approval import Approve, handed_on, planned
 from tussock_operators import no_retry
 
 from jobs.settings.pipeline import Pipeline
-
-TEXT = "text"  # what XCom calls the plan as a person reads it
 
 
 def params(pipeline: Pipeline) -> dict[str, Param]:
@@ -36,6 +34,12 @@ def params(pipeline: Pipeline) -> dict[str, Param]:
             minimum=1,
             title="Target",
             description="Without units: how many times the mean a unit may carry before vnodes move away from it.",
+        ),
+        "approved": Param(
+            None,
+            type=["null", "string"],
+            title="Digest of the moves",
+            description="Make these moves and no others, as `tussock rebalance --plan` and the page of the action show them. Empty: any.",
         ),
     }
 
@@ -58,22 +62,18 @@ def decide(pipeline: Pipeline) -> Any:
     def choose(name: str, params: dict[str, Any] | None = None) -> dict[str, str]:
         asked = params or {}
         with no_retry():
-            decided = steps.plan_rebalance(name, asked.get("units"), asked.get("target"))
+            decided = steps.plan_rebalance(name, asked.get("units"), asked.get("target"), asked.get("approved"))
         print(decided.text)
         if decided.plan is None:
             raise AirflowSkipException(decided.text.splitlines()[0])
-        return {"plan": decided.plan, TEXT: decided.text}
+        return handed_on(decided.text, decided.plan, decided.digest)
 
     return choose(pipeline.name)
 
 
-def approve(pipeline: Pipeline) -> ApprovalOperator:
+def approve(pipeline: Pipeline) -> Approve:
     """Wait for a person who has read what is to move; without a yes nothing does."""
-    return ApprovalOperator(
-        task_id="approve",
-        subject=f"Move these vnodes of {pipeline.name}?",
-        body=f"```\n{{{{ ti.xcom_pull(task_ids='decide', key='{TEXT}') }}}}\n```",
-    )
+    return Approve(plan="decide", subject=f"Move these vnodes of {pipeline.name}?")
 
 
 def move(pipeline: Pipeline) -> Any:
@@ -85,7 +85,7 @@ def move(pipeline: Pipeline) -> Any:
 
         with no_retry():
             try:
-                return steps.move_vnodes(name, ti.xcom_pull(task_ids="decide", key="plan"))
+                return steps.move_vnodes(name, planned(ti, "decide"))
             except LostRaceError as err:  # another try would meet it again
                 raise AirflowFailException(f"{err} Trigger the DAG again: it plans anew") from err
 

@@ -223,6 +223,7 @@ class PlannedFiles:
 
     text: str
     approval: str
+    digest: str
 
 
 def plan(name: str, prune: bool, resume: Sequence[str], say: Callable[[str], None]) -> PlannedFiles | None:
@@ -233,7 +234,7 @@ def plan(name: str, prune: bool, resume: Sequence[str], say: Callable[[str], Non
     deployment = plan_files(find_pipeline(name, pipelines_folder()), prune, resume, progress=say)
     text = deployment_text(deployment, name, full=True)
     say(text)
-    return PlannedFiles(text, deployment.approval.json()) if deployment.pending else None
+    return PlannedFiles(text, deployment.approval.json(), deployment.digest) if deployment.pending else None
 
 
 def apply(name: str, prune: bool, resume: Sequence[str], approved: str, say: Callable[[str], None]) -> None:
@@ -703,6 +704,7 @@ class Decided:
 
     text: str
     plan: str | None
+    digest: str
 
 
 def measure_units(name: str, say: Callable[[str], None]) -> list[dict[str, float]]:
@@ -715,28 +717,38 @@ def measure_units(name: str, say: Callable[[str], None]) -> list[dict[str, float
     return [msgspec.to_builtins(share) for share in found.before]
 
 
-def plan_rebalance(name: str, units: int | None, target: float | None) -> Decided:
+def plan_rebalance(name: str, units: int | None, target: float | None, approved: str | None = None) -> Decided:
     """Which vnodes are to move: to another number of units, or off the units that carry more than `target` times the mean.
 
-    Raises: UnitsInFileError; SettingError.
+    Args:
+        approved: the digest of the only moves that are wanted.
+
+    Raises: UnitsInFileError; SettingError; OtherMovesError.
     """
     from jobs.shell.rebalance_text import rebalance_text
-    from jobs.upkeep.rebalance import Verdict, cause_of, measure, plan, require_units_of_file
+    from jobs.upkeep.rebalance import Verdict, cause_of, measure, plan, require_approved, require_units_of_file
 
     pipeline = find_pipeline(name, pipelines_folder())
     require_units_of_file(pipeline, units)
     meta = open_meta(pipeline)
     measured = measure(meta)
     found = plan(measured, units, pipeline.rebalance.target if target is None else target)
-    text = rebalance_text(found, cause_of(meta, measured, found))
-    return Decided(text, msgspec.json.encode(found).decode() if found.verdict is Verdict.MOVE else None)
+    text = rebalance_text(found, cause_of(meta, measured, found), full=True)
+    if approved:
+        require_approved(found, approved)
+    return Decided(text, msgspec.json.encode(found).decode() if found.verdict is Verdict.MOVE else None, found.digest)
 
 
 def move_vnodes(name: str, planned: str) -> dict[str, str]:
-    """Put a plan's mapping in force; without effect where it is. Raises LostRaceError where another mapping came between."""
-    from jobs.upkeep.rebalance import Rebalance, move
+    """Put a plan's mapping in force; without effect if it is.
 
-    version = move(open_meta(find_pipeline(name, pipelines_folder())), msgspec.json.decode(planned, type=Rebalance))
+    Raises: LostRaceError if another mapping came between; UnitsInFileError if pipeline.toml asks for another number of units by now.
+    """
+    from jobs.upkeep.rebalance import Rebalance, move, require_units_of_file
+
+    pipeline, rebalance = find_pipeline(name, pipelines_folder()), msgspec.json.decode(planned, type=Rebalance)
+    require_units_of_file(pipeline, None if rebalance.target is not None else rebalance.planned.unit_count)
+    version = move(open_meta(pipeline), rebalance)
     return {"mapping": str(version.mapping.id), "version": str(version.id)}
 
 

@@ -175,7 +175,7 @@ def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
 def _rebalance(chosen: argparse.Namespace) -> None:
     from jobs.settings.pipeline import RebalanceSettings
     from jobs.shell.rebalance_text import rebalance_text
-    from jobs.upkeep.rebalance import Verdict, cause_of, measure, move, plan, require_units_of_file
+    from jobs.upkeep.rebalance import Verdict, cause_of, measure, move, plan, require_approved, require_units_of_file
 
     pipeline = chosen_pipeline(chosen)
     if pipeline is not None and not chosen.plan:
@@ -184,6 +184,8 @@ def _rebalance(chosen: argparse.Namespace) -> None:
     meta = chosen_meta(chosen)
     measured = measure(meta)
     found = plan(measured, chosen.units, settings.target if chosen.target is None else chosen.target)
+    if chosen.approved is not None:
+        require_approved(found, chosen.approved)
     print(rebalance_text(found, cause_of(meta, measured, found)))
     if found.verdict is not Verdict.MOVE:
         return
@@ -199,6 +201,7 @@ def _rebalance_arguments(parser: argparse.ArgumentParser) -> None:
     target = "without --units: how many times the mean a unit may carry before vnodes move away (default: [rebalance] target, 1.25)"
     parser.add_argument("--target", type=float, metavar="X", help=target)
     parser.add_argument("--plan", action="store_true", help="only say which vnodes would move, and what each unit has before and after")
+    parser.add_argument("--approved", metavar="DIGEST", help="make the moves with this digest, as --plan prints it, and no others")
 
 
 COMMANDS = (

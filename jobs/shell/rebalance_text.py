@@ -5,12 +5,21 @@ from collections.abc import Iterator, Sequence
 from jobs.shell.text_table import aligned
 from jobs.upkeep.rebalance import HOT_SHARE, HotKey, Rebalance, UnitShare, Verdict
 
-_SHOWN = 20  # moves that are listed one by one
+_SHOWN = 20  # moves that are listed one by one, unless all are asked for
 
 
-def rebalance_text(found: Rebalance, hot: HotKey | None = None) -> str:
-    """The verdict, the moves, and each unit before and after. `hot`: of the hottest vnode, where that is the cause."""
-    return "\n".join([_verdict(found, hot), *_moves(found), "", _units(found), _measure(found)])
+def rebalance_text(found: Rebalance, hot: HotKey | None = None, full: bool = False) -> str:
+    """The verdict, the moves, and each unit before and after.
+
+    Args:
+        hot: of the hottest vnode, where that is the cause.
+        full: every move, however many there are.
+    """
+    digest = [f"digest {found.digest}"] if found.verdict is Verdict.MOVE else []
+    moves = list(_moves(found))
+    if not full and len(moves) > _SHOWN:
+        moves = [*moves[:_SHOWN], f"  and {len(moves) - _SHOWN} more ranges"]
+    return "\n".join([_verdict(found, hot), *moves, "", _units(found), _measure(found), *digest])
 
 
 def units_text(before: Sequence[UnitShare], after: Sequence[UnitShare] | None = None) -> str:
@@ -66,11 +75,9 @@ def _times(shares: Sequence[UnitShare]) -> float:
 
 
 def _moves(found: Rebalance) -> Iterator[str]:
-    for move in found.moves[:_SHOWN]:
+    for move in found.moves:
         which = f"vnode {move.first}" if move.first == move.last else f"vnodes {move.first} to {move.last}"
         yield f"  {which}: unit {move.source} -> unit {move.target}"
-    if len(found.moves) > _SHOWN:
-        yield f"  and {len(found.moves) - _SHOWN} more ranges"
 
 
 def _measure(found: Rebalance) -> str:

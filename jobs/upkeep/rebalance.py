@@ -12,6 +12,7 @@ what they wrote is there any more, it is what is stored.
 A vnode that is beyond the target by itself is beyond it on any unit. Then nothing moves, and the key that makes it so is looked for.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -78,6 +79,20 @@ class OtherMappingError(InputError):
         )
 
 
+class OtherMovesError(InputError):
+    """The approved moves are not the ones that a plan would make now."""
+
+    def __init__(self, approved: str, found: str) -> None:
+        super().__init__(approved, found)
+        self.approved, self.found = approved, found
+
+    def __str__(self) -> str:
+        return (
+            f"the moves with digest {self.approved} were approved; now the moves would have digest {self.found}, since the vnodes lie "
+            "elsewhere or carry other loads. Nothing was changed. Look at the moves again (`tussock rebalance --plan`), and approve those."
+        )
+
+
 class VnodeMove(msgspec.Struct, frozen=True):
     """Neighbouring vnodes that go from one unit to another."""
 
@@ -100,6 +115,7 @@ class Rebalance(msgspec.Struct, frozen=True):
     """A plan: plain data, JSON goes through."""
 
     verdict: Verdict
+    standing: VnodeMapping  # the version's own
     planned: VnodeMapping  # the version's own where nothing is to move
     moves: tuple[VnodeMove, ...]
     before: tuple[UnitShare, ...]  # by unit
@@ -108,6 +124,11 @@ class Rebalance(msgspec.Struct, frozen=True):
     target: float | None  # None: units were asked for
     hottest: int  # the vnode that carries most
     hottest_load: float  # its part of what all carry
+
+    @property
+    def digest(self) -> str:
+        """64 hexadecimal digits of the mapping before and after: equal digests make equal moves."""
+        return hashlib.sha256(msgspec.json.encode((self.standing, self.planned))).hexdigest()
 
     @property
     def moved(self) -> int:
@@ -209,6 +230,7 @@ def plan(measured: Measured, units: int | None = None, target: float = Rebalance
     hottest = int(weights.argmax())
     return Rebalance(
         verdict,
+        mapping,
         planned,
         tuple(_moves(mapping, planned)),
         _shares(measured, weights, mapping),
@@ -223,9 +245,9 @@ def plan(measured: Measured, units: int | None = None, target: float = Rebalance
 def move(meta: MetaStore, rebalance: Rebalance) -> HummockVersion:
     """Put the plan's mapping in force; without effect where it is already. Barriers injected from now on run on it.
 
-    Raises LostRaceError where another mapping came between: what was planned does not hold any more.
+    Raises LostRaceError if the mapping in force is neither the one that the plan was made over nor the planned one.
     """
-    return meta.move_vnodes(rebalance.planned)
+    return meta.move_vnodes(rebalance.planned, rebalance.standing)
 
 
 def verify(meta: MetaStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
@@ -240,6 +262,12 @@ def verify(meta: MetaStore, rebalance: Rebalance) -> tuple[UnitShare, ...]:
     if mapping != rebalance.planned:
         raise OtherMappingError(rebalance.planned.id, mapping.id)
     return _shares(measured, measured.weights, mapping)
+
+
+def require_approved(found: Rebalance, approved: str) -> None:
+    """Raises OtherMovesError if the moves have another digest."""
+    if found.digest != approved:
+        raise OtherMovesError(approved, found.digest)
 
 
 def require_units_of_file(pipeline: Pipeline, units: int | None) -> None:

@@ -83,7 +83,7 @@ def _moment(text: str) -> str:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
-def _text(form: FormData, name: str) -> str:
+def _text(form: Mapping[str, Any], name: str) -> str:
     value = form.get(name, "")
     return value.strip() if isinstance(value, str) else ""
 
@@ -136,12 +136,18 @@ ACTIONS = (
         "rebalance",
         "Rebalance the units",
         "Moves vnodes between the parallel units, as few as can be. State stays where it is; the next epoch runs on it.",
-        lambda form: _units(form),
+        lambda form: _units(form) | _shown_moves(form),
     ),
 )
 
 
-def _units(form: FormData) -> dict[str, Any]:
+def _shown_moves(form: FormData) -> dict[str, Any]:
+    """The moves that the page has shown, by their digest: the run makes these or none."""
+    digest = _text(form, "approved")
+    return {"approved": digest} if digest else {}
+
+
+def _units(form: Mapping[str, Any]) -> dict[str, Any]:
     if not (text := _text(form, "units")):
         return {}
     if not text.isdecimal() or int(text) < 1:
@@ -187,7 +193,9 @@ def action_page(request: Request, user: User, session: SessionDep, dag_id: str, 
     store, action = store_of(dag_id), _action(dag_id, name)
     paused = paused_dags(session, [dag_id]).get(dag_id)
     head = head_of(store, dag_id, user)
-    return page(request, "action.html", head=head, tab="actions", action=action, paused=paused, **_will_do(store, action))
+    return page(
+        request, "action.html", head=head, tab="actions", action=action, paused=paused, **_will_do(store, action, request.query_params)
+    )
 
 
 @router.post(
@@ -217,8 +225,9 @@ def _action(dag_id: str, name: str) -> Action:
     return action
 
 
-def _will_do(store: Store, action: Action) -> Mapping[str, Any]:
-    """What the page of an action shows before it is done."""
+def _will_do(store: Store, action: Action, chosen: Mapping[str, str]) -> Mapping[str, Any]:
+    """What the page of an action shows before it is done. `chosen`: the query of its address."""
+    units = _units(chosen).get("units") if action.kind == "rebalance" else None
     catalog = store.at_version("catalog", lambda _, version: version.catalog)
     live = catalog.live()
     with store.lock:
@@ -233,14 +242,28 @@ def _will_do(store: Store, action: Action) -> Mapping[str, Any]:
         "readers": store.at_version("readers", lambda _, version: readers(version.catalog)),
         "approve": store.pipeline.deploy.approve,
         "upkeep": store.look("upkeep", _upkeep(store)) if action.kind == "upkeep" else None,
-        "moves": store.look("moves", _moves(store)) if action.kind == "rebalance" else None,
+        "moves": store.look(f"moves to {units} units", _moves(store, units)) if action.kind == "rebalance" else None,
+        "units": units,
         "rebalance": store.pipeline.rebalance,
     }
 
 
-def _moves(store: Store) -> Callable[[Any], str]:
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """A rebalancing: for a person, and the digest by which its run knows it."""
+
+    text: str
+    digest: str
+
+
+def _moves(store: Store, units: int | None) -> Callable[[Any], _Moves]:
     target = store.pipeline.rebalance.target
-    return lambda meta: rebalance_text(plan(measure(meta), target=target))
+
+    def look(meta: Any) -> _Moves:
+        found = plan(measure(meta), units, target)
+        return _Moves(rebalance_text(found, full=True), found.digest)
+
+    return look
 
 
 def _upkeep(store: Store) -> Callable[[Any], UpkeepFacts]:

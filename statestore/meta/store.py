@@ -231,9 +231,9 @@ class MetaStore:
 
         return self._versions.append(decide)
 
-    def move_vnodes(self, planned: VnodeMapping) -> HummockVersion:
+    def move_vnodes(self, planned: VnodeMapping, standing: VnodeMapping | None = None) -> HummockVersion:
         """Put `planned` in the place of the mapping that it was made of, the one with the id before its own. Barriers injected from now on
-        use it.
+        use it. `standing`: that mapping; None: only its id is compared.
 
         Without effect when it is in force already, by whomever. Raises LostRaceError where another mapping came between; SettingError.
         """
@@ -241,7 +241,7 @@ class MetaStore:
         def decide(version: HummockVersion) -> Change | None:
             if version.mapping == planned:
                 return None
-            if version.mapping.id != planned.id - 1:
+            if version.mapping.id != planned.id - 1 or standing not in (None, version.mapping):
                 raise LostRaceError(
                     f"the move of vnodes by mapping {planned.id}",
                     f"mapping {version.mapping.id}, of version {version.id} or before, is another",

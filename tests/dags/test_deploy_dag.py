@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tussock_deploy import fenced
+from tussock_approval import fenced
 
 from jobs.settings.process import open_meta
 from scripts.airflow_home import airflow_environment

@@ -53,9 +53,10 @@ class Pulled:
     def __init__(self, **pushed: str) -> None:
         self.pushed = pushed
 
-    def xcom_pull(self, task_ids: str, key: str) -> str:
-        assert task_ids == "decide"
-        return self.pushed[key]
+    def xcom_pull(self, task_ids: str, key: str) -> str | None:
+        return self.pushed[key] if task_ids == "decide" else self.shown  # the latter where a person has approved
+
+    shown: str | None = None
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,21 @@ def test_its_tasks_move_vnodes_read_that_back_and_have_nothing_to_do_the_next_ti
         task["decide"]("shop", params={"units": 3})
     with pytest.raises(AirflowSkipException, match="the target is 9"):
         task["decide"]("shop", params={"units": None, "target": 9})
+    other = Pulled(**task["decide"]("shop", params={"units": 2}))
+    other.shown = decided["digest"]
+    with pytest.raises(AirflowFailException, match="was approved, and task decide has made the plan"):
+        task["move"]("shop", ti=other)
+    other.shown = other.pushed["digest"]
+    with pytest.raises(AirflowFailException, match=f"the moves with digest {decided['digest']} were approved"):
+        task["decide"]("shop", params={"units": 2, "approved": decided["digest"]})
+    assert task["decide"]("shop", params={"units": 2, "approved": other.pushed["digest"]}) == other.pushed
+    toml = tmp_path / "pipelines/shop/pipeline.toml"
+    text = toml.read_text()
+    toml.write_text(text + "[epoch]\nunits = 5\n")  # the next epoch would take the move back
+    with pytest.raises(AirflowFailException, match="says units = 5"):
+        task["move"]("shop", ti=other)
+    toml.write_text(text)
+    assert meta.latest().mapping.unit_count == 3
     late = Pulled(**task["decide"]("shop", params={"units": 2}))
     meta.rescale(5)
     with pytest.raises(AirflowFailException, match=r"mapping 2 lost: mapping 2.*Trigger the DAG again"):

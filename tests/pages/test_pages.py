@@ -161,9 +161,13 @@ def test_a_rebalance_shows_what_the_units_carry_and_which_vnodes_would_move(admi
     answer = read(admin, page)
     assert "unit vnodes rows bytes load" in answer
     assert shop.meta.latest() == before
-    begun = admin.post(page, data={"units": "3"}, headers=HERE)
+    three = read(admin, f"{page}?units=3")
+    assert "move, to 3 units" in three
+    digest = three.partition("digest ")[2][:64]
+    assert f'name="approved" value="{digest}"' in admin.get(f"{page}?units=3").text
+    begun = admin.post(page, data={"units": "3", "approved": digest}, headers=HERE)
     found = admin.get(f"/api/v2/dags/rebalance_shop/dagRuns/{begun.headers['location'].partition('run=')[2]}").json()
-    assert found["conf"] == {"units": 3}
+    assert found["conf"] == {"units": 3, "approved": digest}, "what was shown is what is done"
     wrong = admin.post(page, data={"units": "-1"}, headers=HERE)
     assert (wrong.status_code, "no number of units" in wrong.text) == (422, True)
 

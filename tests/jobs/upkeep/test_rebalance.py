@@ -121,7 +121,7 @@ def test_units_back_and_forth_under_changes_are_right_at_every_epoch_and_move_th
         assert mapping == found.planned
         assert_right(meta, held)
         change(meta, held, rng)  # to other vnodes of the same units, and, one epoch later, back
-        move(meta, Rebalance(Verdict.MOVE, swapped(mapping, rng), (), (), (), 0, None, 0, 0.0))
+        move(meta, Rebalance(Verdict.MOVE, mapping, swapped(mapping, rng), (), (), (), 0, None, 0, 0.0))
         mapping = epoch(meta, runner)
         assert_right(meta, held)
     compact(meta, full=True)
