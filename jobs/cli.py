@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jobs.settings.debugging import debugging
 from jobs.settings.jvm_errors import jvm_errors_as_ours
-from jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands, status_commands
+from jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands, status_commands, verify_command
 from jobs.shell.command import Run, build_parser
 from statestore.errors import MustStopError, TussockError
 
@@ -17,6 +17,7 @@ COMMANDS = (
     *query_commands.COMMANDS,
     *inspect_commands.COMMANDS,
     *care_commands.COMMANDS,
+    *verify_command.COMMANDS,
 )
 
 _OVERVIEW = """\
@@ -53,6 +54,8 @@ exit code:
   2    no such command or option; of `tussock plan`: there is something to do
   3    another run was first, nothing of this one is visible
   4    of `tussock status`: something is wrong with the pipeline
+       of `tussock verify`: a view differs from Spark's answer
+  5    of `tussock verify`: no view differs, but some could not be compared
   130  interrupted; the same command goes on from here
 """
 

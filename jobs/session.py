@@ -71,6 +71,7 @@ from statestore.meta.sight import Sight, published_sight
 from statestore.meta.statement_log import LogMovedError
 from statestore.meta.version import HummockVersion
 from statestore.months import given_rows
+from statestore.objectstore.base import AccessDeniedError
 from statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
@@ -78,6 +79,7 @@ if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
 
     from jobs.catalog.deployment import Deployment, Derived
     from jobs.catalog.frames import Frames
+    from jobs.verify.record import Verification
 
 
 __all__ = ["Answer", "Session", "TwoThreadsError"]
@@ -277,6 +279,47 @@ class Session:
                 return restating.found
         self.flush(progress=progress)
         return restating.found
+
+    def verify(
+        self,
+        *views: str,
+        percent: int = 100,
+        epoch: int | None = None,
+        repair: bool = False,
+        progress: Progress = no_progress,
+    ) -> "Verification":
+        """Compute views anew by Spark, over the tables and the taken bytes of the sources as of one epoch, and compare. The store keeps the
+        result (jobs.verify.record.read_last).
+
+        Args:
+            views: these, and the views that they read; all views if none is named.
+            percent: share of the keys of each view that is compared.
+            epoch: a readable epoch; the published one when None.
+            repair: log a statement that builds the views that differ anew, and the views over them; the next `flush` does it.
+            progress: called with a line per view.
+
+        Raises: UnknownRelationError, NothingToVerifyError, BadShareError; EpochNotCommittedError, EpochExpiredError; CannotFollowError.
+        Cost: that of each SELECT over all its rows, and a scan of each view.
+        """
+        from jobs.verify.record import write_last
+        from jobs.verify.repair import repaired
+        from jobs.verify.verify import verify
+
+        with self._at_work():
+            found = verify(
+                self.spark,
+                self.meta,
+                lambda relations: self._statements.binder(relations).sandbox,
+                views,
+                percent=percent,
+                epoch=epoch,
+                progress=progress,
+            )
+            if repair:
+                found = repaired(self.meta, self._pending, self._statements, self._writer, found)
+            with suppress(AccessDeniedError):  # whoever may only read the store has the result alone
+                write_last(self.meta.objects, found, [r.name for r in self.meta.latest().catalog.live()])
+            return found
 
     def query(self, sql: str, epoch: int | None = None, *, at: datetime | None = None) -> pa.Table:
         """Answer a SELECT over tables and views.

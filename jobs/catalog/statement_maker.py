@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from jobs.catalog.epochs import EpochsOf
 from jobs.catalog.statement_log import require_taken
 from jobs.catalog.statement_writer import StatementWriter
@@ -141,15 +143,16 @@ class StatementMaker:
         while (view := draft.next_unsettled()) is not None:
             self.bind_again(draft, view)
 
-    def bind_again(self, draft: "Draft", view: Relation) -> None:
-        """Add a view that is there to the draft, bound by its own SELECT over what the draft makes of the catalog. Raises
-        CannotFollowError."""
+    def bind_again(self, draft: "Draft", view: Relation, *, rebuilt: bool = False) -> None:
+        """Add a view that is there to the draft, bound by its own SELECT over what the draft makes of the catalog. `rebuilt`: it keeps no
+        state. Raises CannotFollowError."""
         from jobs.catalog.transaction import CannotFollowError, query_of
 
         sql, columns = query_of(view)
         try:
             binder = self.binder(draft.catalog.live())
-            draft.add(binder.bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW))
+            bound = binder.bind_again(view.name, sql, columns, materialized=view.kind is RelationKind.VIEW)
+            draft.add(msgspec.structs.replace(bound, rebuilt=True) if rebuilt and isinstance(bound, CreateView) else bound)
         except InputError as err:
             raise CannotFollowError(view.name, str(err)) from err
 

@@ -134,6 +134,16 @@ def _over(annotation: Any) -> Over:
     return Over.PANDAS if name.startswith("pandas.") and name.endswith(".Series") else Over.ARROW
 
 
+def called(declared: CreateFunction, columns: Sequence[pa.Array]) -> pa.Array:
+    """Call a function over columns that Spark hands over; the result is of the type that it declares. Raises FunctionCodeError,
+    FunctionResultError, and what the function raises."""
+    install([declared])
+    function = _loaded(declared.digest)
+    given = [_argument(column, arrow_type(f.type), function.over) for column, f in zip(columns, declared.fields, strict=True)]
+    result = _result(function, function.call(*given), len(columns[0]))
+    return relabelled(pa.chunked_array([result]), arrow_type(declared.returns)).combine_chunks()
+
+
 class _Modules:
     """The modules of one function. They import each other by their names in the folder, and all else as any module does."""
 

@@ -7,6 +7,8 @@ ends with that epoch. A view that reads it comes bound anew and is
   and its next epoch gets the old rows at weight -1 and the new ones at weight 1 (jobs.plan.schedule);
 * else *replaced* in its turn.
 
+A view whose statement says `rebuilt` is replaced in any case: its rows or its state are wrong (jobs/verify/repair.py).
+
 What is fed a difference sees rows go. So whatever was planned to see none go (over sources, which only grow) is replaced.
 """
 
@@ -71,7 +73,8 @@ class Replacing:
         Raises: CannotReplaceError where it would read itself; as `created` does.
         """
         settles = self.unsettled.pop(relation.id, None) is not None
-        if not settles and relation.paused is None and not differences(created_by(relation), statement):
+        rebuilt = isinstance(statement, CreateView) and statement.rebuilt is True
+        if not (settles or rebuilt) and relation.paused is None and not differences(created_by(relation), statement):
             return catalog
         readers = with_readers(catalog, relation) - {relation.id}
         for reader in readers:
@@ -91,11 +94,11 @@ class Replacing:
 
     def _after(self, catalog: Catalog, relation: Relation, statement: Replacement) -> Catalog:
         if isinstance(statement, CreateView):
-            if (fed := self._fed(catalog, relation, statement)) is not None:
+            if statement.rebuilt is not True and (fed := self._fed(catalog, relation, statement)) is not None:
                 if any(i in self._instead or i in self._disturbed for i in fed.depends_on):
                     self._disturbed.add(relation.id)
                 return _with(catalog, fed)
-            statement = msgspec.structs.replace(statement, or_replace=False)
+            statement = msgspec.structs.replace(statement, or_replace=False, rebuilt=msgspec.UNSET)
         gone = msgspec.structs.replace(relation, dropped=self.epoch)
         kept = [gone if r.id == relation.id else r for r in catalog.relations]
         catalog = msgspec.structs.replace(catalog, relations=tuple(r for r in kept if r.dropped != r.created))

@@ -32,6 +32,10 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     keep = "1d"                                        # every moment of so long ago stays readable
     keep_epochs = 1                                    # and the last so many published epochs
 
+    [verify]                                           # optional: when views are compared with Spark's answers, and how much of them
+    schedule = "none"                                  # a cron expression, in the pipeline's time zone; "none": only when triggered
+    percent = 100                                      # share of the keys of each view to compare
+
     [deploy]                                           # optional: the DAG that brings changed SQL files into the store
     approve = false                                    # true: a person approves its plan first
 
@@ -196,6 +200,14 @@ class UpkeepSettings:
     retention: Retention = field(default_factory=Retention)
 
 
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """When views are compared with Spark's answers (None: only when triggered), and which share of their keys, in percent."""
+
+    schedule: str | None = None
+    percent: int = 100
+
+
 class GateScope(StrEnum):
     """What a suite that fails keeps from readers."""
 
@@ -261,6 +273,7 @@ class Pipeline:
     epoch: EpochSettings = field(default_factory=EpochSettings)
     spark: Mapping[str, str] = field(default_factory=dict)
     upkeep: UpkeepSettings = UpkeepSettings()
+    verify: VerifySettings = VerifySettings()
     deploy: DeploySettings = DeploySettings()
     rebalance: RebalanceSettings = field(default_factory=RebalanceSettings)
     freshness: Mapping[str, int] = field(default_factory=dict)  # ms, by view
@@ -368,6 +381,11 @@ class _Upkeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_epochs: Annotated[int, _whole(1, MAX_KEPT_EPOCHS)] = Retention().keep_epochs
 
 
+class _Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schedule: Annotated[_CronOrNone, Meta(description=f'{_CRON}, or "none"')] = _CronOrNone("")
+    percent: Annotated[int, _whole(1, 100)] = 100
+
+
 class _Deploy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approve: Annotated[bool, Meta(description="true or false")] = False
 
@@ -397,6 +415,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epoch: Annotated[EpochSettings, _TABLE] = EpochSettings()
     spark: Annotated[dict[str, Any], _TABLE] = {}
     upkeep: Annotated[_Upkeep, _TABLE] = _Upkeep()
+    verify: Annotated[_Verify, _TABLE] = _Verify()
     deploy: Annotated[_Deploy, _TABLE] = _Deploy()
     rebalance: Annotated[RebalanceSettings, _TABLE] = RebalanceSettings()
     freshness: Annotated[dict[str, Any], _TABLE] = {}
@@ -518,6 +537,7 @@ def _pipeline_of(values: dict[str, Any], folder: Path) -> Pipeline:
         alerts=document.alerts,
         prices=document.prices,
         upkeep=UpkeepSettings(str(upkeep.schedule) or None, Retention(upkeep.keep_epochs, int(upkeep.keep))),
+        verify=VerifySettings(str(document.verify.schedule) or None, document.verify.percent),
         quality=None
         if document.quality is None
         else QualitySettings(_inside(file, "quality.folder", folder, suites), home / docs, quality.scope),

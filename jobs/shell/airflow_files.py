@@ -12,7 +12,7 @@ from statestore.errors import InputError
 _MARK = "Written by `tussock airflow-files`"
 _FILES = {
     "tussock_pipelines.py": f'''\
-"""The DAGs epoch_, upkeep_, deploy_ and rebalance_<pipeline> of each pipeline in the folder TUSSOCK_PIPELINES.
+"""The DAGs epoch_, upkeep_, deploy_, rebalance_ and verify_<pipeline> of each pipeline in the folder TUSSOCK_PIPELINES.
 
 {_MARK}. The DAGs come with the package, so that a new release of it needs no new file here.
 """
@@ -21,6 +21,7 @@ from tussock_dags.deploy import *  # Airflow looks for DAGs among the names of t
 from tussock_dags.epoch import *
 from tussock_dags.rebalance import *
 from tussock_dags.upkeep import *
+from tussock_dags.verify import *
 ''',
     "tussock_broken_pipelines.py": f'''\
 """What is wrong with pipelines that have no DAGs, as the import error of this file, which makes none.

@@ -155,6 +155,16 @@ class SourceReader(Protocol):
         """Pinned input read by Spark: rows `(part int, chunk binary, failure binary)`, chunks as IPC streams of what `read` returns,
         failures as jobs.flow.failure encodes them. None where `read` reads it. `spark`: a session in the store's time zone."""
 
+    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+        """The rows of pinned input by Spark's own reader alone, with the declared columns: what `tussock verify` compares views with.
+        Records that the source puts aside are left out, and weights are not looked at.
+
+        Args:
+            session: in the pipeline's time zone; the frame belongs to it.
+
+        Raises: errors of the input that is not as it was pinned any more; NoSparkReaderError.
+        """
+
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """What an error that Spark raised over `frame` means; None where it is none of this source's."""
 

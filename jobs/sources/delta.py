@@ -53,6 +53,7 @@ from jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interv
 from jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, reads_as, splits
 from jobs.sources.pins import PinnedFile
 from jobs.sql.logical import Field
+from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
@@ -245,6 +246,15 @@ class DeltaTables:
 
     def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
         return None
+
+    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+        """By Delta's own reader in Spark if the session has its jars, else by the deltalake package, whose rows pass through this process.
+        Raises DeltaReadError."""
+        pinned, place = _versions.decode(document), _place(source)
+        self._pinned_pieces(source, place, pinned)
+        frame = place.frame(session, pinned.last)
+        names = {name.lower(): name for name in frame.columns}
+        return frame.selectExpr(*(f"CAST({quoted(names[f.name.lower()])} AS {f.type}) AS {quoted(f.name)}" for f in source.fields))
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         return None

@@ -32,9 +32,11 @@ from jobs.sources.errors import BadPathError
 from jobs.sources.listing import open_file, split_bucket
 from statestore.objectstore.base import ObjectNotFoundError
 from statestore.objectstore.open import open_s3
+from statestore.types import arrow_type, type_name
 
 if TYPE_CHECKING:  # who has no Delta source does not wait for the package
     from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
 
 LOG = "_delta_log"
 #: Features of tables that this reader knows, or that concern writers alone.
@@ -109,6 +111,24 @@ class DeltaPlace:
                 if version is None:
                     raise
                 return None  # the package has no class of its own for a version that is not there
+
+    def frame(self, session: "SparkSession", version: int) -> "DataFrame":
+        """All rows of a version, by Delta's reader in Spark, or where the session lacks its jars by the deltalake package."""
+        from jobs.sources.spark_files import _spark_path, spark_errors
+
+        try:
+            return session.read.format("delta").option("versionAsOf", version).load(_spark_path(self.root))
+        except spark_errors() as err:
+            if "DATA_SOURCE_NOT_FOUND" not in str(err):
+                raise
+        from deltalake import DeltaTable, QueryBuilder
+
+        from jobs.sql.collected import frame_of
+
+        with _translated(self.root, "read the table"):
+            table = DeltaTable(self.root, version=version, storage_options=self._storage_options())
+            rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+        return frame_of(session, rows.cast(pa.schema([(f.name, arrow_type(type_name(f.type))) for f in rows.schema])))
 
     def _storage_options(self) -> dict[str, str] | None:
         bucket, name = split_bucket(self.path)

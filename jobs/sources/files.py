@@ -239,6 +239,9 @@ class FileSource:
     def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
         return None
 
+    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+        raise NotImplementedError
+
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         return None
 

@@ -177,6 +177,16 @@ class KafkaTopics:
         narrow = rows.select(*wanted, *(rows[name].alias(f"_{name}") for name in places))
         return _handed_over(narrow.mapInArrow(_packer(ranges, [source.fields[c] for c in columns]), OUTPUT_DDL), spark)
 
+    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+        """Raises LostOffsetsError if records have expired."""
+        require_module(source, session, _PACKAGE)
+        ranges = [p.offsets for p in _decoded(document) if p.offsets.next > p.offsets.first]
+        now = partitions_now(source, again=True)
+        for offsets in ranges:
+            _require_there(offsets, now)
+        rows = session.read.format("kafka").options(**_reader_options(source, ranges)).load()
+        return rows.select(*(f.name for f in source.fields))
+
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         """LostOffsetsError where a partition has lost records while they were read; None where it is none of this source's."""
         if not isinstance(error, spark_errors()):

@@ -10,6 +10,7 @@ does not fit are rejects, as those with a string that is not UTF-8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -22,14 +23,16 @@ from jobs.flow.chunk import weighted
 from jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
 from jobs.sources.errors import BadOptionError, SchemaMismatchError, UnreadableFileError
 from jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
+from jobs.sources.kept import hadoop_options, place_of_bytes
 from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from jobs.sources.listing import open_file
 from jobs.sources.narrowing import narrowed, narrows, not_fitting
 from jobs.sources.parquet_schema import parquet_fields
 from jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, open_pinned, verify_pin
-from jobs.sources.rejects import ON_ERROR, QUARANTINE, first_reasons, marked, not_text, reason_where
+from jobs.sources.rejects import ON_ERROR, QUARANTINE, first_reasons, marked, not_text, quarantines, reason_where
 from jobs.sources.text import as_text, bad_texts, require_text
 from jobs.sql.logical import Field
+from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
 from statestore.nested import is_nested, rebuilt, relabelled
@@ -37,7 +40,7 @@ from statestore.types import MONTHS, VARIANT, arrow_type, type_name
 from statestore.vnode import one_array
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SPLIT_BYTES = 64 << 20
 _OPTIONS = (*OWN_OPTIONS, "timeZone")
@@ -94,6 +97,40 @@ class ParquetFiles(FileSource):
         split = _split.decode(part)
         rows = read_split(split, columns, source.fields, source.options, source.width_of(split.file.number))
         return with_undeclared(weighted(rows, split.file.weight), undeclared_of(rows))
+
+    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+        from jobs.sources.spark_files import read_by_spark
+
+        options = {k: v for k, v in source.options.items() if k.lower() in OPTIONS}
+        files = files_of(document)
+        if not quarantines(source):
+            return read_by_spark(session, "parquet", options, source, files)
+        return reduce(lambda before, after: before.unionAll(after), [_fitting_rows(session, source, options, file) for file in files])
+
+
+def _fitting_rows(session: "SparkSession", source: CreateSource, options: Mapping[str, str], file: PinnedFile) -> "DataFrame":
+    """The records of one file that are of the declared types, by Spark: others are rejects. Files differ in the types that they have."""
+    from pyspark.sql.types import NumericType
+
+    from jobs.sources.spark_files import _spark_path, is_text
+
+    verify_pin(file, source.options)
+    frame = session.read.format("parquet").options(**{**options, **hadoop_options([file])}).load(_spark_path(place_of_bytes(file)))
+    found = {field.name.lower(): field for field in frame.schema}
+    columns, fitting = [], []
+    for i, declared in enumerate(source.fields):
+        field = found.get(declared.name.lower()) if i < source.width_of(file.number) else None
+        if field is None:
+            columns.append(f"CAST(NULL AS {declared.type}) AS {quoted(declared.name)}")
+            continue
+        name = quoted(field.name)
+        cast = name if field.dataType.simpleString() == declared.type else f"try_cast({name} AS {declared.type})"
+        columns.append(f"{cast} AS {quoted(declared.name)}")
+        if cast != name and isinstance(field.dataType, NumericType):
+            fitting.append(f"({name} IS NULL OR coalesce({cast} = {name}, false))")
+        if text := is_text(name, field.dataType):
+            fitting.append(text)
+    return (frame.where(" AND ".join(fitting)) if fitting else frame).selectExpr(*columns)
 
 
 def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options: Mapping[str, str]) -> list[Split]:

@@ -13,7 +13,7 @@ parsed: whether a record is bad never depends on which views exist.
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -46,6 +46,7 @@ from statestore.types import arrow_type
 
 if TYPE_CHECKING:  # Spark is imported by those who have a session
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 CHUNK_ROWS = 1 << 16
 OUTPUT_DDL = "part int, chunk binary, failure binary"
@@ -145,6 +146,15 @@ class SparkFiles(FileSource):
         rows = read.select(*(read[name] if text == name else expr(f"{text} AS {name}") for name, text in texts), path)
         return rows.mapInArrow(_packer(files, source, width, columns, self.raw_column), OUTPUT_DDL)
 
+    def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
+        """Records that do not parse raise, and are left out where the source puts them aside."""
+        apart = self.corrupt_records and quarantines(source)
+        options = self.reader_options(source)
+        if self.corrupt_records and not apart:
+            options = {k: v for k, v in options.items() if k != "columnNameOfCorruptRecord"} | {"mode": "FAILFAST"}
+        more = [(_CORRUPT, "string")] if apart else []
+        return read_by_spark(session, self.format, options, source, files_of(document), more, whole_records=self.corrupt_records)
+
     def reader_options(self, source: CreateSource) -> dict[str, str]:
         """What Spark's reader is given."""
         kept = {k: v for k, v in source.options.items() if k not in OWN_OPTIONS}
@@ -166,6 +176,64 @@ class SparkFiles(FileSource):
                     return changed
                 return UnreadableFileError(file.path, source.format, _first_cause(text))
         return None
+
+
+def read_by_spark(
+    session: "SparkSession",
+    format: str,
+    options: Mapping[str, str],
+    source: CreateSource,
+    files: Sequence[PinnedFile],
+    more: Sequence[tuple[str, str]] = (),
+    *,
+    whole_records: bool = False,
+) -> "DataFrame":
+    """Pinned files by Spark's reader alone, as a table with the source's columns.
+
+    Args:
+        more: columns that mark records to be left out: those in which one of them is not NULL.
+        whole_records: all columns are parsed, whatever is selected: else what Spark calls a bad record depends on that.
+
+    Raises: ChangedFileError. Cost: a HEAD per file; reading is lazy.
+    """
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda f: verify_pin(f, source.options), files))
+    by_width: dict[int, list[PinnedFile]] = {}
+    for file in files:
+        by_width.setdefault(source.width_of(file.number), []).append(file)
+    frames = []
+    for width, some in sorted(by_width.items()):
+        declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in [*((f.name, f.type) for f in source.fields[:width]), *more])
+        reader = session.read.format(format).options(**{**options, **hadoop_options(some)}).schema(declared)
+        frame = reader.load([_spark_path(place_of_bytes(f)) for f in some])
+        frame = _handed_over(frame, session) if whole_records else frame
+        if quarantines(source):
+            texts = [is_text(quoted(f.name), field.dataType) for f, field in zip(source.fields, frame.schema, strict=False)]
+            kept = [f"{quoted(name)} IS NULL" for name, _ in more] + [text for text in texts if text]
+            frame = frame.where(" AND ".join(kept)) if kept else frame
+        missing = (f"CAST(NULL AS {f.type}) AS {quoted(f.name)}" for f in source.fields[width:])
+        frames.append(frame.selectExpr(*(quoted(f.name) for f in source.fields[:width]), *missing))
+    return reduce(lambda before, after: before.unionAll(after), frames)
+
+
+def is_text(text: str, kind: "DataType", depth: int = 0) -> str:
+    """The SQL condition that all strings of a value are UTF-8; empty if it holds no strings."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    x, parts = f"s{depth}", list[str]()
+    match kind:
+        case StringType():
+            return f"coalesce(is_valid_utf8({text}), true)"
+        case ArrayType():
+            inner = is_text(x, kind.elementType, depth + 1)
+            parts = [f"coalesce(forall({text}, {x} -> {inner}), true)"] if inner else []
+        case MapType():
+            of = (("keys", kind.keyType), ("values", kind.valueType))
+            found = ((side, is_text(x, of_side, depth + 1)) for side, of_side in of)
+            parts = [f"coalesce(forall(map_{side}({text}), {x} -> {inner}), true)" for side, inner in found if inner]
+        case StructType():
+            parts = [inner for f in kind if (inner := is_text(f"{text}.{quoted(f.name)}", f.dataType, depth))]
+    return " AND ".join(parts)
 
 
 class SparkTexts(SparkFiles):

@@ -22,12 +22,12 @@ ELSEWHERE = (
 _MOMENT = f"(SELECT moment FROM {MOMENT})"
 #: What each node of Catalyst is of the moment. Dates and local times are those of the session's time zone, which is the pipeline's.
 _KEPT = {
-    "CurrentTimestamp": _MOMENT,
-    "Now": _MOMENT,
-    "CurrentDate": f"CAST({_MOMENT} AS DATE)",
-    "LocalTimestamp": f"CAST({_MOMENT} AS TIMESTAMP_NTZ)",
+    "CurrentTimestamp": "{moment}",
+    "Now": "{moment}",
+    "CurrentDate": "CAST({moment} AS DATE)",
+    "LocalTimestamp": "CAST({moment} AS TIMESTAMP_NTZ)",
 }
-_SECONDS = f"unix_seconds({_MOMENT})"  # unix_timestamp()
+_SECONDS = "unix_seconds({moment})"  # unix_timestamp()
 _SPELLED = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
 _WITHIN = frozenset({"ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"})
 
@@ -37,6 +37,16 @@ def with_moment_kept(sandbox: Sandbox, source: SourceText, analyzed: JavaObject)
 
     Raises: UnsupportedQueryError for a function that reads the clock by another name.
     """
+    return _with_moment(sandbox, source, analyzed, _MOMENT)
+
+
+def at_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, micros: int) -> SourceText:
+    """The text as Spark answers it at a moment: a literal, in Unix microseconds, replaces now() and its like. Else as
+    `with_moment_kept`."""
+    return _with_moment(sandbox, source, analyzed, f"timestamp_micros({micros})")
+
+
+def _with_moment(sandbox: Sandbox, source: SourceText, analyzed: JavaObject, moment: str) -> SourceText:
     found: dict[tuple[int, int], str] = {}
     for node in _clocks(sandbox, analyzed):
         origin = node.origin()
@@ -48,7 +58,8 @@ def with_moment_kept(sandbox: Sandbox, source: SourceText, analyzed: JavaObject)
         if word not in _SPELLED and word != "unix_timestamp":
             reason = f"it reads the clock; only {', '.join(sorted(_SPELLED))} are kept"
             raise UnsupportedQueryError(word, reason, source.place(first), source.caret(first))
-        found[first, last + 1] = _KEPT[node.productPrefix()] if word in _SPELLED else _SECONDS
+        text = _KEPT[node.productPrefix()] if word in _SPELLED else _SECONDS
+        found[first, last + 1] = text.format(moment=moment)
     return edited(source, found) if found else source
 
 

@@ -94,7 +94,7 @@ class CreateView(msgspec.Struct, frozen=True, tag=True):
     """An incrementally maintained view; its columns are the plan's fields.
 
     With `or_replace` it takes the place of the view of its name. Whatever reads that one, directly or not, has to follow in the same
-    Transaction, bound anew.
+    Transaction, bound anew. With `rebuilt` it does so even if it is the same, and keeps no state; unset is not stored.
     """
 
     name: str
@@ -104,6 +104,7 @@ class CreateView(msgspec.Struct, frozen=True, tag=True):
     columns: tuple[str, ...] = ()  # as the statement names them apart from the SELECT; empty: the SELECT does
     uses: tuple[str, ...] = ()  # the plain views by which the SELECT was bound
     or_replace: bool = False
+    rebuilt: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class CreatePlainView(msgspec.Struct, frozen=True, tag=True):

@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, Response
 
 from statestore.errors import TussockError
 from statestore.meta.errors import NotInitialisedError
-from tussock_pages import actions, dag, epochs, overview, quality
+from tussock_pages import actions, dag, epochs, overview, quality, verified
 from tussock_pages.guard import SEES_PLUGINS, with_headers
 from tussock_pages.page import FOLDER, page
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 STATIC = {"pages.css": "text/css", "theme.js": "text/javascript"}
 
 app = FastAPI(title="Tussock", dependencies=[SEES_PLUGINS], openapi_url=None, docs_url=None, redoc_url=None)
-for router in (overview.router, dag.router, epochs.router, quality.router, actions.router):
+for router in (overview.router, dag.router, epochs.router, quality.router, verified.router, actions.router):
     app.include_router(router)
 
 

@@ -58,7 +58,9 @@ class Head:
 def store_of(dag_id: str) -> Store:
     """The store of the pipeline that a DAG belongs to. Raises HTTPException 404 where it is no DAG of a pipeline; as `open_store`."""
     if (found := name_in(dag_id)) is None:
-        raise HTTPException(404, f"{dag_id} is no DAG of a Tussock pipeline: those are named epoch_…, deploy_… or upkeep_…")
+        raise HTTPException(
+            404, f"{dag_id} is no DAG of a Tussock pipeline: those are named epoch_…, deploy_…, upkeep_…, rebalance_… or verify_…"
+        )
     return open_store(find_pipeline(found[1], steps.pipelines_folder()))
 
 

@@ -168,7 +168,7 @@ def test_a_broken_pipeline_loses_its_own_dags_and_is_an_import_error_that_names_
 
     write(tmp_path, monkeypatch, shop=SHOP, ship=SHOP.replace("shop", "ship") + text)
     bag = DagBag(ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags")
-    assert sorted(bag.dags) == ["deploy_shop", "epoch_shop", "rebalance_shop", "upkeep_shop"]
+    assert sorted(bag.dags) == ["deploy_shop", "epoch_shop", "rebalance_shop", "upkeep_shop", "verify_shop"]
     (file, error), *others = bag.import_errors.items()
     assert (Path(file).name, others) == ("broken_pipelines.py", [])
     assert f"{tmp_path}/ship/pipeline.toml: {message}" in error

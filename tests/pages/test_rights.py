@@ -25,6 +25,7 @@ ROUTES = {
     "GET /dags/{dag_id}/runs/{run_id:path}/report": "the report of a run",
     "GET /dags/{dag_id}/quality": "quality",
     "GET /dags/{dag_id}/quality/{view}": "quality of a view",
+    "GET /dags/{dag_id}/verified": "verified",
     "GET /dags/{dag_id}/reports/{path:path}": "Data Docs",
     "GET /dags/{dag_id}/actions": "the list of actions",
     "GET /dags/{dag_id}/actions/{name}": "what an action will do",

@@ -168,6 +168,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
     "create_plain_view": CreatePlainView("named", "SELECT k AS a …", _FIELDS, ("a", "b"), ("orders",), True),
     "create_function": _CREATE_FUNCTION,
+    "create_view_rebuilt": CreateView("top", "SELECT …", TOP_N, or_replace=True, rebuilt=True),
     "create_view_by_names": CreateView("p", "SELECT k + 10", PROJECT, columns=("a", "b", "c"), uses=("named",)),
     "create_view_behind": CreateView("o", "SELECT k …", logical.TopN(SCAN, (), None, 2)),
     "create_view_project": CreateView("p", "SELECT k + 10 AS a", PROJECT),

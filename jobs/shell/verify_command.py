@@ -1,0 +1,61 @@
+"""`tussock verify`: views are compared with Spark's answer, and those that differ are built anew."""
+
+import argparse
+import sys
+from contextlib import ExitStack
+
+from jobs.shell.command import Command, chosen_pipeline, chosen_store
+
+VIEWS_DIFFER = 4
+NOT_ALL_COMPARED = 5
+
+
+def _verify(chosen: argparse.Namespace) -> int:
+    import msgspec
+
+    from jobs.session import Session
+    from jobs.shell.verify_text import verification_text
+    from jobs.spark import spark_session
+
+    pipeline = chosen_pipeline(chosen)
+    with ExitStack() as stack:
+        spark = stack.enter_context(spark_session("tussock verify", pipeline.spark if pipeline is not None else {}))
+        session = stack.enter_context(Session(chosen_store(chosen), spark, create=False))
+        found = session.verify(
+            *chosen.views,
+            percent=chosen.sample,
+            epoch=chosen.epoch,
+            repair=chosen.repair,
+            progress=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+    print(msgspec.json.encode(found).decode() if chosen.json else verification_text(found))
+    return VIEWS_DIFFER if found.different else 0 if found.proven else NOT_ALL_COMPARED
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("views", nargs="*", metavar="VIEW", help="these views, and the views that they read (default: all views)")
+    sample = "share of the keys of each view to compare, in percent; each epoch has other keys in its share (default 100)"
+    parser.add_argument("--sample", type=int, default=100, metavar="PERCENT", help=sample)
+    parser.add_argument("--epoch", type=int, metavar="E", help="as of this epoch instead of the published one")
+    parser.add_argument(
+        "--repair", action="store_true", help="have the next epoch build the views that differ anew, and the views over them"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+COMMANDS = (
+    Command(
+        "verify",
+        "compare views with Spark's answer to their SELECT",
+        "Spark computes each view anew, over the rows of tables and the bytes that sources have taken, as of the published epoch. The rows "
+        "that differ are counted, and a few are shown. With --repair the next epoch builds these views anew, and the views over them. "
+        "Exit code 0: all views are equal. 4: a view differs. 5: no view differs, but some could not be compared.",
+        (
+            "tussock verify --pipeline flights",
+            "tussock verify --store ./demo by_shop --sample 10",
+            "tussock verify --pipeline flights --repair",
+        ),
+        _verify,
+        _verify_arguments,
+    ),
+)

@@ -1,0 +1,221 @@
+"""Two frames compared as multisets of rows, by Spark: neither is collected, only a few of the rows that differ are.
+
+Each row is reduced to a hash of its exact part and to its floats (canonical.py). Both sides count their hashes. A hash that occurs
+equally often on both is equal. A hash of 64 bits hides a wrong row only if a missing row has the same one: one chance in 2**64 a pair.
+
+Rows that remain and hold floats are paired within the same exact part, in the order of their floats. A pair is equal if each float
+differs by at most 1e-9 of the greatest of three: its own two values, and the largest float in what the view reads. Spark adds floats in
+the order in which it meets them, so its sums end in other digits from run to run. If values cancel, only the size of the inputs tells
+how many digits are sure.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DataType, StructType, VariantType
+
+from jobs.verify.canonical import exact_hash, floats_of, has_floats
+from jobs.verify.record import Example
+
+TOLERANCE = 1e-9
+EXAMPLES = 5
+_FETCHED = 200  # rows, to choose examples from
+_MATCHED_HERE = 5_000  # rows, at most, that are paired in this process where their order by floats does not pair them
+
+Text = dict[str, str | None]
+_HASHES = ("exact", "full", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns that are compared, and the places of those that identify a row."""
+
+    names: tuple[str, ...]
+    kinds: tuple[DataType, ...]
+    key: tuple[int, ...]
+
+    @classmethod
+    def of(cls, schema: StructType, key: Collection[str]) -> "Columns":
+        """All columns of a frame."""
+        names = tuple(field.name for field in schema)
+        return cls(names, tuple(field.dataType for field in schema), tuple(i for i, n in enumerate(names) if n in key))
+
+    @property
+    def texts(self) -> list[tuple[str, DataType]]:
+        """As `numbered` names them."""
+        return [(f"c{i}", kind) for i, kind in enumerate(self.kinds)]
+
+    def only(self, places: Sequence[int]) -> "Columns":
+        """Some of the columns."""
+        key = tuple(new for new, old in enumerate(places) if old in self.key)
+        return Columns(tuple(self.names[i] for i in places), tuple(self.kinds[i] for i in places), key)
+
+    def numbered(self, frame: DataFrame) -> DataFrame:
+        """The frame with columns c0, c1, …, whatever names they have."""
+        return frame.toDF(*(f"c{i}" for i in range(len(self.names))))
+
+
+class Difference(NamedTuple):
+    """The result of a comparison: rows that one side has more often than the other."""
+
+    missing: int
+    extra: int
+    rounded: int  # rows that are equal but for the rounding of floats
+    examples: tuple[Example, ...]
+
+
+class Digests:
+    """The hashes of a frame's rows, computed once and kept by Spark until `close`."""
+
+    def __init__(self, frame: DataFrame, columns: Columns) -> None:
+        """
+        Args:
+            frame: with columns c0, c1, ….
+
+        Cost: one evaluation of the frame.
+        """
+        began = monotonic()
+        self._frame, self._columns = frame, columns
+        self.rows_of_it = frame.select(*_digest(columns)).persist()
+        self.rows = self.rows_of_it.count()
+        self.seconds = monotonic() - began
+
+    def close(self) -> None:
+        """Let Spark forget them."""
+        self.rows_of_it.unpersist()
+
+    def texts(self, keys: Collection[int], exact: Collection[int], full: Collection[int]) -> list[tuple[int, Text]]:
+        """(hash of the key, values as text) of rows with these hashes. Cost: another evaluation of the frame."""
+        hashed = self._frame.select("*", *_digest(self._columns))
+        found = hashed.where(F.col("key").isin(list(keys)) & F.col("exact").isin(list(exact)))
+        values = [_text(F.col(f"c{i}"), kind).alias(f"t{i}") for i, kind in enumerate(self._columns.kinds)]
+        rows = found.select("key", "full", *values).orderBy("key", "full").limit(_FETCHED).collect()
+        known = [row for row in rows if row["full"] in full] or rows  # Spark's floats may end in other digits this time
+        return [(row["key"], {n: row[f"t{i}"] for i, n in enumerate(self._columns.names)}) for row in known]
+
+
+def difference(ours: Digests, theirs: Digests, columns: Columns, largest_input: Callable[[], float]) -> Difference:
+    """Compare two sides.
+
+    Args:
+        largest_input: the largest float that the view reads; called only if floats differ.
+
+    Cost: one exchange of hashes; if rows differ, one more, and an evaluation of both sides for the examples.
+    """
+    counted = ours.rows_of_it.withColumn("copies", F.lit(1)).unionAll(theirs.rows_of_it.withColumn("copies", F.lit(-1)))
+    kept = [F.first(name).alias(name) for name in counted.columns if name not in ("full", "copies")]
+    unequal = counted.groupBy("full").agg(F.sum("copies").alias("copies"), *kept).where("copies <> 0").persist()
+    try:
+        if not (most := unequal.count()):
+            return Difference(0, 0, 0, ())
+        left, rounded = unequal, 0
+        if any(has_floats(kind) for kind in columns.kinds):
+            before = _total(unequal)
+            left = _unpaired(unequal, largest_input()).persist()
+            rounded = before - _total(left)
+            most = left.count()
+        if not most:
+            return Difference(0, 0, rounded // 2, ())
+        sums = left.agg(F.sum(F.expr("greatest(copies, 0)")), F.sum(F.expr("greatest(-copies, 0)"))).first()
+        assert sums is not None
+        return Difference(int(sums[1]), int(sums[0]), rounded // 2, _examples(left, ours, theirs, columns))
+    finally:
+        unequal.unpersist()
+
+
+def _digest(columns: Columns) -> list[Column]:
+    exact, floats = exact_hash(columns.texts), floats_of(columns.texts)
+    key = exact_hash([columns.texts[i] for i in columns.key])
+    if floats is None:
+        return [F.expr(exact).alias("exact"), F.expr(exact).alias("full"), F.expr(key).alias("key")]
+    full = f"xxhash64({exact}, {floats})"
+    return [F.expr(text).alias(name) for text, name in zip((exact, full, key, floats), (*_HASHES, "floats"), strict=True)]
+
+
+def _total(rows: DataFrame) -> int:
+    found = rows.agg(F.sum(F.abs("copies"))).first()
+    return 0 if found is None or found[0] is None else int(found[0])
+
+
+def _unpaired(unequal: DataFrame, largest: float) -> DataFrame:
+    """The rows that find no partner on the other side whose floats are close."""
+    one_each = unequal.selectExpr("*", "sign(copies) AS side", "explode(sequence(1, CAST(abs(copies) AS int))) AS copy")
+    order = [F.expr("transform(floats, x -> format_string('%.6e', x))"), F.col("floats"), F.col("full"), F.col("copy")]
+    place = F.row_number().over(Window.partitionBy("exact", "side").orderBy(*order))
+    ranked = one_each.select("exact", "full", "key", "floats", "side", place.alias("place"))
+    mine, yours = (
+        ranked.where(f"side = {side}").select("exact", "place", F.struct("full", "key", "floats").alias(name))
+        for side, name in ((1, "ours"), (-1, "spark"))
+    )
+    pairs = mine.join(yours, ["exact", "place"], "full_outer")
+    bound = f"{TOLERANCE!r}D * greatest(abs(x), abs(y), {largest!r}D)"
+    close = f"forall(zip_with(ours.floats, spark.floats, (x, y) -> (x IS NULL AND y IS NULL) OR abs(x - y) <= {bound}), c -> c)"
+    apart = pairs.where(f"NOT coalesce({close}, false)")
+    return (
+        apart.selectExpr("exact", "stack(2, ours, 1, spark, -1) AS (found, copies)")
+        .where("found IS NOT NULL")
+        .selectExpr("found.full AS full", "copies", "exact", "found.key AS key", "found.floats AS floats")
+    )
+
+
+def _examples(left: DataFrame, ours: Digests, theirs: Digests, columns: Columns) -> tuple[Example, ...]:
+    """A few rows that differ: those of the least keys, by hash, so that a repetition shows the same."""
+    keys = [row["key"] for row in left.select("key").distinct().orderBy("key").limit(EXAMPLES).collect()]
+    rows = left.where(F.col("key").isin(keys)).select("exact", "full", "key", "copies").limit(_FETCHED).collect()
+    sides = []
+    for side, sign in ((ours, 1), (theirs, -1)):
+        mine = [row for row in rows if row["copies"] * sign > 0]
+        exact, full = {row["exact"] for row in mine}, {row["full"] for row in mine}
+        sides.append(side.texts({row["key"] for row in mine}, exact, full) if mine else [])
+    found: list[Example] = []
+    for key in keys:
+        its, sparks = ([text for k, text in side if k == key] for side in sides)
+        for i in range(max(len(its), len(sparks))):
+            of_view, of_spark = (side[i] if i < len(side) else Text() for side in (its, sparks))
+            named = {columns.names[c]: (of_view or of_spark)[columns.names[c]] for c in columns.key}
+            found.append(Example(named, of_view, of_spark))
+    return tuple(found[:EXAMPLES])
+
+
+def _text(value: Column, kind: DataType) -> Column:
+    match kind:
+        case BinaryType():
+            return F.hex(value)
+        case VariantType():
+            return F.to_json(value)
+        case _:
+            return value.cast("string")
+
+
+def varying(first: DataFrame, again: DataFrame, columns: Columns) -> tuple[int, ...]:
+    """The places of columns in which two answers to one query differ; all of them if no single column does, and yet rows do.
+
+    Args:
+        first, again: with columns c0, c1, …; Spark's answers over the same rows in two orders.
+
+    Cost: an evaluation of each, and a small job per column.
+    """
+    hashes = [exact_hash([one]) for one in columns.texts]
+    rounded = [floats_of([one]) for one in columns.texts]
+    texts = [
+        h if f is None else f"xxhash64({h}, transform({f}, x -> format_string('%.6e', x)))" for h, f in zip(hashes, rounded, strict=True)
+    ]
+    sides = [frame.selectExpr(*(f"{text} AS h{i}" for i, text in enumerate(texts))).persist() for frame in (first, again)]
+    try:
+        found = tuple(i for i in range(len(texts)) if not _same(sides, [f"h{i}"]))
+        rest = [f"h{i}" for i in range(len(texts)) if i not in found]
+        if rest and not _same(sides, rest):
+            return tuple(range(len(texts)))
+        return found
+    finally:
+        for side in sides:
+            side.unpersist()
+
+
+def _same(sides: Sequence[DataFrame], names: Sequence[str]) -> bool:
+    one, other = (side.select(*names) for side in sides)
+    return one.exceptAll(other).isEmpty() and other.exceptAll(one).isEmpty()

@@ -1,0 +1,144 @@
+"""The outcome of a verification: one verdict per view. The store keeps the newest one, as JSON, in `verify/last.json`."""
+
+from collections.abc import Collection
+from enum import StrEnum
+
+import msgspec
+
+from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+
+LAST = "verify/last.json"
+
+
+class Verdict(StrEnum):
+    """The result for one view. The values are stored."""
+
+    EQUAL = "equal"  # to the answer of Spark
+    DIFFERENT = "different"
+    UNVERIFIABLE = "not verifiable"  # Spark could not compute the answer from the same input
+    PAUSED = "paused"  # its rows are older than the epoch; building it anew is the way on
+    BUILDING = "being built"  # no reader sees it yet
+
+
+class Example(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One row that differs. Values are texts as Spark casts them; None is NULL.
+
+    `ours` is empty for a row that is missing from the view, `spark` for one that only the view has.
+    """
+
+    key: dict[str, str | None]  # columns that identify the row
+    ours: dict[str, str | None] = {}
+    spark: dict[str, str | None] = {}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns in which the view differs from Spark; empty for a row that only one of them has."""
+        if not self.ours or not self.spark:
+            return ()
+        return tuple(name for name, value in self.ours.items() if self.spark[name] != value)
+
+    def __str__(self) -> str:
+        if not self.spark:
+            return f"extra: {_row(self.ours)}"
+        if not self.ours:
+            return f"missing: {_row(self.spark)}"
+        apart = "; ".join(f"{c}: {_value(self.ours[c])}, Spark has {_value(self.spark[c])}" for c in self.columns)
+        return f"{_row(self.key)}: {apart or 'equal texts, of floats that differ'}"
+
+
+def _row(values: dict[str, str | None]) -> str:
+    return ", ".join(f"{name}={_value(value)}" for name, value in values.items())
+
+
+def _value(value: str | None) -> str:
+    return "NULL" if value is None else value
+
+
+class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result for one view.
+
+    Args:
+        epoch: as of which rows were compared.
+        finished_ms: Unix milliseconds.
+        percent: share of the keys that was compared.
+        reason: why the verdict is neither equal nor different; for a view that differs in its columns, how.
+        rows: rows of the view that were compared.
+        spark_rows: rows of Spark's answer that were compared.
+        missing: rows of Spark's answer that the view lacks.
+        extra: rows of the view that Spark's answer lacks.
+        examples: a few of these.
+        rounded: rows equal but for the rounding of floats.
+        open_columns: columns that were not compared, because Spark's own answer varies with the order of its input.
+        below: views that it reads, directly or not, that differ or could not be verified.
+        seconds: to read the stored rows.
+        spark_seconds: to compute Spark's answer.
+    """
+
+    view: str
+    verdict: Verdict
+    reason: str = ""
+    epoch: int = 0
+    finished_ms: int = 0
+    percent: int = 100
+    rows: int = 0
+    spark_rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    examples: tuple[Example, ...] = ()
+    rounded: int = 0
+    open_columns: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    seconds: float = 0.0
+    spark_seconds: float = 0.0
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """Views that are built anew: the statement at this position of the log says so, and the epoch that takes it in does it."""
+
+    views: tuple[str, ...]
+    position: int
+
+
+class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The results for some or all views of a store, in the order of the catalog.
+
+    `repair`: what the last run that found damage did about it.
+    """
+
+    views: tuple[ViewCheck, ...]
+    repair: Repair | None = None
+
+    def with_verdict(self, verdict: Verdict) -> tuple[ViewCheck, ...]:
+        """The views with this verdict."""
+        return tuple(v for v in self.views if v.verdict is verdict)
+
+    @property
+    def different(self) -> tuple[str, ...]:
+        """Names of the views that differ."""
+        return tuple(v.view for v in self.with_verdict(Verdict.DIFFERENT))
+
+    @property
+    def proven(self) -> bool:
+        """Whether all views were compared and are equal, and those that they read too."""
+        return all(v.verdict is Verdict.EQUAL and not v.below for v in self.views)
+
+
+def write_last(objects: ObjectStore, found: Verification, live: Collection[str]) -> None:
+    """Keep the newest result of each view.
+
+    Args:
+        live: names of the views that exist; results of others are dropped.
+    """
+    new = {v.view for v in found.views}
+    before = read_last(objects)
+    kept = () if before is None else tuple(v for v in before.views if v.view not in new and v.view in live)
+    repair = found.repair if found.repair is not None or before is None or found.different else before.repair
+    objects.put(LAST, msgspec.json.encode(Verification((*kept, *found.views), repair)))
+
+
+def read_last(objects: ObjectStore) -> Verification | None:
+    """The newest result of each view; None if the store was never verified. Cost: one GET."""
+    try:
+        return msgspec.json.decode(objects.get(LAST), type=Verification)
+    except ObjectNotFoundError:
+        return None

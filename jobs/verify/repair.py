@@ -1,0 +1,56 @@
+"""Build views anew whose rows are wrong: `tussock verify --repair`.
+
+A view that differs is replaced by its own SELECT, as CREATE OR REPLACE replaces one, and so is each view that reads it, directly or not.
+None of them is fed the difference between the old rows and the new ones: the state of a view over wrong rows holds what these rows gave
+it, and no record says which. Readers see the old rows until the epoch that has built the new ones is published.
+"""
+
+from contextlib import suppress
+
+import msgspec
+
+from jobs.catalog.statement_log import PendingCatalog
+from jobs.catalog.statement_maker import StatementMaker
+from jobs.catalog.statement_writer import StatementWriter
+from jobs.catalog.transaction import Draft
+from jobs.plan.builds import planned
+from jobs.plan.definition import with_readers
+from jobs.verify.record import Repair, Verdict, Verification
+from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.meta.statement_log import LogMovedError
+from statestore.meta.store import MetaStore
+
+
+def repaired(
+    meta: MetaStore, pending: PendingCatalog, maker: StatementMaker, writer: StatementWriter, verification: Verification
+) -> Verification:
+    """Log the statement that builds the views anew that differ. Nothing is logged if there are none, or if all of them are being built anew
+    already.
+
+    Returns: the verification, with what is done about it.
+    Raises: CannotFollowError for a view whose SELECT can't be bound any more, and nothing is logged.
+    """
+    while True:
+        version = meta.latest()
+        catalog, end = pending.at(version), pending.log_end
+        damaged = _still(version.catalog, catalog, verification)
+        if not damaged:
+            return verification
+        draft = Draft(catalog, version.epoch + 1)
+        doomed = with_readers(catalog, *damaged)
+        views = [r for r in catalog.live() if r.id in doomed and r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
+        for view in views:  # readers come after what they read
+            maker.bind_again(draft, view, rebuilt=True)
+        names = tuple(view.name for view in views if view.kind is RelationKind.VIEW)
+        with suppress(LogMovedError):  # another session's statement came between
+            made = Repair(names, writer.logged(draft.statement(), expected=end))
+            return msgspec.structs.replace(verification, repair=made)
+
+
+def _still(verified: Catalog, catalog: Catalog, found: Verification) -> list[Relation]:
+    """The views that differ, as far as they are the ones that were compared and no statement builds them anew since."""
+    live, damaged = {r.id: r for r in catalog.live()}, []
+    for check in found.with_verdict(Verdict.DIFFERENT):
+        same = [r.id for r in verified.at(check.epoch) if r.name == check.view]
+        damaged += [live[i] for i in same if i in live and planned(catalog, check.view) is None]
+    return damaged

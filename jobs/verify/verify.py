@@ -1,0 +1,300 @@
+"""Compute views anew by Spark, over the tables and the taken bytes of the sources as of one epoch, and compare: `tussock verify`.
+
+Each view is computed over the stored rows of the views that it reads. So a view that differs is the one that is wrong, and if all are
+equal, each is equal to its SELECT over tables and sources. A view over one that differs is marked (`ViewCheck.below`).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.catalog.reader import stored_table
+from jobs.flow.failure import carried_failure
+from jobs.plan.definition import ViewDefinition, definition_of, find
+from jobs.sources.spark_files import spark_errors
+from jobs.sql.binder import OF_A_DATAFRAME
+from jobs.sql.type_names import name_of_type
+from jobs.verify.compare import Columns, Digests, difference, varying
+from jobs.verify.inputs import Inputs
+from jobs.verify.record import Verdict, Verification, ViewCheck
+from statestore.errors import DamagedError, InputError, TussockError
+from statestore.meta.catalog import Relation, RelationKind
+from statestore.meta.epoch import epoch_ms
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+from statestore.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    from jobs.sql.sandbox import Sandbox
+
+#: What of a plan may give another answer when rows come in another order.
+_ORDER_MATTERS = re.compile(
+    r"\b(GlobalLimit|LocalLimit|Offset|Window|first|last|any_value|first_value|last_value|collect_list|array_agg|max_by|min_by|listagg|"
+    r"string_agg|mode|row_number|rank|ntile|lag|lead|nth_value|approx_percentile|percentile_approx|NearestByJoin)\b",
+    re.IGNORECASE,
+)
+
+_NO_ANSWER: tuple[type[Exception], ...] = (*spark_errors(), InputError)
+_UNSURE = re.compile(r"float|double|variant|[<]")  # types of columns by which rows are placed, but not picked here
+
+
+class NothingToVerifyError(InputError):
+    """No epoch is published yet."""
+
+    def __str__(self) -> str:
+        return "no epoch is published yet, so no view has rows; run `tussock epoch` first"
+
+
+class BadShareError(InputError):
+    """A share of the keys that is none."""
+
+    def __init__(self, percent: int) -> None:
+        super().__init__(percent)
+        self.percent = percent
+
+    def __str__(self) -> str:
+        return f"--sample {self.percent}: expected a whole number from 1 to 100, the percentage of the keys to compare"
+
+
+def verify(
+    spark: SparkSession,
+    meta: MetaStore,
+    sandbox: "Callable[[tuple[Relation, ...]], Sandbox]",
+    names: Sequence[str] = (),
+    *,
+    percent: int = 100,
+    epoch: int | None = None,
+    progress: Progress = no_progress,
+) -> Verification:
+    """Compare views with Spark's answer. The epoch is pinned meanwhile.
+
+    Args:
+        sandbox: the binder's, over relations.
+        names: views; those that they read are compared too. Empty: all views.
+        percent: of the keys of each view: rows of other keys are not compared.
+        epoch: a readable epoch; the published one when None.
+        progress: gets a line per view.
+
+    Raises: UnknownRelationError, NothingToVerifyError, BadShareError, EpochExpiredError, EpochNotCommittedError; errors of a damaged store.
+    Cost: that of each SELECT over all rows, and a scan of each view; two exchanges of one hash per row.
+    """
+    if not 1 <= percent <= 100:
+        raise BadShareError(percent)
+    at = meta.latest().published if epoch is None else epoch
+    if not at:
+        raise NothingToVerifyError
+    with meta.reading(at) as version:
+        wanted = _wanted(version, at, names)
+
+        def stamped(check: ViewCheck) -> ViewCheck:
+            return msgspec.structs.replace(check, epoch=at, finished_ms=meta.moment_now() // 1000, percent=percent)
+
+        checks: list[ViewCheck] = []
+        with closing(_Verifying(spark, meta, version, at, percent, sandbox, _read_twice(wanted))) as verifying:
+            for number, view in enumerate(wanted, start=1):
+                progress(f"view {number} of {len(wanted)}: {view.name}")
+                check = stamped(verifying.check(view, checks))
+                progress(f"  {check.verdict}{check.reason and f': {check.reason}'}")
+                checks.append(check)
+        checks += [
+            stamped(ViewCheck(r.name, Verdict.BUILDING, build.progress))
+            for build in (version.catalog.builds if at == version.epoch else ())
+            for r in build.relations
+            if not names or r.name in names
+        ]
+    return Verification(tuple(checks))
+
+
+def _wanted(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[Relation]:
+    """The views to compare, each behind what it reads. Raises UnknownRelationError."""
+    there = msgspec.structs.replace(version.catalog, relations=tuple(version.catalog.at(epoch)))
+    seen = msgspec.structs.replace(there, relations=tuple(msgspec.structs.replace(r, dropped=None) for r in there.relations))
+    views = [r for r in there.relations if r.kind is RelationKind.VIEW]
+    if not names:
+        return views
+    found, by_id = set[int](), {r.id: r for r in there.relations}
+    pending = [find(seen, name, RelationKind.VIEW).id for name in names]
+    while pending:
+        if (at := pending.pop()) not in found and at in by_id:
+            found.add(at)
+            pending += by_id[at].depends_on
+    return [r for r in views if r.id in found]
+
+
+def _read_twice(views: Sequence[Relation]) -> set[int]:
+    """The relations whose rows more than one of the comparisons reads."""
+    read = Counter([i for view in views for i in (*view.depends_on, view.id)])
+    return {relation for relation, times in read.items() if times > 1}
+
+
+@dataclass(slots=True)
+class _Verifying:
+    """One verification."""
+
+    spark: SparkSession
+    meta: MetaStore
+    version: HummockVersion
+    epoch: int
+    percent: int
+    sandbox: "Callable[[tuple[Relation, ...]], Sandbox]"
+    shared: Collection[int]
+    _inputs: Inputs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._inputs = self._made(shared=self.shared)
+
+    def close(self) -> None:
+        """Let Spark forget what it keeps."""
+        self._inputs.close()
+
+    def _made(self, descending: bool | None = None, shared: Collection[int] = ()) -> Inputs:
+        there = self.version.catalog.at(self.epoch)
+        moment = self._moment()
+        return Inputs(self.spark, self.meta, self.version, self.epoch, moment, lambda: self.sandbox(there), descending, shared)
+
+    def _moment(self) -> int | None:
+        if self.epoch == self.version.epoch:
+            return self.version.moment
+        sealed = self.meta.sealed(self.epoch)
+        return None if sealed is None else sealed.moment
+
+    def check(self, view: Relation, before: Sequence[ViewCheck]) -> ViewCheck:
+        """One view, once those that it reads are checked."""
+        if view.paused_at(self.epoch):
+            return ViewCheck(view.name, Verdict.PAUSED, f"since epoch {view.paused}")
+        below = self._unproven(view, before)
+        found = self._compared(view)
+        return msgspec.structs.replace(found, below=below) if below else found
+
+    def _unproven(self, view: Relation, before: Sequence[ViewCheck]) -> tuple[str, ...]:
+        """The views that it reads, directly or not, that are not known to be equal."""
+        by_id = {r.id: r for r in self.version.catalog.at(self.epoch)}
+        found, pending = set[int](), list(view.depends_on)
+        while pending:
+            if (at := pending.pop()) not in found and at in by_id:
+                found.add(at)
+                pending += by_id[at].depends_on
+        names = {by_id[i].name for i in found}
+        return tuple(c.view for c in before if c.view in names and c.verdict is not Verdict.EQUAL)
+
+    def _compared(self, view: Relation) -> ViewCheck:
+        definition = definition_of(view)
+        assert isinstance(definition, ViewDefinition)
+        if definition.sql.startswith(OF_A_DATAFRAME):
+            return ViewCheck(view.name, Verdict.UNVERIFIABLE, "it was made of a DataFrame, of which no SELECT is known")
+        began = monotonic()
+        try:
+            answer = self._inputs.answer(view, definition.sql)
+            if (other := _other_columns(view, answer)) is not None:
+                return ViewCheck(view.name, Verdict.DIFFERENT, other)
+            columns = Columns.of(self._inputs.stored(view).schema, _key(view))
+            spark = Digests(self._sampled(view, columns.numbered(answer)), columns)
+        except _NO_ANSWER as err:
+            return ViewCheck(view.name, Verdict.UNVERIFIABLE, _reason(err), spark_seconds=monotonic() - began)
+        spark.seconds = monotonic() - began
+        ours = Digests(self._sampled(view, columns.numbered(self._inputs.stored(view))), columns)
+        try:
+            return self._verdict(view, answer, columns, ours, spark)
+        finally:
+            spark.close()
+            ours.close()
+
+    def _verdict(self, view: Relation, answer: DataFrame, columns: Columns, ours: Digests, spark: Digests) -> ViewCheck:
+        found = difference(ours, spark, columns, lambda: self._inputs.largest(view))
+        made = ViewCheck(
+            view.name,
+            Verdict.DIFFERENT if found.missing or found.extra else Verdict.EQUAL,
+            rows=ours.rows,
+            spark_rows=spark.rows,
+            missing=found.missing,
+            extra=found.extra,
+            examples=found.examples,
+            rounded=found.rounded,
+            seconds=ours.seconds,
+            spark_seconds=spark.seconds,
+        )
+        if made.verdict is Verdict.EQUAL or not _ORDER_MATTERS.search(answer._jdf.queryExecution().analyzed().toString()):
+            return made
+        return self._where_fixed(view, columns, made)
+
+    def _where_fixed(self, view: Relation, columns: Columns, made: ViewCheck) -> ViewCheck:
+        """The result for a view that differs, where Spark's own answer depends on the order in which rows come: only the columns that do
+        not vary are compared."""
+        definition = definition_of(view)
+        assert isinstance(definition, ViewDefinition)
+        up, down = (self._sampled(view, columns.numbered(self._made(way).answer(view, definition.sql))) for way in (False, True))
+        if not (open_ := varying(up, down, columns)):
+            return made
+        fixed = [i for i in range(len(columns.names)) if i not in open_]
+        names = tuple(columns.names[i] for i in open_)
+        made = msgspec.structs.replace(made, open_columns=names)
+        if not fixed:  # only how many rows there are
+            same = made.rows == made.spark_rows
+            return msgspec.structs.replace(made, verdict=Verdict.EQUAL, missing=0, extra=0, examples=()) if same else made
+        rest = columns.only(fixed)
+        kept = [f"c{i}" for i in fixed]
+        sides = [self._sampled(view, columns.numbered(self._inputs.stored(view))), up]
+        ours, spark = (Digests(rest.numbered(side.select(*kept)), rest) for side in sides)
+        try:
+            found = difference(ours, spark, rest, lambda: self._inputs.largest(view))
+        finally:
+            ours.close()
+            spark.close()
+        verdict = Verdict.DIFFERENT if found.missing or found.extra else Verdict.EQUAL
+        return msgspec.structs.replace(made, verdict=verdict, missing=found.missing, extra=found.extra, examples=found.examples)
+
+    def _sampled(self, view: Relation, frame: DataFrame) -> DataFrame:
+        """The rows of the keys that are compared: those of some vnodes, others in each epoch. A view is compared as a whole if its rows are
+        placed by columns that no reader sees, by floats or nested values, or not at all."""
+        placed = stored_table(view).distribution
+        kinds = [view.columns[c].type for c in placed if c < len(view.columns)]
+        if self.percent == 100 or not placed or len(kinds) < len(placed) or any(_UNSURE.search(kind) for kind in kinds):
+            return frame
+        count = len(self.version.mapping.units)
+        share = -(-count * self.percent // 100)
+        vnode = F.pmod(F.xxhash64(*(f"c{c}" for c in placed)), F.lit(count))
+        return frame.where(F.pmod(vnode - epoch_ms(self.epoch) % count, F.lit(count)) < share)
+
+
+def _other_columns(view: Relation, answer: DataFrame) -> str | None:
+    """How the columns of a view differ from those of Spark's answer."""
+    definition = definition_of(view)
+    assert isinstance(definition, ViewDefinition)
+    ours = [(c.name, c.type) for c in view.columns]
+    kinds = [name_of_type(f.dataType()) for f in answer._jdf.schema().fields()]
+    names = definition.columns or tuple(answer.columns)
+    theirs = list(zip(names, kinds, strict=True)) if len(names) == len(kinds) else list(zip(answer.columns, kinds, strict=True))
+    if [(n.lower(), k) for n, k in ours] == [(n.lower(), k) for n, k in theirs]:
+        return None
+    return f"its columns are ({_listed(ours)}), Spark's ({_listed(theirs)})"
+
+
+def _listed(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
+
+
+def _key(view: Relation) -> Collection[str]:
+    """The visible columns of the key by which a view's rows are stored; all of them if the key has others too."""
+    names = [c.name for c in view.columns]
+    key = [k.column for k in stored_table(view).key]
+    return [names[c] for c in key] if key and all(c < len(names) for c in key) else names
+
+
+def _reason(error: Exception) -> str:
+    """Why Spark has no answer, in one line. Raises the error if the store is damaged, or a server is away."""
+    carried = carried_failure(error) if isinstance(error, Exception) else None
+    found = carried if carried is not None else error
+    if isinstance(found, TussockError) and not isinstance(found, InputError):
+        raise found from error
+    if isinstance(found, DamagedError):
+        raise found from error
+    first = next(iter(str(found).strip().splitlines()), type(found).__name__)
+    return first if isinstance(found, TussockError) else f"Spark: {first}"

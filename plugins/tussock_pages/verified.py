@@ -1,0 +1,28 @@
+"""Verified: the last comparison of each view with Spark's answer."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from jobs.facts.moment import moment
+from jobs.verify.record import Verdict, Verification, read_last
+from tussock_pages.dag import head_of, store_of
+from tussock_pages.guard import READS_RUNS, User
+from tussock_pages.page import page
+
+_FIRST = (Verdict.DIFFERENT, Verdict.UNVERIFIABLE, Verdict.PAUSED, Verdict.BUILDING, Verdict.EQUAL)
+MOST_VIEWS = 500  # in one page: those that differ come first
+
+router = APIRouter(dependencies=[READS_RUNS])
+
+
+@router.get("/dags/{dag_id}/verified")
+def verified_page(request: Request, user: User, dag_id: str) -> HTMLResponse:
+    """A row per view, those that differ first, with a few of the rows that differ."""
+    store = store_of(dag_id)
+    with store.lock:
+        found = read_last(store.meta.objects) or Verification(())
+    checks = sorted(found.views, key=lambda view: _FIRST.index(view.verdict))
+    views = [(check, moment(check.epoch) if check.epoch else None) for check in checks[:MOST_VIEWS]]
+    counts = [(verdict, len(found.with_verdict(verdict))) for verdict in _FIRST if found.with_verdict(verdict)]
+    head = head_of(store, dag_id, user)
+    return page(request, "verified.html", head=head, tab="verified", views=views, counts=counts, repair=found.repair, total=len(checks))
