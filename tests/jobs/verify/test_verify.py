@@ -78,11 +78,11 @@ def test_right_views_are_equal_and_wrong_rows_are_found_and_repaired(
     assert _of(found)["recent"].rows == len(session.read("recent"))
 
     def misplaced(kernel: Kernel, rows: pa.Table, condition: Expr) -> pa.Table:
-        keep = kernel.project(rows, (condition,), ("boolean",))["c0"]
-        return rows.filter(pa.chunked_array([pa.array(keep.to_pylist()[::-1], pa.bool_())]))
+        first, *others = kernel.project(rows, (condition,), ("boolean",))["c0"].to_pylist()
+        return rows.filter(pa.array([not first, *others], pa.bool_()))
 
     with monkeypatch.context() as fault, Session(str(tmp_path / "store"), spark, runner="local") as here:
-        fault.setattr(Kernel, "filter", misplaced)  # the rows at other places, as one that loses the order of rows would take
+        fault.setattr(Kernel, "filter", misplaced)  # as one that pairs a row with another row's answer
         here.execute(f"INSERT INTO orders VALUES {_rows(50, 60)}")
         _flush(here, 2)
     right = {row["id"] for row in session.query("SELECT id FROM orders WHERE price > 5").to_pylist()}
