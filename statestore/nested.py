@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.types import MONTHS
@@ -78,6 +79,24 @@ def unsliced(rows: pa.Table) -> pa.Table:
             copied = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
             rows = rows.set_column(i, rows.schema.field(i), pa.chunked_array(copied, column.type))
     return rows
+
+
+def canonical(array: pa.Array) -> pa.Array:
+    """The column with zeros or nothing under its NULLs, also those within values: equal columns are then equal bytes.
+
+    What Arrow, DuckDB and the JVM leave there is whatever was in that memory before. Cost: a gather of a column that holds NULLs or is
+    nested.
+    """
+    if pa.types.is_struct(array.type):
+        fields = [canonical(field) for field in array.flatten()]  # NULL where the struct is
+        return pa.StructArray.from_arrays(fields, fields=list(array.type), mask=array.is_null() if array.null_count else None)
+    if not array.null_count and not is_nested(array.type):
+        return array
+    gathered = array.take(pa.array(np.arange(len(array))))  # with zeros for NULLs, and without the elements that a NULL list may hold
+    if pa.types.is_map(kind := gathered.type):
+        entries = [canonical(gathered.keys), canonical(gathered.items)]
+        return _with_elements(gathered, kind, pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field]))
+    return _with_elements(gathered, kind, canonical(gathered.values)) if is_nested(kind) else gathered
 
 
 def as_list(array: pa.Array) -> pa.Array:

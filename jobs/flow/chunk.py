@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.nested import canonical
 from statestore.types import arrow_type
 
 WEIGHT = "w"
@@ -98,7 +99,8 @@ def encode_parts(parts: Iterable[tuple[int, pa.Table]], nbytes: int) -> Iterator
 
 
 class _Stream:
-    """An Arrow IPC stream in the making."""
+    """An Arrow IPC stream in the making. Its bytes follow from the rows alone: cells are put in an order by their bytes, and what a process
+    has in its memory must not decide about that."""
 
     def __init__(self, schema: pa.Schema, nbytes: int) -> None:
         """`nbytes`: of the table that it is a part of."""
@@ -107,7 +109,8 @@ class _Stream:
         self.size = 0  # bytes of the tables in it
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table)
+        columns = (pa.chunked_array([canonical(part) for part in column.chunks], column.type) for column in table.columns)
+        self._writer.write_table(pa.Table.from_arrays(list(columns), schema=table.schema) if table.num_columns else table)
         self.size += table.nbytes
 
     def close(self) -> pa.Buffer:

@@ -34,7 +34,7 @@ from statestore.hummock.sst_format import (
     object_name,
 )
 from statestore.meta.version import SectionInfo, SstInfo
-from statestore.nested import as_list, is_nested
+from statestore.nested import as_list, canonical, is_nested
 from statestore.vnode import one_array
 
 _BLOCK_BYTES = 256 << 10  # wide rows: fewer of them per block, so that one row does not cost megabytes to read
@@ -226,16 +226,8 @@ def canonical_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
     Requires: `rows` has the columns of `schema`, up to nullability and metadata.
     """
-    columns = []
-    everything = None
-    for column, field in zip(rows.columns, schema, strict=True):
-        array = column if isinstance(column, pa.Array) else _one_array(column, field.type)
-        if array.null_count or is_nested(array.type):
-            if everything is None:
-                everything = pa.array(np.arange(rows.num_rows))
-            array = array.take(everything)  # a gather writes zeros for nulls
-        columns.append(array)
-    return pa.record_batch(columns, schema=schema)
+    columns = (c if isinstance(c, pa.Array) else _one_array(c, field.type) for c, field in zip(rows.columns, schema, strict=True))
+    return pa.record_batch([canonical(column) for column in columns], schema=schema)
 
 
 def _one_array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

@@ -1,0 +1,74 @@
+"""Nothing but its input decides what an epoch writes: random histories write the same bytes under every seed of Python's hashes, on
+each runner, and with tasks that run twice over cells in other orders. Views hold what DuckDB computes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.driver.runner import LocalRunner
+from jobs.driver.spark_runner import SparkRunner
+from statestore.objectstore import local
+from tests.exactly_once.histories import History, bind, without_inode_times
+from tests.exactly_once.local_engine import UnkindShuffle
+
+ROOT = Path(__file__).parents[2]
+EPOCHS = 4
+DEEP_EPOCHS = 12
+HASH_SEEDS = 50
+
+
+@pytest.fixture(scope="module")
+def bound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bind(spark, tmp_path_factory.mktemp("histories"))
+
+
+@pytest.fixture(autouse=True)
+def times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_info", without_inode_times)
+
+
+def unkindly(seed: int) -> UnkindShuffle:
+    runner = UnkindShuffle(seed)
+    runner.policy = LocalRunner().policy
+    return runner
+
+
+def in_another_process(bound: Path, store: Path, seed: int, epochs: int, units: int, hash_seed: int) -> list[str]:
+    arguments = [str(bound), str(store), *map(str, (seed, epochs, units))]
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.exactly_once.histories", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    names: list[str] = json.loads(ran.stdout.splitlines()[-1])
+    return names
+
+
+@pytest.mark.spark
+def test_a_history_writes_the_same_bytes_however_it_is_run(bound: Path, tmp_path: Path) -> None:
+    names = History(bound, tmp_path / "one", 2, 2, LocalRunner()).run(EPOCHS, judge=True)
+    assert names == History(bound, tmp_path / "unkind", 2, 2, unkindly(1)).run(EPOCHS)
+    assert names == in_another_process(bound, tmp_path / "other", 2, EPOCHS, 2, hash_seed=17)
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("units", [2, 5])
+def test_fifty_seeds_of_hashes_and_both_runners(units: int, bound: Path, spark: SparkSession, tmp_path: Path) -> None:
+    for hash_seed in range(HASH_SEEDS):
+        seed = 100 + hash_seed
+        names = History(bound, tmp_path / f"one-{seed}", seed, units, LocalRunner()).run(DEEP_EPOCHS, judge=True)
+        assert names == History(bound, tmp_path / f"unkind-{seed}", seed, units, unkindly(seed)).run(DEEP_EPOCHS)
+        assert names == in_another_process(bound, tmp_path / f"other-{seed}", seed, DEEP_EPOCHS, units, hash_seed)
+        if hash_seed % 10 == 0:
+            assert names == History(bound, tmp_path / f"spark-{seed}", seed, units, SparkRunner(spark)).run(DEEP_EPOCHS)
