@@ -24,7 +24,7 @@ from jobs.sources.listing import (
     open_file,
     partition_path,
 )
-from jobs.sources.pins import POSITION_BITS, PinnedFile, mark_of, recorded_etag
+from jobs.sources.pins import POSITION_BITS, PinnedFile, listed_etag, mark_of, recorded_etag
 from jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
 from jobs.sources.restated import exchanged, restated_files
 from jobs.sources.taken import Change, compare, fitting, taken_files, taken_rows, taken_schema, with_content
@@ -292,7 +292,7 @@ def _pins(read: Sequence[PinnedFile], unread: Sequence[PinnedFile]) -> Pins:
 
 def _items(files: Sequence[PinnedFile], listed: Sequence[ListedFile] = ()) -> tuple[Item, ...]:
     modified = {f.path: f.modified_ms for f in listed}
-    return tuple(Item(f.path, f.size, f.etag.partition("#")[0], f.weight < 0, modified.get(f.path, 0)) for f in files)
+    return tuple(Item(f.path, f.size, listed_etag(f.etag), f.weight < 0, modified.get(f.path, 0)) for f in files)
 
 
 def _repinned(file: PinnedFile, source: CreateSource) -> PinnedFile:

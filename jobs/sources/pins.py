@@ -1,6 +1,8 @@
 """Files as a barrier pins them: checking that a file still is the pinned one, and reading it as a file object over an object store."""
 
 import io
+import re
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +17,11 @@ from statestore.objectstore.local import LocalObjectStore
 from statestore.objectstore.open import open_object_store
 
 _BLOCK_BYTES = 4 << 20
+LOCAL_ETAG = r"^(\d+-\d+)-(\d+)$"  # of a local file: size and time of its content, time of the last change of its inode
+_UNSETTLED = "?"  # behind an ETag that another content could have as well
+_SECOND_NS = 1_000_000_000
+_TICK_NS = 20_000_000  # how long a kernel may give files the same time
+_COARSE_TICK_NS = 2 * _SECOND_NS  # a file system that keeps whole seconds, or every other one
 POSITION_BITS = 40  # of a `_row_id`: the low bits are the position in the file, the high ones the file's number
 
 
@@ -61,29 +68,54 @@ def open_pinned(file: PinnedFile, options: Mapping[str, str]) -> tuple[ObjectSto
 
 
 def recorded_etag(path: str, size: int, etag: str) -> str:
-    """What is recorded of a file: the store's ETag, and where that is no more than a time, `#` and a hash of the content.
+    """What is recorded of a file: the store's ETag, and of a local file `#` and a hash of its content.
 
-    A local file's ETag is its size and time of change, so a `touch` changes it: `5-1700000000000000000#<xxh3-128>`. Those recorded by
-    releases before have no hash and count as changed by their time alone. An object's ETag in S3 follows from its content already.
+    A local file's ETag consists of its size and its times, so a `touch` changes it, and a write within the same tick of the file system's
+    clock does not. If the file changed less than a tick ago, `?` follows the ETag: no ETag then equals the recorded one, so the content is
+    compared. An ETag in S3 follows from the content already.
 
     Cost: reads a local file once (it is in memory then for the reader of its rows); nothing for an object.
     """
-    content = _content(path, size, etag) if path.startswith("/") else ""
-    return f"{etag}#{content}" if content else etag
+    if not path.startswith("/"):
+        return etag
+    settled = _is_settled(etag)  # before the content is read: whatever is written afterwards gets another time
+    content = _content(path, size, etag) if settled else _read_content(path)
+    return f"{etag}{'' if settled else _UNSETTLED}#{content}" if content else etag
+
+
+def listed_etag(recorded: str) -> str:
+    """The store's ETag of a recorded one."""
+    return recorded.partition("#")[0].removesuffix(_UNSETTLED)
 
 
 def is_as_recorded(path: str, size: int, etag: str, recorded_size: int, recorded: str) -> bool:
     """Whether a file that now has this size and ETag has the bytes that were recorded. Cost: nothing where the ETag is the recorded one
-    or the size is another; else the content is read, once a process."""
+    or the size is another; else the content is read, once a process if the file did not change within the last tick."""
     if size != recorded_size:
         return False
     known, _, content = recorded.partition("#")
-    return known == etag or (content != "" and _content(path, size, etag) == content)
+    if known in (etag, re.sub(LOCAL_ETAG, r"\1", etag)):  # the second form is that of releases before
+        return True
+    return content != "" and content == (_content(path, size, etag) if _is_settled(etag) else _read_content(path))
+
+
+def _is_settled(etag: str) -> bool:
+    """Whether a local file of this ETag changed so long ago that another write gives it another ETag."""
+    if (found := re.match(LOCAL_ETAG, etag)) is None:
+        return True
+    changed = int(found[2])
+    tick = _TICK_NS if changed % _SECOND_NS else _COARSE_TICK_NS
+    return time.time_ns() - changed > tick
 
 
 @lru_cache(maxsize=4096)
 def _content(path: str, size: int, etag: str) -> str:
-    """A hash of a local file's bytes; size and ETag are part of the key alone."""
+    """As `_read_content`, once a process; size and ETag are part of the key alone."""
+    return _read_content(path)
+
+
+def _read_content(path: str) -> str:
+    """A hash of a local file's bytes."""
     digest = xxh3_128()
     try:
         with Path(path).open("rb", buffering=0) as file:

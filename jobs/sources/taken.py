@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.sources.listing import ListedFile
-from jobs.sources.pins import PinnedFile, is_accepted, is_as_recorded, recorded_etag
+from jobs.sources.pins import LOCAL_ETAG, PinnedFile, is_accepted, is_as_recorded, recorded_etag
 from statestore.hummock.key import encode_keys
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.hummock.sst_format import DELETE, PUT
@@ -95,7 +95,9 @@ def _unlike(there: pa.Table, recorded: pa.Table) -> pa.Table:
     """The files whose size or ETag is neither the recorded one nor one that a person has accepted, with what was recorded, by path."""
     both = pa.table([*there.columns, *recorded.columns[1:]], names=[*there.column_names, *recorded.column_names[1:]])
     etag = pc.replace_substring_regex(both["etag"], pattern="#.*", replacement="")
-    same = pc.and_(pc.equal(both["size"], both["size_now"]), pc.equal(etag, both["etag_now"]))
+    earlier = pc.replace_substring_regex(both["etag_now"], pattern=LOCAL_ETAG, replacement=r"\1")  # as releases before recorded it
+    as_now = pc.or_(pc.equal(etag, both["etag_now"]), pc.equal(etag, earlier))
+    same = pc.and_(pc.equal(both["size"], both["size_now"]), as_now)
     return both.filter(pc.invert(same)).sort_by("path")
 
 

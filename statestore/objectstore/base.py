@@ -15,7 +15,7 @@ class ObjectInfo:
 
     name: str
     size: int
-    etag: str  # changes when the bytes change; S3's ETag, or size and modification time (ns) of a local file
+    etag: str  # of an S3 object its ETag; of a local file `size-mtime-ctime`, times in ns: a write after a file system's tick changes it
     modified_ms: int = field(default=0, compare=False)  # Unix ms of the last write, by the server's clock; 0: it does not say
 
 

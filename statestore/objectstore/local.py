@@ -257,7 +257,7 @@ class LocalObjectStore:
 
 
 def _info(name: str, stat: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}", stat.st_mtime_ns // 1_000_000)
+    return ObjectInfo(name, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ctime_ns}", stat.st_mtime_ns // 1_000_000)
 
 
 def _write(file: io.FileIO, data: bytes) -> None:

@@ -3,6 +3,7 @@
 What views should hold is what pyarrow read of the files when they were written.
 """
 
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -16,9 +17,10 @@ from jobs.driver.restate import EpochUnderWayError, Restating
 from jobs.driver.runner import LocalRunner
 from jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
 from jobs.driver.supersede import abandon
+from jobs.sources import pins
 from jobs.sources.base import Restated
 from jobs.sources.errors import BadOptionError, CannotRestateError
-from jobs.sources.listing import Interval
+from jobs.sources.listing import Interval, list_files
 from jobs.sources.registry import reader_of
 from jobs.sql.logical import Scan
 from jobs.sql.statements import CreateSource, CreateView, Drop
@@ -26,6 +28,8 @@ from jobs.upkeep.vacuum import sweep
 from statestore.meta.catalog import RelationKind
 from statestore.meta.names import SOURCES
 from statestore.meta.store import MetaStore
+from statestore.objectstore import local
+from statestore.objectstore.base import ObjectInfo
 from statestore.objectstore.open import open_object_store
 from tests.faults import FaultyObjectStore, Killed
 from tests.jobs.driver.embedded import append, epoch, new_store, open_store, rows
@@ -101,6 +105,67 @@ def test_a_corrected_file_takes_the_place_of_what_was_taken_in_every_view(meta: 
     require(meta, of(1, 11, 2, 99, 3, 13))
     assert not restate(meta, Restated(str(day(days, 2)))), "once is enough"
     assert not restate(meta, Restated(str(day(days, 2)), by=str(day(days, 2)))), "nor does it take its own place"
+
+
+def test_a_correction_of_the_same_size_and_time_is_noticed(meta: MetaStore, days: Path) -> None:
+    """As a tool that keeps times leaves it (`cp -p`, `rsync -t`, an archive)."""
+    before = day(days, 2).stat()
+    write(day(days, 2), 2, 99)
+    os.utime(day(days, 2), ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert day(days, 2).stat().st_size == before.st_size, "else its size would show it"
+    append(meta, CreateView("at_once", "SELECT …", Scan("s", (0, 1), FILE_FIELDS)))
+    epoch(meta)
+    assert rows(meta, "at_once") == sorted(of(1, 11, 2, 12, 3, 13), key=repr), "a new view sees what the others see"
+    advance(LocalRunner(), meta, DAYS[1])
+    require(meta, of(1, 11, 2, 99, 3, 13))
+
+
+@pytest.mark.parametrize(("written_ns", "later_ns"), [(1_700_000_000_004_000_000, 4_000_000), (1_700_000_000 * 10**9, 10**9)])
+def test_a_correction_within_one_tick_of_the_file_system_is_noticed(
+    written_ns: int, later_ns: int, tmp_path: Path, days: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is taken and written again, in the same size, before the clock of its file system moves: one that ticks every 4 ms, and one
+    that keeps whole seconds."""
+    etag = f"{{}}-{written_ns}-{written_ns}"
+    monkeypatch.setattr(local, "_info", lambda name, stat: ObjectInfo(name, stat.st_size, etag.format(stat.st_size)))
+    monkeypatch.setattr(pins.time, "time_ns", lambda: written_ns + later_ns)
+    meta = new_store(tmp_path / "store")
+    write(day(days, 1), 1, 3)
+    append(meta, source(days / "{start:%Y-%m-%d}"), over("s"), CreateView("over", "SELECT …", Scan("of_s", (0, 1), FILE_FIELDS)))
+    advance(LocalRunner(), meta, DAYS[0])
+    write(day(days, 1), 2, 3)
+    advance(LocalRunner(), meta, DAYS[0])
+    require(meta, of(2, 3))
+
+
+def test_a_file_that_rests_is_read_once(tmp_path: Path, days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    content = pins._read_content
+    monkeypatch.setattr(pins, "_read_content", lambda path: read.append(path) or content(path))
+    meta = new_store(tmp_path / "store")
+    write(day(days, 1), 1)
+    changed = day(days, 1).stat().st_ctime_ns
+    monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3 * 10**9)
+    append(meta, source(days / "{start:%Y-%m-%d}"), over("s"))
+    for _ in range(3):
+        advance(LocalRunner(), meta, DAYS[0])
+    assert read == [str(day(days, 1))]
+    day(days, 1).chmod(0o600)
+    monkeypatch.setattr(pins.time, "time_ns", lambda: changed + 3600 * 10**9)
+    for _ in range(3):
+        assert advance(LocalRunner(), meta, DAYS[0]) == [], "it has the content that was taken"
+    assert read == [str(day(days, 1))] * 2, "once more, since its inode changed"
+
+
+def test_a_record_of_an_earlier_release_still_names_its_file(tmp_path: Path) -> None:
+    """Earlier releases recorded a file's size and time, the first of them without a hash."""
+    write(tmp_path / "a.parquet", 1)
+    (listed,) = list_files(str(tmp_path / "a.parquet"), {})
+    path, size, etag = listed.path, listed.size, listed.etag
+    time_alone = "-".join(etag.split("-")[:2])
+    assert pins.is_as_recorded(path, size, etag, size, time_alone)
+    assert pins.is_as_recorded(path, size, etag, size, f"{time_alone}#of another content, as nobody looks")
+    assert not pins.is_as_recorded(path, size, etag, size, f"{size}-1")
 
 
 def test_a_view_that_is_made_in_the_epoch_of_a_restatement_has_the_rows_of_now(meta: MetaStore, days: Path) -> None:
