@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from jobs.executors.base import Positions, WithStored, net, no_columns, state_table, take_rows, write_changes
 from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
-from jobs.executors.order import Order
+from jobs.executors.order import TIES, Order, leaves_ties
 from jobs.executors.window_call import Edge, Over
 from jobs.executors.window_frame import Before, OrderedRows, ordered_key
 from jobs.executors.window_values import values_of
@@ -57,7 +57,9 @@ class GroupTopN(PlainNode, frozen=True):
         return f"GroupTopN group=[{column_list(self.group)}] order=[{order}] {self._call.text()} <= {self.limit}{notes}"
 
     def cost(self) -> str:
-        ties = "" if self.function is WindowFunction.ROW_NUMBER else " and their ties"
+        if self.function is not WindowFunction.ROW_NUMBER:
+            return f"changed rows + {self.limit} per group touched and their ties"
+        ties = f"; {TIES}" if leaves_ties((*self.group, *(o.column for o in self.order)), self.stream_key) else ""
         return f"changed rows + {self.limit} per group touched{ties}"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from jobs.executors.base import Positions, same_rows, state_table
 from jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, column_list, show_row
-from jobs.executors.order import Order
+from jobs.executors.order import TIES, Order, leaves_ties
 from jobs.executors.value_state import State
 from jobs.executors.window_call import Over
 from jobs.executors.window_frame import Before, OrderedRows, ordered_key
@@ -100,7 +100,11 @@ class OverWindow(PlainNode, frozen=True):
 
     def cost(self) -> str:
         read = "touched partitions" if self.needs_partition else "touched partitions, each from its first changed row on"
-        return f"{read}; of each row its frame" if any(call.lays_out_frames for call in self.calls) else read
+        if any(call.lays_out_frames for call in self.calls):
+            read = f"{read}; of each row its frame"
+        ordered = (*self.partition, *(o.column for o in self.order))
+        tied = [call.function.sql for call in self.calls if call.tells_ties_apart] if leaves_ties(ordered, self.stream_key) else []
+        return "; ".join([read, *dict.fromkeys(f"{function}: {TIES}" for function in tied)])
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return OverWindowExecutor(self, tables, actor.kernel)

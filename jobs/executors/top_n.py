@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jobs.executors.base import WithStored, net, no_columns, state_table, write_changes
 from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from jobs.executors.order import Order
+from jobs.executors.order import TIES, Order, leaves_ties
 from jobs.flow.chunk import difference, empty_chunk, rows_of
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
@@ -59,7 +59,8 @@ class TopN(PlainNode, frozen=True):
         return f"TopN order=[{order}] limit={limit}{notes}"
 
     def cost(self) -> str:
-        return f"changed rows + {self.first} rows in order"
+        ties = f"; {TIES}" if leaves_ties([o.column for o in self.order], self.stream_key) else ""
+        return f"changed rows + {self.first} rows in order{ties}"
 
     def executor(self, tables: Sequence[StateTable], actor: Actor) -> Executor:
         return TopNExecutor(self, tables[0])

@@ -7,6 +7,26 @@ from jobs.executors.order import Order
 from jobs.sql.logical import AggFunction, FrameEdge, WindowFunction
 
 _NEEDS_SIZE = (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST, WindowFunction.NTILE)
+_RANKS = (
+    WindowFunction.RANK,
+    WindowFunction.DENSE_RANK,
+    WindowFunction.PERCENT_RANK,
+    WindowFunction.CUME_DIST,
+    WindowFunction.SESSION,
+)
+_PICKS = (
+    WindowFunction.ROW_NUMBER,
+    WindowFunction.NTILE,
+    WindowFunction.LAG,
+    WindowFunction.LEAD,
+    WindowFunction.FIRST,
+    WindowFunction.LAST,
+    WindowFunction.NTH,
+    WindowFunction.MIN_BY,
+    WindowFunction.MAX_BY,
+    WindowFunction.LISTAGG,
+    WindowFunction.COLLECT_LIST,
+)
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -107,6 +127,14 @@ class Over(msgspec.Struct, frozen=True):
     def reads_peers(self) -> bool:
         """Whether a row's peers, before and after it, count as one with it."""
         return not self.by_rows and not self.function.shifts
+
+    @property
+    def tells_ties_apart(self) -> bool:
+        """Whether its result depends on which of two rows that are equal in the window's order comes first."""
+        if self.function in _RANKS:
+            return False
+        whole = self.lower.edge is FrameEdge.UNBOUNDED and self.upper.edge is FrameEdge.UNBOUNDED
+        return self.function in _PICKS or (self.by_rows and not whole)
 
     def text(self) -> str:
         """As EXPLAIN shows it: `sum(c3) range unbounded preceding..current row`."""

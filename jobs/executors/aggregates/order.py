@@ -7,13 +7,12 @@ from jobs.executors.agg_call import Agg
 from jobs.executors.aggregates.plain import Kept
 from jobs.executors.distinct_state import DistinctValues
 from jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRows, Joined, JoinedDistinct
-from jobs.executors.order import Order
+from jobs.executors.order import TIES, Order
 from jobs.executors.ordered_state import OrderedRows
 from jobs.executors.value_state import Slot
 from jobs.sql.logical import AggFunction
 
 _OPEN = "the query leaves the order open: by stream key"
-_TIES = "among equals by stream key"
 
 
 class First(Kept):
@@ -50,7 +49,7 @@ class By(Kept):
 
     def note(self, call: Agg) -> str:
         k = call.param("k")
-        return _TIES if k is None else f"reads {k} rows a touched group; {_TIES}"
+        return TIES if k is None else f"reads {k} rows a touched group; {TIES}"
 
 
 class ListAgg(Kept):
@@ -70,7 +69,7 @@ class ListAgg(Kept):
     def note(self, call: Agg) -> str:
         if call.distinct:
             return "reads the touched groups' values" + ("" if call.order else "; the query leaves the order open: by value")
-        return f"reads the touched groups' rows; {_TIES if call.order else _OPEN}"
+        return f"reads the touched groups' rows; {TIES if call.order else _OPEN}"
 
 
 class Collect(Kept):
