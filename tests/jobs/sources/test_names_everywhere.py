@@ -180,7 +180,7 @@ def test_partition_values_of_delta(spark: SparkSession, tmp_path: Path, bucket: 
             assert not session.flush().held
             found = session.read("v")
             assert in_pairs(found) == [(k, p) for k, p in in_pairs(rows) if k % 2]
-            check(f"{'bucket' if bucket else 'local'} partition, delta values", {name: [n] for n, name in enumerate(NAMES)})
+            check(f"{'bucket' if bucket else 'local'} partition values", {name: [n] for n, name in enumerate(NAMES)})
 
 
 def in_pairs(table: pa.Table) -> list[tuple[int, str]]:
