@@ -292,7 +292,7 @@ class Pipeline:
         scripts = []
         for path in self.sql:
             text = _text_of(path, self.folder)
-            scripts.append((path, _substitute(text, os.environ | ({"data": self.data} if self.data else {}), str(path), "the script")))
+            scripts.append((path, _substitute_in_sql(text, os.environ | ({"data": self.data} if self.data else {}), str(path))))
         return tuple(scripts)
 
     def variables(self) -> dict[str, str]:
@@ -579,13 +579,36 @@ def _shown(value: Any) -> str:
     return f"{kind} {value.isoformat() if isinstance(value, date) else repr(value)}"
 
 
-def _substitute(text: str, variables: Mapping[str, str], file: str, key: str) -> str:
+def _substitute(text: str, variables: Mapping[str, str], file: str, key: str, written: Callable[[str], str] = str) -> str:
     def value_of(match: re.Match[str]) -> str:
-        if (value := variables.get(match[1]) or match[2]) is None:
+        if value := variables.get(match[1]):
+            return written(value)
+        if match[2] is None:
             raise PipelineError(file, key, match[0], f"a variable that has a value, or a default: ${{{match[1]}:-…}}")
-        return value
+        return match[2]
 
     return _VARIABLE.sub(value_of, text)
+
+
+def _substitute_in_sql(text: str, variables: Mapping[str, str], file: str) -> str:
+    """A script with its variables put in. Inside a string constant a value stands for its own characters, quotes and backslashes too."""
+    from jobs.sql.quoting import within_string
+    from jobs.sql.source_text import SourceText
+    from jobs.sql.tokens import tokens_of
+
+    if _VARIABLE.search(text) is None:
+        return text
+    try:
+        tokens = tokens_of(SourceText(text))
+    except InputError:  # a string that does not end; whoever reads the script names the place
+        return _substitute(text, variables, file, "the script")
+    filled, at = "", 0
+    for token in tokens:
+        if token.kind == "string" and token.text[0] in "'\"":
+            filled += _substitute(text[at : token.start], variables, file, "the script")
+            filled += _substitute(token.text, variables, file, "the script", within_string)
+            at = token.end
+    return filled + _substitute(text[at:], variables, file, "the script")
 
 
 def _variables_in(text: str) -> dict[str, str]:

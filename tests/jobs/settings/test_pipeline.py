@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jobs.settings.pipeline import (
     PipelineError,
@@ -12,11 +14,15 @@ from jobs.settings.pipeline import (
     TableKind,
     UnknownPipelineError,
     UpkeepSettings,
+    _substitute_in_sql,
     find_pipeline,
     load_pipeline,
     pipeline_names,
 )
 from jobs.settings.retention import Retention
+from jobs.sql.source_text import SourceText
+from jobs.sql.tokens import tokens_of
+from tests.names import names
 
 MINIMAL = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'
 
@@ -225,3 +231,13 @@ def test_a_script_made_with_the_data_is_found_there(tmp_path: Path) -> None:
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"sql: found views.sql \(No such file or directory\)"):
         load_pipeline(write(tmp_path, MINIMAL)).scripts()
+
+
+@given(names(), st.sampled_from("'\""))
+@settings(max_examples=50, deadline=None)
+def test_a_variable_in_a_string_stands_for_its_own_characters(value: str, quote: str) -> None:
+    """Spark's rules of strings, as the reader of statements has them. Outside of strings, and in a default, the text is as it is."""
+    script = f"SELECT {quote}a ${{V}} b{quote}, ${{N}}, ${{D:-'it\\'s'}} -- {quote}${{N}}\n"
+    filled = _substitute_in_sql(script, {"V": value, "N": "1 + 'x'"}, "views.sql")
+    found = [token.value() for token in tokens_of(SourceText(filled)) if token.kind == "string"]
+    assert found == [f"a {value} b", "x", "it's"]
