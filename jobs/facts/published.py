@@ -36,7 +36,7 @@ class CopyFacts(msgspec.Struct, frozen=True):
 
 
 def copied(meta: MetaStore) -> CopyFacts | None:
-    """None: the store stands where it belongs, or has not recorded a place yet. Cost: a GET, and a look at one file."""
+    """None: the store is at its recorded place, or has recorded none yet. Cost: a GET, and a look at one file."""
     home, place = recorded_home(meta.objects), place_of(meta.objects)
     if home is None or home.is_at(place):
         return None
@@ -44,7 +44,7 @@ def copied(meta: MetaStore) -> CopyFacts | None:
 
 
 def published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
-    """What the folder's records say. Cost: one LIST, and two GETs for each record: about one per table."""
+    """The folder's records, compared with the store's history. Cost: one LIST, and two GETs for each record: about one per table."""
     from jobs.sinks.lineage import Lineage
     from jobs.sinks.location import location_of
     from jobs.sinks.manifest import manifest_epochs

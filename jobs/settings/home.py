@@ -5,10 +5,10 @@ write outside of the store (published tables, events) compares that record with 
 
     same address               it is this store. Its files may be new ones: it was restored in place
     another address, same mark the same store by another name, or moved as a whole
-    neither                    it was moved or copied, and a person has to say which (`tussock store moved`, `tussock store clone`)
+    neither                    it was moved or copied, and a person has to choose (`tussock store moved`, `tussock store clone`)
 
-The address of a folder is its host and its real path; of a bucket, its endpoint, name and prefix. The mark is what the place itself gave to
-the file `meta/store.json`, which is written once: its inode and time in a folder, the time of its PUT in a bucket. No copy keeps it.
+The address of a folder is its host and its real path; of a bucket, its endpoint, name and prefix. The mark belongs to
+the file `meta/store.json`, which is written once: its inode and time in a folder, the time of its PUT in a bucket. No copy has the same.
 """
 
 import os
@@ -32,7 +32,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Place(NamedTuple):
-    """Where a store stands."""
+    """The place of a store."""
 
     address: str
     mark: str  # empty: the place gives none that a copy would lack
@@ -44,7 +44,7 @@ class Home(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     address: str
     mark: str
-    before: tuple[str, ...] = ()  # identities that the store had at earlier places: it takes over what they wrote
+    before: tuple[str, ...] = ()  # identities that the store had at earlier places; it inherits their tables
 
     @property
     def ids(self) -> frozenset[str]:
@@ -95,15 +95,15 @@ def home_of(objects: ObjectStore) -> Home:
 
 
 def recorded_home(objects: ObjectStore) -> Home | None:
-    """What the store records; None: nothing yet. One GET."""
+    """The record in the store; None if it has none yet. One GET."""
     return read_document(objects, NAME, Home)
 
 
 def moved_here(objects: ObjectStore) -> Home:
     """Record that the store takes the place of the one that it records. Without effect if it stands there.
 
-    It draws another identity and may write what the earlier one wrote. From its first publish on, a store that was left at the recorded
-    place is refused there.
+    It draws another identity, which inherits the tables of the earlier one. From its first publish on, a store that was left at the
+    recorded place is refused there.
     """
     place, known = place_of(objects), recorded_home(objects)
     if known is None or known.is_at(place):
@@ -117,7 +117,7 @@ def cloned_here(objects: ObjectStore) -> Home:
 
 
 def place_of(objects: ObjectStore) -> Place:
-    """Where a store stands. Cost: a look at one file; in a bucket a HEAD."""
+    """The place of a store. Cost: a look at one file; in a bucket a HEAD."""
     parts = urlsplit(objects.uri)
     if parts.scheme == "file":
         real = os.path.realpath(unquote(parts.path))

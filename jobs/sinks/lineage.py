@@ -22,6 +22,7 @@ class Lineage:
         self._meta, self._home, self._tables = meta, home, tables
         self._digests: dict[int, str] = {}
         self._claimed: set[int] = set()
+        self._known = set(meta.latest().epochs)  # epochs that the store has
         self.records = read_records(tables)
 
     def require_owned(self) -> None:
@@ -32,14 +33,16 @@ class Lineage:
             raise ForeignTableError(self._tables.uri, found)
 
     def digest(self, epoch: int) -> str:
-        """That of an epoch which the store keeps readable; empty: it has no such epoch, or none any more."""
+        """The digest of a readable epoch; empty if the store has no such epoch, or keeps it no longer."""
         if not self._digests.get(epoch):
             self._digests[epoch] = self._meta.epoch_digest(epoch) or ""
         return self._digests[epoch]
 
     def has(self, epoch: int) -> bool:
         """Whether the store has committed an epoch, readable or not."""
-        return self._meta.has_epoch(epoch)
+        if epoch not in self._known and self._meta.has_epoch(epoch):
+            self._known.add(epoch)
+        return epoch in self._known
 
     def objection(self, epoch: int, *, confirmed: bool) -> str | None:
         """Why a table that holds `epoch` cannot be brought on; None: its rows are those of this store's epoch.

@@ -109,6 +109,7 @@ def publish_tables(
         lineage = Lineage(meta, home, location.objects)
         lineage.require_owned()
         strangers = lineage.strangers()
+        unclean = bool(strangers) or not lineage.records  # states of other histories may be there, also of before there were records
         there = read_manifest(location.objects, epoch)
         if there is not None and there.held == held and there.digest == lineage.digest(epoch) and not strangers:
             return ()
@@ -118,7 +119,7 @@ def publish_tables(
                 sink = sink_of(location, outline_of(relation, home))
                 rows = _Rows(meta.objects, version, relation, sight.epoch_of(relation.name))
                 done.append(_Copying(rows, sink, lineage, known, progress).bring_on())
-                if strangers:
+                if unclean:
                     sink.forget(lineage.has)
             except InputError as err:
                 failures[relation.name] = str(err)
@@ -129,7 +130,7 @@ def publish_tables(
         states = {table.relation: table.state for table in tables}
         manifest = Manifest(str(epoch), settings.kind, states, held, lineage.digest(epoch))
         write_manifest(location.objects, manifest, there)
-        if strangers:
+        if unclean:
             drop_manifests(location.objects, lineage.has)
         forget_records(location.objects, lineage.settled(epoch, frozenset(int(state.written) for state in states.values())))
     return tables
@@ -222,10 +223,7 @@ class _Copying:
             try:
                 if held is None or objection is None:
                     return self._written(held)
-                table = self._replaced(f": the table was replaced, since {objection}")
-                if not self.lineage.has(held.epoch):
-                    self.sink.forget(self.lineage.has)
-                return table
+                return self._replaced(f": the table was replaced, since {objection}")
             except BeatenError:
                 continue
         raise SinkBusyError(self.sink.place, TRIES)

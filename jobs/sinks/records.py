@@ -1,4 +1,4 @@
-"""Which history the tables of a folder follow: for each epoch that a table there may hold, one small object that says whose epoch it is.
+"""The history that the tables of a folder follow: one small object for each epoch that a table there may hold.
 
     <to>/_tussock/epochs/<epoch>-<digest>-<store>.json
 

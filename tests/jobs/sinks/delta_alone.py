@@ -4,14 +4,18 @@ Delta's packages are not in Spark's jars.
 python -m tests.jobs.sinks.delta_alone <empty directory>
 """
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.session import Session
 from jobs.settings.pipeline import PublishSettings, TableEngine
+from jobs.settings.process import open_meta
 from jobs.sinks.delta_packages import with_delta
 from jobs.sinks.kinds import sinks_on_spark, sinks_without_spark
 from jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
@@ -59,6 +63,21 @@ def main(root: Path) -> None:
         model = shop.model()
         for name in names:
             assert by_spark(spark, f"{root}/by_spark/{name}") == in_order(model[name]), name
+        shutil.copytree(root / "store", root / "copy")
+        shop.change()
+        shop.commit()
+        publish_tables(shop.meta, with_spark, sinks_on_spark(spark))
+        shutil.rmtree(root / "store")
+        (root / "copy").rename(root / "store")  # the store is put back: its tables go back to an earlier epoch
+        for _ in range(2):
+            publish_tables(open_meta(shop.address), with_spark, sinks_on_spark(spark))
+            for name in names:
+                assert by_spark(spark, f"{root}/by_spark/{name}") == in_order(model[name]), name
+        with Session(shop.address, create=False, runner="local") as session:
+            session.insert("events", pa.table({"kind": ["again"], "n": pa.array([1], pa.int32())}))
+            session.flush()
+            publish_tables(session.meta, with_spark, sinks_on_spark(spark))
+        assert by_spark(spark, f"{root}/by_spark/events") == in_order([*model["events"], ("again", 1)])
 
 
 if __name__ == "__main__":

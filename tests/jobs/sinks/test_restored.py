@@ -50,7 +50,7 @@ KINDS = ("delta", "parquet")
 
 
 class Store:
-    """One store with a table and a view over it, where it publishes them, and a mirror of its rows."""
+    """One store with a table and a view over it, the folder of its tables, and a mirror of its rows."""
 
     def __init__(self, address: str, to: str, kind: str, rows: dict[int, int] | None = None) -> None:
         self.address, self.settings, self.rows = address, PublishSettings(to, RELATIONS, TableKind(kind)), dict(rows or {})
@@ -341,7 +341,7 @@ def test_a_store_in_a_bucket_that_keeps_versions_is_put_back_to_a_moment(endpoin
     time.sleep(1.1)  # a bucket's times have seconds
     shop.insert(3, 4)
     shop.publish()
-    # what came after that moment gets a delete marker; what was written over gets its version of then
+    # objects that came after that moment get a delete marker
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix="store/"):
         for version in page.get("Versions", ()):
             name = version["Key"].removeprefix("store/")
