@@ -29,7 +29,7 @@ from jobs.sql.tokens import tokens_of
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 
-_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
+_DIGEST = re.compile(r"^(?:digest )?([0-9a-f]{64})$", re.MULTILINE)  # a line of its own: statements, which are indented, may have others
 _MOST_LINES = 40  # of one edit that are shown
 _KINDS = frozenset({"MATERIALIZED", "VIEW", "TABLE", "SOURCE", "FUNCTION", "INTO", "FROM", "ON", "COLUMN"})
 _VERBS = frozenset({"CREATE", "INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "ALTER", "DROP", "COMMENT"})
@@ -96,7 +96,7 @@ class Approval(msgspec.Struct, frozen=True, dict=True):
 
 
 def approval_of(text: str) -> Approval | str:
-    """An approved plan from its JSON form, or the only digest that a text contains.
+    """An approved plan from its JSON form, or the digest in a line of a text.
 
     Raises: NoApprovalError.
     """

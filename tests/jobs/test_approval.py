@@ -198,12 +198,13 @@ def test_an_epoch_blanks_and_comments_do_not_outdate_an_approval_and_another_app
 
 
 def test_what_is_no_plan_is_refused_and_each_item_of_one_counts() -> None:
-    for text in ("yes", "{}}", "a" * 64 + " " + "b" * 64):
+    for text in ("yes", "{}}", "a" * 64 + "\n" + "b" * 64):
         with pytest.raises(NoApprovalError):
             approval_of(text)
     whole = Approval(tuple(Item(kind, f"name of {kind}", "SELECT 1") for kind in ItemKind))
     assert approval_of(whole.json()) == whole
     assert approval_of(f"digest {whole.digest}\n") == whole.digest
+    assert approval_of(f"      digest {'a' * 64}\ndigest {whole.digest}\n") == whole.digest, "a statement cannot pose as the digest"
     for i, item in enumerate(whole.items):
         other = Approval((*whole.items[:i], Item(item.kind, item.name, "SELECT 2"), *whole.items[i + 1 :]))
         assert (other.digest == whole.digest) == (item.kind is ItemKind.VARIABLE)
