@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class OtherTimeZoneError(InputError):
+    """pipeline.toml names another time zone than the store has."""
+
+    def __init__(self, pipeline: str, wanted: str, store: str, there: str) -> None:
+        super().__init__(pipeline, wanted, store, there)
+        self.pipeline, self.wanted, self.store, self.there = pipeline, wanted, store, there
+
+    def __str__(self) -> str:
+        return (
+            f"pipeline.toml of {self.pipeline!r} has time_zone {self.wanted!r}, and the store {self.store} is in {self.there!r} for good. "
+            f'Nothing was changed. Set time_zone = "{self.there}", or name another `store`, which is made in {self.wanted!r}.'
+        )
+
+
 class PlanOutdatedError(InputError):
     """The approved plan differs from the current one."""
 
@@ -197,4 +211,7 @@ def _session(pipeline: Pipeline, store: str, progress: Progress) -> Iterator[Ses
         return stack.enter_context(spark_session(f"tussock {pipeline.name}", pipeline.spark))
 
     with ExitStack() as stack:
-        yield stack.enter_context(Session(store, started, create=False))
+        session = stack.enter_context(Session(store, started, create=False))
+        if session.time_zone != pipeline.time_zone:
+            raise OtherTimeZoneError(pipeline.name, pipeline.time_zone, pipeline.store, session.time_zone)
+        yield session

@@ -25,10 +25,11 @@ def _query(chosen: argparse.Namespace) -> None:
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
     with _notes(), Session(chosen_store(chosen), create=False) as session:
         if chosen.epoch is not None or chosen.at is not None:
-            print(text_table(session.query(sql, chosen.epoch, at=None if chosen.at is None else moment_of(chosen.at))))
+            found = session.query(sql, chosen.epoch, at=None if chosen.at is None else moment_of(chosen.at))
+            print(text_table(found, session.time_zone))
             return
         for answer in session.run(sql):
-            print(answer.message if answer.table is None else text_table(answer.table))
+            print(answer.message if answer.table is None else text_table(answer.table, session.time_zone))
 
 
 def _query_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +81,7 @@ def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     elif chosen.json:
         write_json(rows, sys.stdout.buffer)
     else:
-        print(text_table(rows.read_all()))
+        print(text_table(rows.read_all(), chosen_meta(chosen).settings.time_zone))
 
 
 def _read_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,10 +3,12 @@
 Wall clocks are those of nights on which clocks go forward or back, and of nights beside them.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -14,10 +16,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.catalog.moment import epoch_at
+from jobs.catalog.written_rows import write_csv, write_json
 from jobs.driver import barrier
 from jobs.session import Session
 from jobs.sources.base import Restated
 from jobs.sources.files import document_of
+from jobs.sources.listing import Interval
 from jobs.sources.registry import reader_of
 from jobs.spark import epoch_session
 from jobs.sql.logical import Field
@@ -195,6 +200,131 @@ def test_a_file_goes_as_it_was_read(in_another_zone: SparkSession, tmp_path: Pat
         require(_0=zone, _2=zone)
         rows = {tuple(row.values()) for row in session.read("mixed").to_pylist()}
         assert rows == {(k, shown(instant(WALL_CLOCKS[k], zone), zone)) for k in (0, 2)}
+
+
+#: Expressions over (k int, at timestamp, n timestamp_ntz, d date, s string): first those of kernels, then those of Spark.
+EXPRESSIONS = (
+    "CAST(at AS STRING)",
+    "CAST(at AS DATE)",
+    "CAST(at AS TIMESTAMP_NTZ)",
+    "CAST(n AS TIMESTAMP)",
+    "CAST(d AS TIMESTAMP)",
+    "CAST(s AS TIMESTAMP)",
+    "hour(at) * 100 + minute(at)",
+    "date_trunc('DAY', at)",
+    "at + INTERVAL 1 DAY",
+    "at + INTERVAL 2 MONTH",
+    "date_add(CAST(at AS DATE), 1)",
+    "current_timezone()",
+    "date_format(at, 'yyyy-MM-dd HH:mm XXX')",
+    "to_json(named_struct('at', at))",
+    "from_json(concat('{\"at\": \"', s, '\"}'), 'at timestamp')",
+    "to_timestamp(s, 'yyyy-MM-dd HH:mm:ss')",
+    "unix_timestamp(s, 'yyyy-MM-dd HH:mm:ss')",
+    "from_unixtime(unix_timestamp(at))",
+    "to_utc_timestamp(at, 'Asia/Tokyo')",
+    "window(at, '1 day').start",
+)
+NIGHTS = tuple(text for text in WALL_CLOCKS if len(text) == 19)  # of no offset and whole seconds, as the formats above want them
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("zone", ZONES)
+def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path, zone: str) -> None:
+    """Each cell of the table in docs/design/time.md, beside Spark in that zone, or zoneinfo. A command is a Session that is opened anew."""
+    judge = in_another_zone.newSession()
+    for name, value in (("session.timeZone", zone), ("ansi.enabled", "true")):
+        judge.conf.set(f"spark.sql.{name}", value)
+    values = ", ".join(f"({k}, TIMESTAMP '{text}', TIMESTAMP_NTZ '{text}', DATE '{text[:10]}', '{text}')" for k, text in enumerate(NIGHTS))
+    columns = "k, " + ", ".join(f"{text} AS e{i}" for i, text in enumerate(EXPRESSIONS))
+    names = [f"e{i}" for i in range(len(EXPRESSIONS))]
+
+    def told(frame: object) -> dict[int, tuple[object, ...]]:
+        """Rows by k; instants as microseconds, nested values as JSON, so that no Python zone comes in."""
+        kinds = dict(frame.dtypes)  # type: ignore[attr-defined]
+        texts = [f"unix_micros({n})" if kinds[n] == "timestamp" else f"unix_micros({n}.at)" if "struct" in kinds[n] else n for n in names]
+        return {row[0]: tuple(row)[1:] for row in frame.selectExpr("k", *(f"CAST({t} AS STRING)" for t in texts)).collect()}  # type: ignore[attr-defined]
+
+    expected = told(judge.sql(f"SELECT {columns} FROM VALUES {values} AS v (k, at, n, d, s)"))
+
+    def command(*statements: str, **flush: object) -> None:
+        with store(tmp_path, in_another_zone, zone) as session:
+            for statement in statements:
+                session.execute(statement)
+            session.flush(**flush)  # type: ignore[arg-type]
+
+    def read(relation: str, *wanted: str) -> set[tuple[object, ...]]:
+        with store(tmp_path, in_another_zone, zone) as session:
+            return {tuple(row.values()) for row in session.read(relation, wanted or None).to_pylist()}
+
+    def instants(*numbers: int) -> set[tuple[object, ...]]:
+        return {(k, instant(NIGHTS[k], zone)) for k in numbers}
+
+    texts = ", ".join(f"({k}, '{text}', '{text}', '{text[:10]}', '{text}')" for k, text in enumerate(NIGHTS))
+    default = f"DEFAULT TIMESTAMP '{NIGHTS[2]}'"
+    fields = f"(k int PRIMARY KEY, at timestamp {default}, n timestamp_ntz, d date, s string)"
+    paths = tmp_path / "in"
+    for day in ("2026-03-28", "2026-03-29"):
+        (paths / day).mkdir(parents=True)
+        (paths / day / "a.csv").write_text(f"1,{day} 23:30:00\n")
+    command(
+        f"CREATE TABLE t {fields}",
+        f"CREATE SOURCE days (k int, at timestamp) USING csv OPTIONS (path '{paths}/{{start:%Y-%m-%d}}')",
+        "CREATE MATERIALIZED VIEW of_days AS SELECT k, at FROM days",
+        f"CREATE MATERIALIZED VIEW v AS SELECT {columns} FROM t",
+        "CREATE MATERIALIZED VIEW today AS SELECT k FROM t WHERE CAST(at AS DATE) = current_date()",
+        "CREATE MATERIALIZED VIEW local AS SELECT k FROM t WHERE n <= localtimestamp() AND n > localtimestamp() - INTERVAL 1 DAY",
+        f"INSERT INTO t VALUES {texts}",  # text to a timestamp, by the binder
+        interval=Interval(*(datetime(2026, 3, d, tzinfo=ZoneInfo(zone)) for d in (28, 29))),
+    )
+    assert read("t", "k", "at") == instants(*range(len(NIGHTS)))
+    assert read("of_days") == {(1, instant("2026-03-28 23:30:00", zone))}, "the path's day is of the zone, and so are the file's texts"
+    with store(tmp_path, in_another_zone, zone) as session:
+        assert told(session.table("v")) == expected, "the view, as a DataFrame"
+        assert session.execute("SELECT CAST(at AS STRING) AS s FROM t WHERE k = 3")[0].table.to_pylist() == [{"s": NIGHTS[3]}]  # type: ignore[union-attr]
+        first = session.meta.latest().epoch
+    for k in (2, 4):  # now(), whose dates and local times are of the zone; both nights
+        at = instant(NIGHTS[k], zone)
+        command(moment=at + (timedelta(hours=1) if k == 4 else timedelta(0)))
+        shown_day = (at + (timedelta(hours=1) if k == 4 else timedelta(0))).astimezone(ZoneInfo(zone)).date()
+        wanted = {(i,) for i, text in enumerate(NIGHTS) if instant(text, zone).astimezone(ZoneInfo(zone)).date() == shown_day}
+        assert read("today") == wanted
+        assert (k,) in read("local")
+    command(
+        "CREATE TABLE made AS SELECT k, CAST(s AS TIMESTAMP) AS at FROM t",
+        "INSERT INTO t (k, at) SELECT k + 100, CAST(s AS TIMESTAMP) FROM t WHERE k < 2",
+        "INSERT INTO t (k) VALUES (200)",  # the default
+    )
+    assert read("made") == instants(*range(len(NIGHTS)))
+    more = {(100, instant(NIGHTS[0], zone)), (101, instant(NIGHTS[1], zone)), (200, instant(NIGHTS[2], zone))}
+    assert read("t", "k", "at") == instants(*range(len(NIGHTS))) | more
+    command(
+        "DELETE FROM t WHERE k > 100 AND hour(at) <> 1",
+        f"UPDATE t SET at = CAST('{NIGHTS[4]}' AS TIMESTAMP) WHERE date_format(at, 'HH:mm') = '23:30'",
+    )
+    command(
+        f"MERGE INTO t USING (SELECT 3 AS k, '{NIGHTS[1]}' AS x) AS u ON t.k = u.k WHEN MATCHED THEN UPDATE SET at = CAST(u.x AS TIMESTAMP)"
+    )
+    left = dict(read("t", "k", "at"))
+    assert left[0] == left[100] == instant(NIGHTS[4], zone)
+    assert left[3] == instant(NIGHTS[1], zone)
+    assert not left.keys() & {101, 200}
+    with store(tmp_path, in_another_zone, zone) as session:
+        wall = (datetime.now(ZoneInfo(zone)) + timedelta(0)).strftime("%Y-%m-%d %H:%M:%S.%f")
+        assert session.execute(f"SELECT count(*) AS n FROM t TIMESTAMP AS OF '{wall}'")[0].table.to_pylist()[0]["n"] == len(left)  # type: ignore[union-attr]
+        assert epoch_at(session.meta.latest(), datetime.fromisoformat(wall), zone, 2 << 42) >= first
+        rows = session.read("t", ["k", "at"])
+        out = BytesIO()
+        write_csv(rows.to_reader(), out)
+        stamps = {line.rpartition(",")[2].strip('"') for line in out.getvalue().decode().splitlines()[1:]}
+        assert {datetime.fromisoformat(stamp) for stamp in stamps} == set(left.values()), "in files instants are in UTC, with a Z"
+        assert all(stamp.endswith("Z") for stamp in stamps)
+        out = BytesIO()
+        write_json(rows.to_reader(), out)
+        assert {datetime.fromisoformat(json.loads(line)["at"]) for line in out.getvalue().splitlines()} == set(left.values())
+    command("DELETE FROM t")
+    assert not read("v"), "each row went as it had come"
 
 
 def test_sessions_are_made_in_one_place() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs import cli
+from jobs.deploy import OtherTimeZoneError, apply, plan
 from jobs.settings.pipeline import load_pipeline
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
@@ -25,3 +26,14 @@ def test_an_epoch_takes_as_many_bytes_by_default_whether_a_pipeline_or_a_store_i
     assert cli.main(["epoch", "--pipeline", "shop"]) == 0
     assert cli.main(["epoch", "--store", str(store)]) == 0
     assert asked == [load_pipeline(folder).epoch.max_bytes] * 2 == [256 << 20] * 2
+
+
+def test_a_pipeline_and_its_store_have_one_time_zone(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    MetaStore.init(open_object_store(str(tmp_path / "store")), time_zone="Asia/Kolkata")
+    (folder / "views.sql").write_text("")
+    (folder / "pipeline.toml").write_text(PIPELINE.format(store=tmp_path / "store") + 'time_zone = "Europe/Berlin"\n')
+    for command in (plan, apply):
+        with pytest.raises(OtherTimeZoneError, match='Set time_zone = "Asia/Kolkata"'):
+            command(load_pipeline(folder))
