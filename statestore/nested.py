@@ -26,12 +26,14 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
     """A column of the same shape with other leaves.
 
     Args:
-        array: any column, nested or not.
+        array: any column, nested or not; one of Arrow's null type is NULL in every type.
         kind: the type wanted: nested as the array's own is, field by field in order; names may differ.
         leaf: from an innermost array and the type wanted of it to that array.
 
     Returns: (n,) of exactly `kind`. Cost: that of the leaves, and a pass over the NULLs of structs; lists are not copied.
     """
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
     if pa.types.is_struct(kind):
         children = [rebuilt(array.field(i), kind.field(i).type, leaf) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null() if array.null_count else None)

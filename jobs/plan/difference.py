@@ -35,12 +35,16 @@ def differences(existing: Create, wanted: Create) -> tuple[str, ...]:
             return (f"it is a {_kind(existing)}, this statement creates a {_kind(wanted)}",)
 
 
+_ASSUMED = {"retain": ("files", "none"), "enforceschema": ("false",), "missing_offsets": ("error", "ignore")}
+
+
 def _of_sources(existing: CreateSource, wanted: CreateSource) -> Iterator[str]:
     if existing.format != wanted.format:
         yield f"format: {existing.format} there, {wanted.format} here"
     there, here = ({k.lower(): (k, v) for k, v in s.options.items()} for s in (existing, wanted))
-    if "retain" not in there:  # a source of a release before, whose files nobody was to change
-        here.pop("retain", None)
+    for option, assumed in _ASSUMED.items():  # a source of an earlier release lacks what a new one gets without asking
+        if option not in there and here.get(option, ("", ""))[1].lower() in assumed:
+            here.pop(option)
     for option in dict.fromkeys((*there, *here)):
         name, before = there.get(option, (option, None))
         name, after = here.get(option, (name, None))

@@ -1,14 +1,60 @@
 """CSV files, by Spark's reader."""
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
+from jobs.sources.csv_header import ENFORCE, has_header, option, require_header
+from jobs.sources.errors import BadOptionError
+from jobs.sources.files import files_of
+from jobs.sources.pins import PinnedFile, verify_pin
 from jobs.sources.spark_files import SparkTexts
+from jobs.sql.statements import CreateSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class CsvFiles(SparkTexts):
-    """CSV files, by Spark's reader."""
+    """CSV files, by Spark's reader. The names in a header are compared with the declared columns (jobs.sources.csv_header)."""
 
     format: ClassVar[str] = "csv"
     missing_columns: ClassVar[tuple[str, ...]] = ("error",)
     why_missing: ClassVar[str] = "expected 'error': columns of a csv file go by their place, and a record that is too short does not parse"
     options_class: ClassVar[str] = "catalyst.csv.CSVOptions"
+
+    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+        checked = has_header(options) and option(options, ENFORCE) is None
+        return super().assumed(options) | ({"enforceSchema": "false"} if checked else {})
+
+    def check(self, source: CreateSource) -> None:
+        super().check(source)
+        if (enforce := option(source.options, ENFORCE)) is not None and enforce.lower() not in ("true", "false"):
+            reason = "expected 'false' (a file whose header differs from the columns is held) or 'true' (columns go by their place)"
+            raise BadOptionError(source.name, "enforceSchema", enforce, reason)
+
+    def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
+        """As SparkFiles; raises CsvHeaderError too. Rows that are taken back were taken by their place, so they are read so again."""
+        if has_header(source.options) and (option(source.options, ENFORCE) or "false").lower() != "true":
+            case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+
+            def judge(file: PinnedFile) -> None:
+                verify_pin(file, source.options)
+                fields = source.fields[: source.width_of(file.number)]
+                require_header(file, fields, source.options, case_sensitive, lambda: self._header(spark, source, file))
+
+            with ThreadPoolExecutor(16) as pool:
+                list(pool.map(judge, [f for f in files_of(document) if f.weight > 0]))
+        return super().frame(spark, source, document, columns)
+
+    def reader_options(self, source: CreateSource) -> dict[str, str]:
+        """The header has been compared by then."""
+        return {k: v for k, v in super().reader_options(source).items() if k.lower() != ENFORCE} | {"enforceSchema": "true"}
+
+    def _header(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> list[str] | None:
+        """The header as Spark reads it; None for a file without rows. Cost: two jobs of Spark over the file's beginning."""
+        options = {k: v for k, v in self.reader_options(source).items() if k.lower() not in ("header", "inferschema")}
+        first = self.load(spark, options | {"header": "false"}, [file]).head()
+        return None if first is None else [name or "" for name in first]

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from jobs.flow.chunk import WEIGHT, make_chunk
 from jobs.flow.failure import SourceFileError
 from jobs.sources.base import Asked, Item, Pins
+from jobs.sources.char_padding import padded
 from jobs.sources.delta_errors import (
     BadDeltaKeyError,
     DeltaHistoryGoneError,
@@ -337,7 +338,7 @@ class DeltaTables:
             for column in columns_of(json.loads(metadata["schemaString"]), metadata["partitionColumns"]):
                 for field in source.fields:
                     if field.name.lower() == column.name.lower() and now[field.name.lower()] != column:
-                        found = "the column with another name in files, or as a partition column no more"
+                        found = "the column with another name in files, as a partition column no more, or as char of another length"
                         raise DeltaSchemaChangedError(source.name, place.root, commit.version, field.name, found, field.type)
 
     @staticmethod
@@ -370,6 +371,8 @@ def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.T
                 raise LookupError(f"the log does not say the partition of the file {piece.path}, which goes")
             text = piece.partition.get(column.stored, piece.partition.get(column.name))
             found[c] = partition_column(text, arrow_type(source.fields[c].type), rows.num_rows)
+        if note := stored[source.fields[c].name.lower()].char_note:
+            found[c] = padded(found[c], note)
     chunk = make_chunk([found[c] for c in columns], pa.array(weights))
     return chunk if weights.all() else chunk.filter(pc.not_equal(chunk[WEIGHT], 0))
 

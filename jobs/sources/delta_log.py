@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.sources.char_padding import NOTE
 from jobs.sources.errors import BadPathError
 from jobs.sources.listing import open_file, split_bucket
 from statestore.objectstore.base import ObjectNotFoundError
@@ -52,6 +53,7 @@ class Mapped(msgspec.Struct, frozen=True):
     name: str
     stored: str
     is_partition: bool
+    char_note: str = ""  # its declared type if that holds char(n) or varchar(n); see jobs.sources.char_padding
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -307,7 +309,12 @@ def _netted(weights: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int |
 def columns_of(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> tuple[Mapped, ...]:
     """The columns of a schema as the log has it."""
     return tuple(
-        Mapped(f["name"], f["metadata"].get("delta.columnMapping.physicalName", f["name"]), f["name"] in partition_columns)
+        Mapped(
+            f["name"],
+            f["metadata"].get("delta.columnMapping.physicalName", f["name"]),
+            f["name"] in partition_columns,
+            f["metadata"].get(NOTE, ""),
+        )
         for f in schema["fields"]
     )
 

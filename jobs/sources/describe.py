@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.sources.files import RETAIN, FileSource
+from jobs.sources.files import FileSource
+from jobs.sources.kafka import KafkaTopics
 from jobs.sources.kafka_cluster import SERVERS
 from jobs.sources.listing import absolute_path
 from jobs.sources.parquet_schema import UnsupportedFileTypeError
@@ -34,11 +35,11 @@ class LeftOutColumnWarning(UserWarning):
 def placed(source: CreateSource, base: Path) -> CreateSource:
     """The source with an absolute path (what is stored must not depend on a working directory), and with what its format takes for granted
     where the statement says nothing."""
-    if "path" not in source.options:
-        return source
-    options = {**source.options, "path": absolute_path(source.options["path"], base)}
-    if source.format in READERS and isinstance(READERS[source.format], FileSource):
-        options.setdefault(RETAIN, "files")
+    options = dict(source.options)
+    if "path" in options:
+        options["path"] = absolute_path(options["path"], base)
+    if isinstance(reader := READERS.get(source.format), FileSource | KafkaTopics):
+        options |= reader.assumed(source.options)
     return msgspec.structs.replace(source, options=options)
 
 

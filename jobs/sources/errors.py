@@ -7,7 +7,8 @@ from jobs.sql.quoting import string_text
 from statestore.errors import InputError
 
 
-def _ways_on(path: str) -> str:
+def ways_on(path: str) -> str:
+    """The end of a message about a file: how to go on without it, or with it as it will be."""
     path = shlex.quote(path)
     return (
         f"`tussock barrier abandon --skip-file {path}` goes on without it (rows that an epoch took from it before stay); "
@@ -135,7 +136,7 @@ class ChangedFileError(SourceFileError):
                 f"{changed} {restate if self.kept_by else ''}`tussock barrier abandon --skip-file {path}` goes on with those that "
                 "were taken; or put its bytes back, and write the change as a new file."
             )
-        return f"{changed} Once it rests, the next run takes it as it is; or go on: {_ways_on(self.path)}."
+        return f"{changed} Once it rests, the next run takes it as it is; or go on: {ways_on(self.path)}."
 
 
 class CannotRestateError(InputError):
@@ -173,7 +174,7 @@ class UnreadableFileError(SourceFileError):
     def __str__(self) -> str:
         return (
             f"file {self.path} cannot be read as {self.format}: {self.reason}. "
-            f"Repair it, and the next run takes it in; or go on: {_ways_on(self.path)}."
+            f"Repair it, and the next run takes it in; or go on: {ways_on(self.path)}."
         )
 
 
@@ -187,7 +188,7 @@ class SchemaMismatchError(SourceFileError):
     def __str__(self) -> str:
         return (
             f"file {self.path}, column {self.column!r}: found {self.found}, expected {self.expected}. "
-            f"Write it with the source's declared columns, and the next run takes it in; or go on: {_ways_on(self.path)}."
+            f"Write it with the source's declared columns, and the next run takes it in; or go on: {ways_on(self.path)}."
         )
 
 
@@ -201,7 +202,7 @@ class BadRowError(SourceFileError):
     def __str__(self) -> str:
         return (
             f"file {self.path}, record {self.record}: {self.text!r} does not parse: {self.reason}. "
-            f"Repair the record, and the next run takes the file in; or go on: {_ways_on(self.path)}."
+            f"Repair the record, and the next run takes the file in; or go on: {ways_on(self.path)}."
         )
 
 
@@ -216,7 +217,22 @@ class BadTextError(SourceFileError):
         return (
             f"file {self.path}, row {self.record}, column {self.column!r}: the bytes {self.found} are not UTF-8, and a string has to be. "
             "Write the file with the text in UTF-8, declare the column as binary, or go on: "
-            f"{_ways_on(self.path)}."
+            f"{ways_on(self.path)}."
+        )
+
+
+class TooFineTimeError(SourceFileError):
+    """A time with digits below the microsecond, which no type of Spark holds. `record` counts from 1 within the file."""
+
+    def __init__(self, path: str, record: int, column: str, expected: str) -> None:
+        super().__init__(path, record, column, expected)
+        self.path, self.record, self.column, self.expected = path, record, column, expected
+
+    def __str__(self) -> str:
+        return (
+            f"file {self.path}, row {self.record}, column {self.column!r}: the time has digits below the microsecond, and {self.expected} "
+            "holds microseconds. Spark reads no times in nanoseconds. Write the file with times in microseconds, declare the column as "
+            f"bigint (nanoseconds since 1970-01-01), or go on: {ways_on(self.path)}."
         )
 
 

@@ -79,6 +79,10 @@ class FileSource:
 
     # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
 
+    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+        """The options that a new source gets in addition to those of its statement. Sources of earlier releases may lack them."""
+        return {} if RETAIN in options else {RETAIN: "files"}
+
     def check(self, source: CreateSource) -> None:
         check_path(source.options["path"], source.options)
         if (flag := source.options.get(_MAY_BE_MISSING, "true")) not in ("true", "false"):

@@ -4,6 +4,10 @@ Columns are those of Spark's reader: key, value, topic, partition, offset, times
 record is identified by its partition and offset, which make its `_row_id`; neither ever changes, so a range that is read twice is the same
 rows, whoever was restarted in between. Records only come.
 
+A source is promised every record of its ranges. So a topic that is compacted is refused, or holds the source, and so do offsets without a
+record (the option missing_offsets): offsets are counted up by one, but for the markers of transactions and for aborted records, which a
+source with `kafka.isolation.level 'read_committed'` passes over.
+
 Nothing is committed to Kafka: how far a source has come is in the store alone (kafka_taken.py), in the same commit as the rows.
 """
 
@@ -13,14 +17,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.flow.chunk import encode, inserts
+from jobs.flow.failure import encode_failure
 from jobs.sources.base import ROW_ID_NAME, Asked, Item, Pins
 from jobs.sources.errors import BadOptionError, CannotRestateError
 from jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
-from jobs.sources.kafka_errors import BadKafkaColumnError, LostOffsetsError
+from jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, LostOffsetsError, MissingOffsetsError
 from jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
 from jobs.sources.kept import Keeper
 from jobs.sources.listing import Interval
@@ -50,7 +56,8 @@ COLUMNS = (
 HEADERS = Field("headers", "array<struct<key:string,value:binary>>")
 WHICH = ("subscribe", "subscribePattern", "assign")
 _MAX_OFFSETS, _RECORD_BYTES = "max_offsets", "record_bytes"
-OWN_OPTIONS = (_MAX_OFFSETS, _RECORD_BYTES)
+_MISSING_OFFSETS, _ERROR, _IGNORE = "missing_offsets", "error", "ignore"  # what to do about an offset without a record
+OWN_OPTIONS = (_MAX_OFFSETS, _RECORD_BYTES, _MISSING_OFFSETS)
 _PASSED = ("includeHeaders", "minPartitions", "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries")
 OPTIONS = (SERVERS, *WHICH, "startingOffsets", *_PASSED, *OWN_OPTIONS)
 _NOMINAL_BYTES = 1024  # of a record, for bounds in bytes: Kafka says no sizes
@@ -82,6 +89,11 @@ class KafkaTopics:
 
     # --- at CREATE SOURCE --------------------------------------------------------------------------------------------------------
 
+    def assumed(self, options: Mapping[str, str]) -> dict[str, str]:
+        """The options that a new source gets in addition to those of its statement. Sources of earlier releases lack them."""
+        has_markers = options.get("kafka.isolation.level", "").lower() == "read_committed"
+        return {} if _MISSING_OFFSETS in options else {_MISSING_OFFSETS: _IGNORE if has_markers else _ERROR}
+
     def check(self, source: CreateSource) -> None:
         options = source.options
         if SERVERS not in options:
@@ -94,7 +106,10 @@ class KafkaTopics:
             if option not in OPTIONS and not option.startswith("kafka."):
                 reason = f"a kafka source has no such option; those it has: {', '.join(OPTIONS)} and kafka.…"
                 raise BadOptionError(source.name, option, value, reason)
-        for option in OWN_OPTIONS:
+        if options.get(_MISSING_OFFSETS, _IGNORE) not in (_ERROR, _IGNORE):
+            reason = "expected 'error' (an offset without a record holds the source) or 'ignore' (the topic may have lost records)"
+            raise BadOptionError(source.name, _MISSING_OFFSETS, options[_MISSING_OFFSETS], reason)
+        for option in (_MAX_OFFSETS, _RECORD_BYTES):
             if not options.get(option, "1").isdigit() or int(options.get(option, "1")) < 1:
                 raise BadOptionError(source.name, option, options[option], "expected a whole number, 1 at least")
         for option in ("assign", "startingOffsets"):
@@ -106,7 +121,7 @@ class KafkaTopics:
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         require_module(source, spark(), _PACKAGE)
-        partitions_now(source)
+        _require_every_record(source, partitions_now(source), exists=False)
         return source.fields or _columns(source)
 
     # --- at the barrier ----------------------------------------------------------------------------------------------------------
@@ -121,6 +136,7 @@ class KafkaTopics:
         if asked.only_skipped and not asked.skip:
             return Pins()
         before, now = taken_offsets(taken), partitions_now(source, again=bool(asked.skip))
+        _require_every_record(source, now)
         unread = [p for name in asked.skip if (p := _skipped(before, now, name)) is not None]
         if asked.only_skipped:
             return _pins([], unread)
@@ -128,7 +144,9 @@ class KafkaTopics:
         return _pins(_bounded(source, ranges, asked.max_bytes), unread)
 
     def waiting(self, source: CreateSource, taken: StorageTable | None, interval: Interval | None = None) -> tuple[Item, ...]:
-        return tuple(_item(p) for p in _ranges(source, taken_offsets(taken), partitions_now(source)) if p.nbytes)
+        now = partitions_now(source)
+        _require_every_record(source, now)
+        return tuple(_item(p) for p in _ranges(source, taken_offsets(taken), now) if p.nbytes)
 
     def wants(self, source: CreateSource, interval: Interval | None, item: str) -> bool:
         return True
@@ -175,7 +193,7 @@ class KafkaTopics:
         places = ("topic", "partition", "offset")
         rows = session.read.format("kafka").options(**_reader_options(source, [o for o in ranges if o.next > o.first])).load()
         narrow = rows.select(*wanted, *(rows[name].alias(f"_{name}") for name in places))
-        return _handed_over(narrow.mapInArrow(_packer(ranges, [source.fields[c] for c in columns]), OUTPUT_DDL), spark)
+        return _handed_over(narrow.mapInArrow(_packer(source, ranges, columns), OUTPUT_DDL), spark)
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
         """Raises LostOffsetsError if records have expired."""
@@ -293,10 +311,20 @@ def _require_there(offsets: Offsets, now: dict[tuple[str, int], PartitionNow]) -
         raise LostOffsetsError(offsets.name, "it is not there any more")
     if there.topic_id != offsets.topic_id:
         raise LostOffsetsError(offsets.name, f"the topic was dropped and made anew after offset {offsets.next - 1} was taken")
+    if "compact" in there.policy:
+        found = f"its topic is compacted now (cleanup.policy={there.policy}), so that records that were to be read may be gone"
+        raise LostOffsetsError(offsets.name, found)
     if there.first > offsets.first:
         raise LostOffsetsError(offsets.name, f"offset {offsets.first} was to be read, and the first that is there is {there.first}")
     if there.end < offsets.next:
         raise LostOffsetsError(offsets.name, f"offsets up to {offsets.next - 1} were to be there, and the last one is {there.end - 1}")
+
+
+def _require_every_record(source: CreateSource, now: dict[tuple[str, int], PartitionNow], *, exists: bool = True) -> None:
+    """Raises CompactedTopicError for a topic whose records the broker removes by key."""
+    for there in now.values():
+        if "compact" in there.policy:
+            raise CompactedTopicError(source.name, there.topic, there.policy, exists)
 
 
 def _skipped(before: Sequence[Offsets], now: dict[tuple[str, int], PartitionNow], name: str) -> PinnedOffsets | None:
@@ -350,24 +378,65 @@ def _reader_options(source: CreateSource, ranges: Sequence[Offsets]) -> dict[str
     return {**kept, **offsets, "failOnDataLoss": "true"}
 
 
-def _packer(ranges: Sequence[Offsets], fields: Sequence[Field]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _packer(
+    source: CreateSource, ranges: Sequence[Offsets], columns: Sequence[int]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The Python side: records of one task into rows of OUTPUT_DDL. Their place is in the last three columns."""
     numbers = {o.name: o.number for o in ranges}
+    fields = [source.fields[c] for c in columns]
+    is_cut = "minPartitions" in source.options or "maxRecordsPerPartition" in source.options  # several tasks may read one partition
+    complete = source.options.get(_MISSING_OFFSETS) == _ERROR
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counts: dict[str, OffsetCount] = {}
         for batch in batches:
             topics, partitions, _ = batch.columns[len(fields) :]
             names = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "-")
             for name in (found := pc.unique(names).to_pylist()):
                 mine = batch if len(found) == 1 else batch.filter(pc.equal(names, name))
-                number = numbers[name]
+                number, offsets = numbers[name], mine.column(len(fields) + 2).to_numpy()
                 typed = [_as_declared(mine.column(i), arrow_type(f.type)) for i, f in enumerate(fields)]
-                ids = pa.array(mine.column(len(fields) + 2).to_numpy() | np.int64(number << POSITION_BITS))
+                counts.setdefault(name, OffsetCount(None if is_cut else next(o for o in ranges if o.name == name))).add(offsets)
+                ids = pa.array(offsets | np.int64(number << POSITION_BITS))
                 table = pa.table([*typed, ids], names=[*(f"c{i}" for i in range(len(fields))), ROW_ID_NAME])
                 for chunk in encode(inserts(table)):
                     yield pa.record_batch([[number], [memoryview(chunk)], [None]], schema=_OUTPUT)
+        for name, count in counts.items():
+            if complete and (gap := count.gap()) is not None:
+                failure = encode_failure(MissingOffsetsError(name, *gap), source.name, 0)
+                yield pa.record_batch([[numbers[name]], [None], [failure]], schema=_OUTPUT)
 
     return pack
+
+
+class OffsetCount:
+    """Counts the offsets of a partition that one task reads, in their order.
+
+    Args:
+        whole: the range, if the task reads all of it; None: between the first and the last record alone.
+    """
+
+    def __init__(self, whole: Offsets | None) -> None:
+        self._next = None if whole is None else whole.first
+        self._end = None if whole is None else whole.next
+        self._gap: tuple[int, int] | None = None
+
+    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+        """The next records."""
+        before = np.concatenate([[offsets[0] if self._next is None else self._next], offsets[:-1] + 1])
+        self._note(before, offsets)
+        self._next = int(offsets[-1]) + 1
+
+    def gap(self) -> tuple[int, int] | None:
+        """The first and the last offset of the first gap; None if there is none."""
+        if self._end is not None and self._next is not None:
+            self._note(np.array([self._next]), np.array([self._end]))
+        return self._gap
+
+    def _note(self, expected: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> None:
+        if self._gap is None and (later := found > expected).any():
+            first = int(later.argmax())
+            self._gap = int(expected[first]), int(found[first]) - 1
 
 
 def _decoded(document: msgspec.Raw | None) -> tuple[PinnedOffsets, ...]:

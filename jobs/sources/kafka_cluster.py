@@ -29,6 +29,7 @@ class PartitionNow:
     topic_id: str  # another one where a topic was dropped and made anew; of old brokers always the same
     first: int  # the first offset that is still there
     end: int  # behind the last one that may be read: with read_committed, of the last transaction that is decided
+    policy: str = ""  # the topic's cleanup.policy; empty if this user may not read it
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def partitions_now(source: CreateSource, *, again: bool = False) -> dict[tuple[s
     Args:
         again: ask the brokers, even where this run has done so.
 
-    Raises: MissingTopicError, KafkaUnavailableError, KafkaNeedsSparkError. Cost: three requests.
+    Raises: MissingTopicError, KafkaUnavailableError, KafkaNeedsSparkError. Cost: four requests.
     """
     known = _LISTED.get()
     if not again and known is not None and (found := known.get(source.name)) is not None:
@@ -85,7 +86,26 @@ def _asked(source: CreateSource) -> dict[tuple[str, int], PartitionNow]:
         first, end = (admin.listOffsets(asked, _isolation(source, jvm)).all().get() for asked in places)
         ends = {(p.topic(), p.partition()): int(end.get(p).offset()) for p in end.keySet()}
         firsts = {(p.topic(), p.partition()): int(first.get(p).offset()) for p in first.keySet()}
-        return {key: PartitionNow(*key, ids[key], firsts[key], ends[key]) for key in sorted(ids)}
+        policies = _policies(topics, admin, jvm)
+        return {key: PartitionNow(*key, ids[key], firsts[key], ends[key], policies[key[0]]) for key in sorted(ids)}
+
+
+def _policies(topics: Sequence[str], admin: Any, jvm: Any) -> dict[str, str]:
+    """The cleanup.policy of each topic; empty if this user may not read its settings."""
+    from py4j.protocol import Py4JJavaError
+
+    kinds = getattr(jvm.org.apache.kafka.common.config, "ConfigResource$Type")
+    places = {topic: jvm.org.apache.kafka.common.config.ConfigResource(kinds.TOPIC, topic) for topic in topics}
+    answers = admin.describeConfigs(_java_list(jvm, list(places.values()))).values()
+    found = {}
+    for topic, place in places.items():
+        try:
+            found[topic] = str(answers.get(place).get().get("cleanup.policy").value())
+        except Py4JJavaError as err:
+            if "AuthorizationException" not in str(err.java_exception):
+                raise
+            found[topic] = ""
+    return found
 
 
 def _topics(source: CreateSource, admin: Any, jvm: Any) -> list[str]:
@@ -148,7 +168,7 @@ def _jvm(source: CreateSource) -> Any:
     return context._jvm
 
 
-def _java_list(jvm: Any, values: Sequence[str]) -> Any:
+def _java_list(jvm: Any, values: Sequence[Any]) -> Any:
     found = jvm.java.util.ArrayList()
     for value in values:
         found.add(value)

@@ -35,6 +35,40 @@ class LostOffsetsError(SourceFileError):
         )
 
 
+class CompactedTopicError(InputError):
+    """A topic whose cleanup.policy is compact: the broker removes records that a later one of the same key replaces."""
+
+    def __init__(self, source: str, topic: str, policy: str, exists: bool) -> None:
+        super().__init__(source, topic, policy, exists)
+        self.source, self.topic, self.policy, self.exists = source, topic, policy, exists
+
+    def __str__(self) -> str:
+        until = "Until then the source is held, and views keep the rows that were taken." if self.exists else "Nothing was created."
+        return (
+            f"source {self.source!r}: topic {self.topic!r} has cleanup.policy={self.policy}. The broker removes a record of such a topic "
+            "once a later one has the same key, so two views over it would read different records; a source needs every record that was "
+            "produced. Set cleanup.policy=delete for the topic if nothing has been removed yet, or let the producers write another topic "
+            f"too, which is not compacted, and read that one. {until}"
+        )
+
+
+class MissingOffsetsError(SourceFileError):
+    """Offsets inside a range that was to be read have no record. `path` is `topic-partition`."""
+
+    def __init__(self, path: str, first: int, last: int) -> None:
+        super().__init__(path, first, last)
+        self.path, self.first, self.last = path, first, last
+
+    def __str__(self) -> str:
+        missing = f"offset {self.first}" if self.first == self.last else f"offsets {self.first} to {self.last}"
+        return (
+            f"partition {self.path}: no record has {missing}, and later offsets have records. Either the topic was compacted, and "
+            "records are lost, or the producers use transactions, whose markers take offsets. For transactions, create the source with "
+            "OPTIONS (…, kafka.isolation.level 'read_committed'). To read the remaining records, create it with OPTIONS (…, "
+            "missing_offsets 'ignore')."
+        )
+
+
 class KafkaUnavailableError(RetryableError):
     """The brokers do not answer, or refuse."""
 

@@ -1,8 +1,21 @@
-"""ORC files, by Spark's reader."""
+"""ORC files, by Spark's reader, which makes NULL of a value that does not fit the declared type.
 
+So the types of each file are compared with the declared ones before its rows are taken. A type reads as the declared one if every value
+of it is a value of the declared type with the same meaning, and Spark's reader converts it: a narrower integer, float as double, a decimal
+with room for all digits. Fields of structs go by their names; Spark makes NULL of those that a file lacks.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+import pyarrow as pa
+
+from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from jobs.sources.parquet import reads_as
+from jobs.sources.pins import PinnedFile, RangeFile, open_pinned
 from jobs.sources.spark_files import SparkTypedFiles
+from jobs.sql.logical import Field
+from statestore.types import VARIANT, arrow_type, is_span
 
 
 class OrcFiles(SparkTypedFiles):
@@ -10,3 +23,42 @@ class OrcFiles(SparkTypedFiles):
 
     format: ClassVar[str] = "orc"
     options_class: ClassVar[str] = "execution.datasources.orc.OrcOptions"
+
+    def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
+        schema = _schema_of(file, options)
+        by_place = all(name.startswith("_col") for name in schema.names)  # Hive's names, which Spark reads by their place
+        for place, field in enumerate(fields):
+            same = [f for n, f in enumerate(schema) if (n == place if by_place else f.name.lower() == field.name.lower())]
+            if len(same) == 1 and not orc_reads_as(same[0].type, arrow_type(field.type)):
+                raise SchemaMismatchError(file.path, field.name, str(same[0].type), field.type)
+
+
+def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
+    """The columns of a file. Cost: its footer."""
+    from pyarrow import orc
+
+    store, name = open_pinned(file, options)
+    try:
+        opened = pa.OSFile(local) if (local := file.local_path) else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
+        return orc.ORCFile(opened).schema
+    except (pa.ArrowException, OSError) as err:
+        raise UnreadableFileError(file.path, "orc", str(err).split("\n")[0]) from err
+
+
+def orc_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether Spark's reader makes of every value of a file's type the same value of the declared type."""
+    kinds = pa.types
+    if is_span(declared) or declared == VARIANT:  # which only Spark writes, as numbers or structs
+        return True
+    if kinds.is_struct(found) and kinds.is_struct(declared):
+        there = {f.name.lower(): f.type for f in found}
+        return all(orc_reads_as(there[f.name.lower()], f.type) for f in declared if f.name.lower() in there)
+    if kinds.is_map(found) and kinds.is_map(declared):
+        return orc_reads_as(found.key_type, declared.key_type) and orc_reads_as(found.item_type, declared.item_type)
+    if kinds.is_list(found) and kinds.is_list(declared):
+        return orc_reads_as(found.value_type, declared.value_type)
+    if kinds.is_timestamp(found):  # Arrow's unit is nanoseconds, and Spark reads either kind as the declared one
+        return bool(kinds.is_timestamp(declared))
+    if kinds.is_binary(found):  # as a string it would be hexadecimal digits
+        return bool(kinds.is_binary(declared))
+    return found == declared or (not kinds.is_date(found) and reads_as(found, declared))

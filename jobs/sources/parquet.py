@@ -1,9 +1,10 @@
 """Parquet files, read by actors: split at row groups, only the needed columns, exactly the declared types.
 
 Columns are found by name, without regard to case, as Spark finds them. A file's type reads as the declared one where no value can be lost
-or change its meaning (a narrower integer, float as double, a decimal with room for all digits, any timestamp as microseconds); anything
+or change its meaning (a narrower integer, float as double, a decimal with room for all digits, a timestamp as microseconds); anything
 else is a SchemaMismatchError, also where Spark would wrap around silently (int read as smallint). So is a declared column that a file
-lacks, unless the source says `missing 'null'`: then it is NULL in all rows of that file, as Spark has it.
+lacks, unless the source says `missing 'null'`: then it is NULL in all rows of that file, as Spark has it. A time with digits below the
+microsecond is a TooFineTimeError. A column of the type "always null" reads as any type.
 
 Where the source quarantines, all columns are judged, whichever are wanted: a wider integer or decimal is read, and rows with a value that
 does not fit are rejects, as those with a string that is not UTF-8.
@@ -21,8 +22,10 @@ import pyarrow.parquet as pq
 
 from jobs.flow.chunk import weighted
 from jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
-from jobs.sources.errors import BadOptionError, SchemaMismatchError, UnreadableFileError
+from jobs.sources.errors import BadOptionError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
+from jobs.sources.far_int96 import far_years_as_spark
 from jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
+from jobs.sources.fine_times import holds_nanoseconds, too_fine
 from jobs.sources.kept import hadoop_options, place_of_bytes
 from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from jobs.sources.listing import open_file
@@ -205,11 +208,17 @@ def read_split(
                     continue
                 zone = legacy.int96 if name in int96 else legacy.datetime
                 column, field = table[name], fields[c]
+                if name in int96:
+                    column = far_years_as_spark(column, lambda name=name: _in_seconds(file, options, groups, name))
                 if quarantine and not reads_as(column.type, arrow_type(field.type)):
                     values, bad = narrowed(column, arrow_type(field.type))
                     typed.append(values)
                     reasons.append(not_fitting(field.name, column, field.type, bad))
                     continue
+                if "timestamp" in field.type and holds_nanoseconds(column.type) and (fine := too_fine(column)).any():
+                    if not quarantine:
+                        raise TooFineTimeError(file.path, split.first_row + 1 + int(fine.argmax()), field.name, field.type)
+                    reasons.append(reason_where(fine, f"column {field.name!r}: a time has digits below the microsecond"))
                 typed.append(_as_declared(column, field.type, zone))
                 if "string" in field.type and not quarantine:
                     require_text(file.path, field.name, typed[-1], split.first_row + 1)
@@ -226,11 +235,17 @@ def read_split(
     return with_undeclared(table, [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared])
 
 
-def _open(file: PinnedFile, options: Mapping[str, str]) -> pq.ParquetFile:
+def _in_seconds(file: PinnedFile, options: Mapping[str, str], groups: Sequence[int], name: str) -> pa.ChunkedArray:
+    """A column of INT96 in seconds."""
+    with _open(file, options, "s") as reader:
+        return reader.read_row_groups(list(groups), columns=[name], use_threads=False)[name]
+
+
+def _open(file: PinnedFile, options: Mapping[str, str], int96_unit: str = "us") -> pq.ParquetFile:
     store, name = open_pinned(file, options)
     try:
         source = pa.OSFile(local) if (local := file.local_path) else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
-        return pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
+        return pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit=int96_unit, arrow_extensions_enabled=False)
     except (pa.ArrowException, OSError) as err:
         raise _unreadable(file, err, options) from err
 
@@ -263,12 +278,15 @@ def _require_columns(
 
 def _may_be_bad(schema: pa.Schema, name: str | None, declared: str) -> bool:
     """Whether values of a file's column may be none of the declared type."""
-    return name is not None and ("string" in declared or not column_reads_as(schema.field(name).type, arrow_type(declared)))
+    if name is None:
+        return False
+    kind = schema.field(name).type
+    return "string" in declared or holds_nanoseconds(kind) or not column_reads_as(kind, arrow_type(declared))
 
 
 def column_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     """As `reads_as`, of a whole column: a variant's parts may come in either order, as files have them."""
-    if declared == VARIANT:
+    if declared == VARIANT and not pa.types.is_null(found):
         return pa.types.is_struct(found) and {f.name: f.type for f in found} == {f.name: f.type for f in VARIANT}
     return reads_as(found, declared)
 
@@ -286,7 +304,7 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         return reads_as(found.value_type, declared)
     if kinds.is_time(declared):
         return bool(found == pa.time64("us"))  # what Spark reads
-    if found == declared:
+    if found == declared or kinds.is_null(found):  # nothing but NULLs
         return True
     if is_nested(found) or is_nested(declared):
         return declared != VARIANT and _nested_reads_as(found, declared)
@@ -301,6 +319,8 @@ def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     if kinds.is_date(found):
         return kinds.is_timestamp(declared) and declared.tz is None
     if kinds.is_timestamp(found):  # local times read as instants of UTC, as Spark reads them; never instants as local times
+        if declared == pa.int64():
+            return bool(found.unit == "ns")  # the number in the file, as Spark reads it
         return kinds.is_timestamp(declared) and (found.tz is None or declared.tz is not None)
     is_text = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
     is_bytes = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
@@ -335,15 +355,17 @@ def _whole_digits(decimal: pa.Decimal128Type) -> int:
 
 
 def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None) -> pa.ChunkedArray:
-    """The column in exactly the declared type; nanoseconds are cut down to the microsecond at or before; strings are not judged here."""
+    """The column in exactly the declared type; digits below the microsecond have been judged before; strings are not judged here."""
     target = arrow_type(declared)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_null(column.type):
+        return pa.chunked_array([pa.nulls(len(column), target)], target)
     if target == VARIANT:
         return pa.chunked_array([_variant(chunk) for chunk in column.chunks], target)
     if is_nested(target):
         return pa.chunked_array([_nested_as_declared(chunk, target, legacy_zone) for chunk in column.chunks], target)
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and target != pa.int64():
         column = pc.floor_temporal(column, unit="microsecond")
     if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC"):
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))

@@ -1,6 +1,8 @@
 """The columns of a source whose files say them: Parquet's types as Spark reads them, and what is wrong with any format's."""
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import BinaryIO
 
 import msgspec
@@ -24,6 +26,12 @@ _WIDENED: dict[pa.DataType, str] = {
     pa.binary_view(): "binary",
     pa.date64(): "date",
 }
+#: A column of the logical type "always null" holds nothing, and Spark names it by the type that it has on storage.
+_PHYSICAL = {
+    **{"BOOLEAN": "boolean", "INT32": "int", "INT64": "bigint", "INT96": "timestamp", "FLOAT": "float", "DOUBLE": "double"},
+    **{"BYTE_ARRAY": "binary", "FIXED_LEN_BYTE_ARRAY": "binary"},
+}
+_VARIANT = re.compile(r" \(Variant\(\d+\)\) \{$")
 
 
 class UnreadableSchemaError(DamagedError):
@@ -62,15 +70,12 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     A type that no table can hold (times of day, nanoseconds that Spark refuses) is called as Arrow calls it. Raises: UnreadableSchemaError.
     """
     try:
-        opened = pq.ParquetFile(file)
+        opened = pq.ParquetFile(file, arrow_extensions_enabled=False)
     except (pa.ArrowException, OSError) as err:
         raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
-    leaves = [opened.schema.column(i) for i in range(len(opened.schema))]
-    old = tuple(f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96")  # Arrow calls them local times, Spark instants
-    noted = _noted_by_spark(opened.schema_arrow)
-    return tuple(
-        Field(f.name, noted.get(f.name) or _type_of(f, any(path.startswith(f"{f.name}.") for path in old))) for f in opened.schema_arrow
-    )
+    noted, variants = _noted_by_spark(opened.schema_arrow), _variants(opened.schema)
+    leaves = _Leaves(opened.schema, variants)
+    return tuple(Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema_arrow))
 
 
 def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
@@ -83,29 +88,76 @@ def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
     return {name: kind for name, kind in kinds if kind in stored and stored[kind](schema.field(name).type)}
 
 
-def _type_of(column: pa.Field, old_times: bool) -> str:
-    try:
-        return _spark_type(column.type, old_times)
-    except UnsupportedTypeError:
-        return str(column.type)
+def _variants(schema: pq.ParquetSchema) -> frozenset[int]:
+    """The first columns of the groups that are annotated as variants. pyarrow shows annotations of groups only in the schema as text: a
+    line per node; those of columns end in a semicolon."""
+    lines, found, column = str(schema).splitlines()[2:], set[int](), 0
+    for line, following in pairwise(lines):
+        if _VARIANT.search(line) and following.endswith(";"):
+            found.add(column)
+        column += line.endswith(";")
+    return frozenset(found)
 
 
-def _spark_type(kind: pa.DataType, old_times: bool) -> str:
-    """What Spark reads a type as. `old_times`: local times are instants. Raises UnsupportedTypeError."""
+class _Leaves:
+    """Spark's names for the types of a file's columns. A column of the file is a leaf of Arrow's type, in the same order; its physical and
+    logical types are those of the file, which Arrow's type may not show."""
+
+    def __init__(self, schema: pq.ParquetSchema, variants: frozenset[int]) -> None:
+        self._columns = [schema.column(i) for i in range(len(schema))]
+        self._variants, self._at, self._next = variants, 0, 0
+
+    def type_of(self, column: pa.Field) -> str:
+        """What Spark reads a column as; Arrow's name of its type if no table can hold it. Requires: called for each column in order."""
+        self._at, self._next = self._next, self._next + _leaf_count(column.type)
+        try:
+            return self._spark_type(column.type)
+        except UnsupportedTypeError:
+            return str(column.type)
+
+    def _spark_type(self, kind: pa.DataType) -> str:
+        """Of the type whose leaves begin at `_at`, which moves behind them. Raises UnsupportedTypeError."""
+        if pa.types.is_struct(kind) and kind.num_fields:
+            if self._at in self._variants and not pa.types.is_nested(kind.field(0).type):
+                self._at += _leaf_count(kind)
+                return "variant"
+            return struct_name([(field.name, self._spark_type(field.type)) for field in kind])
+        if pa.types.is_map(kind):
+            return map_name(self._spark_type(kind.key_type), self._spark_type(kind.item_type))
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+            return array_name(self._spark_type(kind.value_type))
+        self._at += 1
+        return _leaf_type(kind, self._columns[self._at - 1])
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    """The number of a file's columns that hold a column of this type."""
+    if pa.types.is_dictionary(kind):
+        return _leaf_count(kind.value_type)
+    return sum(_leaf_count(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
+
+
+def _leaf_type(kind: pa.DataType, leaf: pq.ColumnSchema) -> str:
+    """What Spark reads a column without inner columns as. Raises UnsupportedTypeError."""
     if pa.types.is_dictionary(kind):  # written from a categorical; the file itself holds plain values
         kind = kind.value_type
-    if pa.types.is_struct(kind) and kind.num_fields:
-        return struct_name([(field.name, _spark_type(field.type, old_times)) for field in kind])
-    if pa.types.is_map(kind):
-        return map_name(_spark_type(kind.key_type, old_times), _spark_type(kind.item_type, old_times))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return array_name(_spark_type(kind.value_type, old_times))
-    if pa.types.is_timestamp(kind) and (kind.unit != "ns" or old_times):
-        return "timestamp_ntz" if kind.tz is None and not old_times else "timestamp"
+    logical = str(leaf.logical_type)
+    if logical == "UUID" or leaf.converted_type == "INTERVAL":  # bytes for Arrow, and refused by Spark
+        raise UnsupportedTypeError(logical)
+    if pa.types.is_null(kind):
+        return _PHYSICAL[leaf.physical_type]
+    if logical in ("Enum", "JSON"):
+        return "string"
+    if pa.types.is_timestamp(kind) and leaf.physical_type == "INT96":  # local times for Arrow, instants for Spark
+        return "timestamp"
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
     if pa.types.is_fixed_size_binary(kind):
         return "binary"
     if pa.types.is_duration(kind):  # Arrow's own note on a plain number, which Spark does not know
         return "bigint"
-    if pa.types.is_time(kind):  # which Spark reads under a setting alone
+    if pa.types.is_time(kind):  # of these Spark reads local times in microseconds alone
+        if kind == pa.time64("us") and "isAdjustedToUTC=false" in logical:
+            return "time(6)"
         raise UnsupportedTypeError(str(kind))
     return _WIDENED.get(kind) or type_name(kind)

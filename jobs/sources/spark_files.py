@@ -136,15 +136,25 @@ class SparkFiles(FileSource):
         if self.corrupt_records:
             fields.append((_CORRUPT, "string"))
         declared = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields)
-        options = self.reader_options(source) | hadoop_options(files)
+        options = self.reader_options(source)
         if self.corrupt_records and TIME_ZONE.lower() not in {option.lower() for option in options}:
             options[TIME_ZONE] = time_zone
-        reader = session.read.format(self.format).options(**options).schema(declared)
-        read = reader.load([_spark_path(place_of_bytes(f)) for f in files])
+        read = self.load(session, options, files, declared)
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
         texts = ((quoted(name), as_carried(quoted(name), kind)) for name, kind in fields)
         rows = read.select(*(read[name] if text == name else expr(f"{text} AS {name}") for name, text in texts), path)
-        return rows.mapInArrow(_packer(files, source, width, columns, self.raw_column), OUTPUT_DDL)
+        return rows.mapInArrow(_packer(files, source, width, columns, self), OUTPUT_DDL)
+
+    def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
+        """In a task: refuse a file of which Spark's reader would change values silently, by its own types. Raises SchemaMismatchError."""
+
+    def load(
+        self, session: "SparkSession", options: Mapping[str, str], files: Sequence[PinnedFile], declared: str | None = None
+    ) -> "DataFrame":
+        """The rows of pinned files, by the declared columns or by those that Spark infers."""
+        reader = session.read.format(self.format).options(**(options | hadoop_options(files)))
+        typed = reader if declared is None else reader.schema(declared)
+        return typed.load([_spark_path(place_of_bytes(f)) for f in files])
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
         """Records that do not parse raise, and are left out where the source puts them aside."""
@@ -331,7 +341,7 @@ def _first_cause(text: str) -> str:
 _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _packer(files: tuple[PinnedFile, ...], source: CreateSource, width: int, columns: tuple[int, ...], raw_column: int | None) -> _Stage:
+def _packer(files: tuple[PinnedFile, ...], source: CreateSource, width: int, columns: tuple[int, ...], reader: SparkFiles) -> _Stage:
     """The Python side: record batches of one task's files, file after file, into rows of OUTPUT_DDL."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -343,7 +353,8 @@ def _packer(files: tuple[PinnedFile, ...], source: CreateSource, width: int, col
                 if current is None or current.file != file:
                     if current is not None:
                         yield from current.finish()
-                    current = _FileChunks(file, source, width, columns, raw_column)
+                    current = _FileChunks(file, source, width, columns, reader.raw_column)
+                    yield from current.start(reader)
                 yield from current.add(rows)
         if current is not None:
             yield from current.finish()
@@ -373,6 +384,13 @@ class _FileChunks:
         self._failed = False
         self._quarantines = quarantines(source)
         self._declared = ", ".join(f"{f.name} {f.type}" for f in self._read)
+
+    def start(self, reader: SparkFiles) -> Iterator[pa.RecordBatch]:
+        """Judge the file before its rows."""
+        try:
+            reader.require_types(self.file, self._read, self._source.options)
+        except TussockError as error:
+            yield self._fail(error)
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take the file's next records; yields chunks that are full."""

@@ -5,6 +5,7 @@ python -m tests.jobs.sources.kafka_alone <empty directory>
 """
 
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from jobs.driver.source_holds import held_sources
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.supersede import abandon
 from jobs.session import Session
-from jobs.sources.kafka_errors import KafkaUnavailableError, LostOffsetsError
+from jobs.sources.kafka_errors import CompactedTopicError, KafkaUnavailableError, LostOffsetsError
 from jobs.spark import spark_session
 from tests.jobs.sources.kafka_broker import Broker
 
@@ -72,6 +73,16 @@ class Cluster:
         if not aborted:
             self.produced.update(records)
 
+    def configure(self, topic: str, settings: dict[str, str]) -> None:
+        admin = self.jvm.org.apache.kafka.clients.admin
+        config = self.jvm.org.apache.kafka.common.config
+        place = config.ConfigResource(getattr(config, "ConfigResource$Type").TOPIC, topic)
+        kind = getattr(admin, "AlterConfigOp$OpType").SET
+        changes = self.listed(*(admin.AlterConfigOp(admin.ConfigEntry(name, value), kind) for name, value in settings.items()))
+        asked = self.jvm.java.util.HashMap()
+        asked.put(place, changes)
+        self.admin.incrementalAlterConfigs(asked).all().get()
+
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         place = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
         asked = self.jvm.java.util.HashMap()
@@ -90,7 +101,71 @@ def numbered(first: int, count: int) -> list[tuple[int, str, str]]:
 
 def main(root: Path) -> None:
     with Broker(root / "broker") as broker, spark_session(settings={"spark.jars.packages": PACKAGE}) as spark:
+        records_that_are_not_there(root, broker, spark)
         story(root, broker, spark)
+
+
+def records_that_are_not_there(root: Path, broker: Broker, spark: SparkSession) -> None:
+    """Compacted topics are refused or held; so are offsets without a record, unless the source reads committed transactions."""
+    cluster = Cluster(spark, broker.servers)
+    fast = {"segment.ms": "200", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "100", "max.compaction.lag.ms": "300"}
+    for topic in ("plain", "kept", "paid"):
+        cluster.create(topic, 1)
+        cluster.produce(topic, *((0, f"k{n % 3}", str(n)) for n in range(30)))
+    cluster.configure("kept", {"cleanup.policy": "compact", **fast})
+
+    def options(topic: str, more: str = "") -> str:
+        return f"USING kafka OPTIONS (kafka.bootstrap.servers '{broker.servers}', subscribe '{topic}'{more})"
+
+    with Session(str(root / "compacted"), spark) as session:
+        with pytest.raises(CompactedTopicError, match=r"topic 'kept' has cleanup\.policy=compact.*Nothing was created"):
+            session.execute(f"CREATE SOURCE refused {options('kept')}")
+        for name, more in (("plain", ""), ("paid", ""), ("committed", ", kafka.isolation.level 'read_committed'")):
+            session.execute(f"CREATE SOURCE {name} {options('paid' if name == 'committed' else name, more)}")
+            session.execute(f"CREATE MATERIALIZED VIEW v_{name} AS SELECT partition, key, value FROM {name}")
+        session.flush()
+
+        def counts() -> list[int]:
+            return [session.read(f"v_{name}").num_rows for name in ("plain", "paid", "committed")]
+
+        assert counts() == [30, 30, 30]
+        for policy in ("compact", "compact,delete"):  # a topic that becomes compacted later is held, and goes on once it is not
+            cluster.configure("plain", {"cleanup.policy": policy})
+            cluster.produce("plain", (0, "k9", policy))
+            assert f"cleanup.policy={policy}" in session.flush().held["plain"][0].reason
+            assert counts()[0] == (30 if policy == "compact" else 31)
+            session.execute("CREATE MATERIALIZED VIEW late AS SELECT partition FROM plain")  # it would read what was taken once more
+            with pytest.raises(LostOffsetsError, match="its topic is compacted now"):
+                session.flush()
+            abandon(session.meta, Detour(drop=("late",)))
+            cluster.configure("plain", {"cleanup.policy": "delete"})
+            assert not session.flush().held
+        assert counts() == [32, 30, 30]
+
+        # the marker of a transaction takes an offset: nothing is lost, but only one who reads committed records knows that
+        cluster.produce("paid", (0, "t", "1"), (0, "t", "2"), transaction="pay")
+        cluster.produce("paid", (0, "t", "3"), transaction="pay", aborted=True)
+        cluster.produce("paid", (0, "t", "4"))
+        held = session.flush().held
+        assert list(held) == ["paid"]
+        assert "partition paid-0: no record has offset 32" in held["paid"][0].reason
+        assert counts() == [32, 30, 33]
+
+        # records that the broker really removed, in a topic that is not compacted any more
+        reader = spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.servers, "subscribe": "kept"})
+        ends = time.monotonic() + 180
+        while reader.load().count() >= 30 and time.monotonic() < ends:
+            cluster.produce("kept", (0, "k0", "more"))  # a segment is compacted once it is not the last one
+            time.sleep(1)
+        left = reader.load().count()
+        cluster.configure("kept", {"cleanup.policy": "delete"})
+        session.execute(f"CREATE SOURCE kept {options('kept')}; CREATE MATERIALIZED VIEW v_kept AS SELECT partition, key, value FROM kept")
+        assert "partition kept-0: no record has offset" in session.flush().held["kept"][0].reason
+        assert session.read("v_kept").num_rows == 0
+        more = ", missing_offsets 'ignore'"
+        session.execute(f"CREATE SOURCE some {options('kept', more)}; CREATE MATERIALIZED VIEW v_some AS SELECT partition FROM some")
+        session.flush()
+        assert session.read("v_some").num_rows == left
 
 
 def story(root: Path, broker: Broker, spark: SparkSession) -> None:

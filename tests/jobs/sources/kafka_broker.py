@@ -34,6 +34,7 @@ class Broker:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(folder / "data"),
             "auto.create.topics.enable": "false",
+            "log.cleaner.backoff.ms": "500",
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.num.partitions": "1",

@@ -1,16 +1,19 @@
 """What a kafka source pins of partitions that are as they are said to be here; a real broker: kafka_alone.py."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
-from jobs.sources.base import Pins
-from jobs.sources.describe import described
+from jobs.sources.base import Asked, Pins
+from jobs.sources.describe import described, placed
 from jobs.sources.errors import BadOptionError
-from jobs.sources.kafka import KafkaTopics, PinnedOffsets, _bounded, _ranges, _skipped
+from jobs.sources.kafka import KafkaTopics, OffsetCount, PinnedOffsets, _bounded, _ranges, _skipped
 from jobs.sources.kafka_cluster import PartitionNow, listed_once, partitions_now
-from jobs.sources.kafka_errors import BadKafkaColumnError, KafkaNeedsSparkError, LostOffsetsError
+from jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, KafkaNeedsSparkError, LostOffsetsError
 from jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
@@ -48,6 +51,52 @@ def pinned(found: list[PinnedOffsets]) -> list[tuple[int, int, int, int]]:
 )
 def test_a_new_source_begins_where_it_says(starting: str, expected: list[tuple[int, int, int, int]]) -> None:
     assert pinned(_ranges(source(startingOffsets=starting), [], now((3, 9), (0, 4)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("pieces", "gap"),
+    [
+        ([range(3, 9)], None),
+        ([range(3, 5), range(5, 9)], None),
+        ([range(4, 9)], (3, 3)),
+        ([range(3, 8)], (8, 8)),
+        ([range(3, 5), range(7, 9)], (5, 6)),
+        ([[3, 4, 7, 8]], (5, 6)),
+        ([[3], [5], [8]], (4, 4)),
+    ],
+)
+def test_offsets_without_a_record_are_found_in_a_range(pieces: list[Sequence[int]], gap: tuple[int, int] | None) -> None:
+    whole, part = OffsetCount(Offsets(0, "t", 0, "A", 3, 9)), OffsetCount(None)
+    for piece in pieces:
+        whole.add(np.array(piece, np.int64))
+        part.add(np.array(piece, np.int64))
+    assert whole.gap() == gap
+    assert part.gap() == (None if gap in ((3, 3), (8, 8)) else gap)  # of a part of a range the ends are not known
+
+
+@pytest.mark.parametrize(("policy", "refused"), [("delete", False), ("", False), ("compact", True), ("compact,delete", True)])
+def test_a_compacted_topic_is_refused_and_held(policy: str, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {place: replace(p, policy=policy) for place, p in now((0, 4)).items()}
+    monkeypatch.setattr("jobs.sources.kafka.partitions_now", lambda source, again=False: there)
+    monkeypatch.setattr("jobs.sources.kafka.require_module", lambda *_: None)
+    for action, says in (
+        (lambda: READER.describe(source(), lambda: None), "Nothing was created"),
+        (lambda: READER.pin(source(), None, Asked(), None), "the source is held"),
+        (lambda: READER.waiting(source(), None), "the source is held"),
+    ):
+        if refused:
+            with pytest.raises(CompactedTopicError, match=rf"topic 't' has cleanup\.policy={policy}.*{says}"):
+                action()
+        else:
+            action()
+
+
+def test_a_new_source_counts_offsets_unless_it_reads_transactions(tmp_path: Path) -> None:
+    assert placed(source(), tmp_path).options["missing_offsets"] == "error"
+    assert placed(source(kafka__isolation__level="read_committed"), tmp_path).options["missing_offsets"] == "ignore"
+    assert placed(source(missing_offsets="ignore"), tmp_path).options["missing_offsets"] == "ignore"
+    with pytest.raises(BadOptionError, match="expected 'error'"):
+        READER.check(source(missing_offsets="maybe"))
 
 
 def test_a_partition_that_comes_later_is_taken_from_its_first_record_under_a_number_of_its_own() -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import random
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from jobs.sources.errors import ChangedFileError, SchemaMismatchError, UnreadableFileError
+from jobs.sources.errors import ChangedFileError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
 from jobs.sources.parquet import Split, read_split, reads_as, splits
 from jobs.sources.parquet_schema import parquet_fields
+from jobs.sources.rejects import REJECT
 from jobs.sql.logical import Field
 from statestore.months import given_rows
 from statestore.types import arrow_type
@@ -154,7 +157,8 @@ def test_every_type_reads_as_spark_reads_it_or_is_refused(spark: SparkSession, t
         copies = pa.table({f"x{i}": values for i in range(len(TYPES))})
         pq.write_table(copies, path, use_deprecated_int96_timestamps=name == "int96")
         fields = tuple(Field(f"x{i}", t) for i, t in enumerate(TYPES))
-        accepted = [i for i, t in enumerate(TYPES) if reads_as(pq.read_schema(path).field(0).type, arrow_type(t))]
+        found = pa.timestamp("us") if name == "int96" else pq.read_schema(path).field(0).type
+        accepted = [i for i, t in enumerate(TYPES) if reads_as(found, arrow_type(t))]
         ours = read_split(Split(pinned(path)), accepted, fields, {}).drop_columns("_row_id")
         assert ours.equals(sparks_own(spark, path, [fields[i] for i in accepted])), name
         spark_alone = [f for i, f in enumerate(fields) if i not in accepted and f.type in REFUSED.get(name, ())]
@@ -208,8 +212,55 @@ def test_numbers_are_read_as_the_intervals_that_they_are_declared_to_be(tmp_path
     assert read["b"].to_pylist() == [4, None, 5]
 
 
-def test_nanoseconds_are_cut_to_the_microsecond_before(tmp_path: Path) -> None:
-    path = tmp_path / "ns.parquet"
-    pq.write_table(pa.table({"x": pa.array([-1, 1999], pa.timestamp("ns", "UTC"))}), path)
-    read = read_split(Split(pinned(path)), (0,), (Field("x", "timestamp"),), {})
-    assert read["x"].cast(pa.int64()).to_pylist() == [-1, 1]
+def test_nanoseconds_are_read_as_microseconds_only_if_no_digit_is_lost(tmp_path: Path) -> None:
+    path, at = tmp_path / "ns.parquet", Field("x", "timestamp")
+    whole, fine = pa.array([-1000, None, 2000], pa.timestamp("ns", "UTC")), pa.array([2000, None, -1], pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"x": whole}), path)
+    assert read_split(Split(pinned(path)), (0,), (at,), {})["x"].cast(pa.int64()).to_pylist() == [-1, None, 2]
+    pq.write_table(
+        pa.table({"x": fine, "l": [[None], [], [None, *fine[2:]]]}, schema=pa.schema({"x": fine.type, "l": pa.list_(fine.type)})), path
+    )
+    for field in (at, Field("l", "array<timestamp>")):
+        with pytest.raises(TooFineTimeError, match=f"row 3, column '{field.name}': the time has digits below the microsecond"):
+            read_split(Split(pinned(path)), (0,), (field,), {})
+    rows = read_split(Split(pinned(path)), (0,), (at,), {"on_error": "quarantine"})
+    assert [r and r["reason"] for r in rows[REJECT].to_pylist()] == [None, None, "column 'x': a time has digits below the microsecond"]
+
+
+@pytest.mark.spark
+def test_nanoseconds_declared_as_bigint_are_sparks_number(spark: SparkSession, tmp_path: Path) -> None:
+    path, field = tmp_path / "ns.parquet", Field("x", "bigint")
+    pq.write_table(pa.table({"x": pa.array([-1, None, 1999], pa.timestamp("ns"))}), path)
+    ours = read_split(Split(pinned(path)), (0,), (field,), {}).drop_columns("_row_id")
+    assert ours.equals(sparks_own(spark, path, [field]))
+    with pytest.raises(Py4JJavaError):  # it reads them as no time at all
+        sparks_own(spark, path, [Field("x", "timestamp_ntz")])
+
+
+def test_a_column_without_any_value_is_null_in_every_declared_type(tmp_path: Path) -> None:
+    path = tmp_path / "null.parquet"
+    pq.write_table(pa.table({"n": pa.nulls(2), "l": pa.array([[None], None], pa.list_(pa.null()))}), path)
+    kinds = [*TYPES, "array<string>", "struct<a:int>"]
+    for kind in kinds:
+        read = read_split(Split(pinned(path)), (0, 1), (Field("n", kind), Field("l", f"array<{kind}>")), {})
+        assert read.schema.types[:2] == [arrow_type(kind), arrow_type(f"array<{kind}>")]
+        assert read["n"].to_pylist() == [None, None]
+        assert read["l"].to_pylist() == [[None], None]
+
+
+@pytest.mark.spark
+def test_int96_in_far_years_is_sparks_time(spark: SparkSession, tmp_path: Path) -> None:
+    rng, day = random.Random(5), 86_400_000_000
+    edges = [0, -1, 2**63 - 1, -(2**63), 253_402_300_799_999_999, -62_135_596_800_000_000, -2_440_588 * day, -2_440_589 * day]
+    values = [*edges, *(n * day for n in range(-90_000_000, 90_000_000, 9_999_999)), *(rng.randrange(-(2**63), 2**63) for _ in range(200))]
+    values = [v for v in values if not -22 * 10**17 < v < -21 * 10**17]  # see far_int96
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:
+        frame = spark.createDataFrame(pa.table({"x": pa.array([*values, None], pa.int64())}))
+        frame.selectExpr("timestamp_micros(x) AS x").coalesce(1).write.parquet(str(tmp_path / "written"))
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    (path,) = (tmp_path / "written").glob("*.parquet")
+    theirs = spark.read.parquet(str(path)).selectExpr("unix_micros(x) AS x").toArrow()["x"].to_pylist()
+    ours = read_split(Split(pinned(path)), (0,), (Field("x", "timestamp"),), {})["x"].cast(pa.int64()).to_pylist()
+    assert ours == theirs == [*values, None]

@@ -1,0 +1,74 @@
+"""Columns of the type char(n): strings of Spark that end in spaces up to n characters.
+
+Spark stores such a column as a string and notes its type in the schema. Its own writers store the spaces; other writers may not, so Spark
+adds them when it reads. Values that are longer stay, and varchar(n) is a string like any other. The rule is that of Spark's
+CharVarcharUtils (spark.sql.readSideCharPadding, which is true by default); fields, elements, keys and values of nested columns follow it.
+"""
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.nested import rebuilt
+
+NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a column of a schema: its type as it was declared
+_LEAF = re.compile(r"[^<>,()]+(?:\([^)]*\))?")
+_CHAR = re.compile(r"char\((\d+)\)")
+
+
+def padded(column: pa.ChunkedArray, note: str) -> pa.ChunkedArray:
+    """A column with the spaces of its declared type.
+
+    Args:
+        column: strings, or nested values that hold strings.
+        note: the declared type, as NOTE has it: `char(5)`, `struct<a:char(5),b:array<varchar(3)>>`.
+
+    Raises: LookupError for a note that does not describe the column. Cost: a pass over the strings of char types.
+    """
+    widths, end = _widths(column.type, note, 0)
+    if end != len(note):
+        raise LookupError(f"the schema notes the type {note} of a column of {column.type}")
+    if not any(widths):
+        return column
+    return pa.chunked_array([_padded(chunk, widths) for chunk in column.chunks], column.type)
+
+
+def _padded(chunk: pa.Array, widths: list[int]) -> pa.Array:
+    left = iter(widths)
+
+    def leaf(values: pa.Array, kind: pa.DataType) -> pa.Array:
+        width = next(left)
+        return pc.utf8_rpad(values, width=width, padding=" ") if width else values
+
+    return rebuilt(chunk, chunk.type, leaf)
+
+
+def _widths(kind: pa.DataType, note: str, at: int) -> tuple[list[int], int]:
+    """The width of each leaf of a type, in the order of `rebuilt`, 0 if it is none of char(n); and where the note of the type ends."""
+    if pa.types.is_struct(kind):
+        widths, at = [], _after("struct<", note, at)
+        for n, field in enumerate(kind):
+            at = _after("," if n else "", note, at)
+            quoted = f"`{field.name}`:".lower()
+            at = _after(quoted if note[at : at + len(quoted)].lower() == quoted else f"{field.name}:", note, at)
+            inner, at = _widths(field.type, note, at)
+            widths += inner
+        return widths, _after(">", note, at)
+    if pa.types.is_map(kind):
+        keys, at = _widths(kind.key_type, note, _after("map<", note, at))
+        values, at = _widths(kind.item_type, note, _after(",", note, at))
+        return keys + values, _after(">", note, at)
+    if pa.types.is_list(kind):
+        widths, at = _widths(kind.value_type, note, _after("array<", note, at))
+        return widths, _after(">", note, at)
+    if (leaf := _LEAF.match(note, at)) is None:
+        raise LookupError(f"the schema notes the type {note}, which cannot be read at character {at + 1}")
+    char = _CHAR.fullmatch(leaf[0])
+    return [int(char[1]) if char else 0], leaf.end()
+
+
+def _after(text: str, note: str, at: int) -> int:
+    if note[at : at + len(text)].lower() != text.lower():
+        raise LookupError(f"the schema notes the type {note}, which has no {text!r} at character {at + 1}")
+    return at + len(text)

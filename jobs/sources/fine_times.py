@@ -1,0 +1,48 @@
+"""Times in nanoseconds: Spark's types hold microseconds, and Spark reads no such column as a time.
+
+Many writers, pandas among them, always store nanoseconds, so a column is read if every value is a whole number of
+microseconds. A value that would lose digits is an error with its place.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FINE = pa.timestamp("ns").unit
+_PER_MICROSECOND = 1000
+
+
+def holds_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether values of the type are times in nanoseconds, or hold some."""
+    if pa.types.is_nested(kind):
+        return any(holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) and kind.unit == _FINE)
+
+
+def too_fine(column: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.bool_]:
+    """(rows,) True if a time of the row, at any depth, has digits below the microsecond.
+
+    Cost: a pass over the times; for nested columns with such a time a search by halves."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return np.concatenate([np.zeros(0, np.bool_), *(_in_chunk(chunk) for chunk in chunks)])
+
+
+def _in_chunk(chunk: pa.Array) -> npt.NDArray[np.bool_]:
+    if pa.types.is_timestamp(chunk.type):
+        numbers = pc.fill_null(chunk.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        return np.asarray(numbers % _PER_MICROSECOND != 0)
+    if len(chunk) < 2 or not _any(chunk):
+        return np.full(len(chunk), len(chunk) > 0 and _any(chunk))
+    half = len(chunk) // 2
+    return np.concatenate([_in_chunk(chunk.slice(0, half)), _in_chunk(chunk.slice(half))])
+
+
+def _any(array: pa.Array) -> bool:
+    if not holds_nanoseconds(array.type):
+        return False
+    if pa.types.is_timestamp(array.type):
+        return bool(_in_chunk(array).any())
+    if pa.types.is_struct(array.type):
+        return any(map(_any, array.flatten()))
+    return _any(array.flatten())  # lists; of maps their entries

@@ -1,0 +1,93 @@
+"""Every type of ORC files as every declared type: read as Spark reads it and as Arrow has the value, or held."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyarrow import orc
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from jobs.sources.orc import OrcFiles, orc_reads_as
+from jobs.sources.parquet import reads_as
+from jobs.sql.logical import Field
+from statestore.types import arrow_type
+from tests.jobs.sources.pinned import pinned
+
+TYPES = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"),
+    *("decimal(10,2)", "decimal(12,2)", "decimal(5,1)", "decimal(20,0)", "decimal(38,2)"),
+    *("array<bigint>", "array<smallint>", "map<string,bigint>", "map<string,tinyint>"),
+    *("struct<a:bigint,b:string>", "struct<b:string>", "struct<B:string,z:int,A:int>", "struct<a:tinyint,b:string>", "struct<a:string>"),
+)
+WRITTEN = {
+    "boolean": pa.array([True, None]),
+    "int8": pa.array([-128, 127], pa.int8()),
+    "int16": pa.array([-(2**15), None], pa.int16()),
+    "int32": pa.array([2**31 - 1, -(2**31)], pa.int32()),
+    "int64": pa.array([2**53 + 1, -(2**63)], pa.int64()),
+    "float": pa.array([0.1, -3e38], pa.float32()),
+    "double": pa.array([0.1, -1.7e308], pa.float64()),
+    "string": pa.array(["x", "12"]),
+    "binary": pa.array([b"x", None]),
+    "decimal": pa.array([Decimal("-123.45"), None], pa.decimal128(10, 2)),
+    "wide": pa.array([Decimal(10**37), None], pa.decimal128(38, 0)),
+    "list": pa.array([[2**31 - 1], None], pa.list_(pa.int32())),
+    "map": pa.array([[("k", 2**31 - 1)], None], pa.map_(pa.string(), pa.int32())),
+    "struct": pa.array([{"a": 2**31 - 1, "b": "x"}, None], pa.struct([("a", pa.int32()), ("b", pa.string())])),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_type_reads_as_the_declared_one_only_if_spark_keeps_every_value(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    """What is accepted has Spark's values, and the number of its NULLs and texts is the file's. What changes a value is held."""
+    path, values = tmp_path / "x.orc", WRITTEN[name]
+    accepted = [t for t in TYPES if orc_reads_as(values.type, arrow_type(t))]
+    orc.write_table(pa.table({f"x{i}": values for i in range(len(TYPES))}), path)
+    if accepted:
+        declared = ", ".join(f"x{TYPES.index(t)} {t}" for t in accepted)
+        read = spark.read.schema(declared).orc(str(path)).toArrow()
+        for kind, column in zip(accepted, read.columns, strict=True):
+            if not pa.types.is_struct(values.type):  # fields go by name, and may be missing
+                assert column.to_pylist() == values.cast(arrow_type(kind)).to_pylist(), kind
+            else:
+                wanted = [f.name for f in arrow_type(kind)]
+                kept = [v and {n: v.get(n.lower()) for n in wanted} for v in values.to_pylist()]
+                assert column.to_pylist() == kept, kind
+    fields = [Field(f"x{i}", t) for i, t in enumerate(TYPES)]
+    for field in fields:
+        if field.type in accepted:
+            OrcFiles().require_types(pinned(path), [field], {})
+        else:
+            with pytest.raises(SchemaMismatchError, match="next run takes it in"):
+                OrcFiles().require_types(pinned(path), [field], {})
+
+
+@pytest.mark.spark
+def test_whatever_spark_reads_unchanged_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
+    """The rule holds no file in vain: of numbers, every pair that Parquet sources accept and Spark's ORC reader keeps is accepted."""
+    for name in ("int8", "int16", "int32", "int64", "float", "double", "decimal", "string"):
+        for kind in TYPES[:15]:
+            if reads_as(WRITTEN[name].type, arrow_type(kind)) and not orc_reads_as(WRITTEN[name].type, arrow_type(kind)):
+                path = tmp_path / "x.orc"
+                orc.write_table(pa.table({"x": WRITTEN[name]}), path)
+                try:
+                    kept = spark.read.schema(f"x {kind}").orc(str(path)).toArrow()["x"].to_pylist()
+                except (PySparkException, Py4JJavaError):
+                    continue
+                assert kept != WRITTEN[name].cast(arrow_type(kind)).to_pylist(), (name, kind)
+
+
+def test_columns_of_hive_go_by_place_and_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.orc"
+    orc.write_table(pa.table({"_col0": [1], "_col1": ["x"]}), path)
+    OrcFiles().require_types(pinned(path), [Field("id", "bigint"), Field("name", "string")], {})
+    with pytest.raises(SchemaMismatchError, match="column 'name': found string, expected int"):
+        OrcFiles().require_types(pinned(path), [Field("id", "bigint"), Field("name", "int")], {})
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UnreadableFileError, match="cannot be read as orc"):
+        OrcFiles().require_types(pinned(path), [Field("id", "bigint")], {})
