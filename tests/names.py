@@ -1,6 +1,10 @@
 """Names that a parser could take for something else: what tests draw names from."""
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+#: A slow machine is no fault.
+QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 #: Pieces of names, each of which stands for something in a URL, a glob, SQL, a shell, a log or a file system.
 PIECES = [

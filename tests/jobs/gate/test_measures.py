@@ -31,6 +31,7 @@ from jobs.plan.definition import find
 from jobs.session import Session
 from jobs.settings.pipeline import Pipeline, load_pipeline
 from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tests.names import QUICK
 
 VIEW = """
 CREATE TABLE sales (id INT, shop STRING, at DATE, n INT, amount DOUBLE, price DECIMAL(10,2), code STRING, PRIMARY KEY (id));
@@ -368,6 +369,7 @@ NAMES += ["a`, `b", '["a"]', "x" * 120]
     st.lists(st.lists(st.sampled_from(NAMES), min_size=2, max_size=3, unique=True), min_size=1, max_size=6, unique_by=tuple),
     st.sampled_from(NAMES),
 )
+@QUICK
 def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: list[list[str]], column: str) -> None:
     """As many views and numbers as there are lists of columns; each view may be called so; each number has a column of its own."""
     items = [expectation("expect_compound_columns_to_be_unique", column_list=key) for key in keys]
@@ -376,7 +378,7 @@ def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: l
     relation = Relation(1, view, RelationKind.VIEW, tuple(ColumnSpec(name, "int") for name in NAMES), msgspec.Raw(b"{}"))
     with patch("jobs.gate.measures._is_unique_by_key", return_value=False):
         found, other = (
-            measures_of(Suite(name, Path("x.json"), tuple(items), None, False, ""), msgspec.structs.replace(relation, name=name))
+            measures_of(Suite(name, Path("x.json"), tuple(items), None, False, "", ""), msgspec.structs.replace(relation, name=name))
             for name in (view, "v_")
         )
     assert len(found.views) == 1 + len(keys) + 2, "the numbers, each list, the column's own"

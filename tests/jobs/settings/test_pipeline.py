@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.settings.pipeline import (
@@ -22,7 +22,7 @@ from jobs.settings.pipeline import (
 from jobs.settings.retention import Retention
 from jobs.sql.source_text import SourceText
 from jobs.sql.tokens import tokens_of
-from tests.names import names
+from tests.names import QUICK, names
 
 MINIMAL = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'
 
@@ -234,7 +234,7 @@ def test_a_missing_script_is_named(tmp_path: Path) -> None:
 
 
 @given(names(), st.sampled_from("'\""))
-@settings(max_examples=50, deadline=None)
+@QUICK
 def test_a_variable_in_a_string_stands_for_its_own_characters(value: str, quote: str) -> None:
     """Spark's rules of strings, as the reader of statements has them. Outside of strings, and in a default, the text is as it is."""
     script = f"SELECT {quote}a ${{V}} b{quote}, ${{N}}, ${{D:-'it\\'s'}} -- {quote}${{N}}\n"

@@ -13,9 +13,8 @@ from jobs.sinks.location import unfit_for_delta
 from jobs.sources.delta_log import DeltaPlace
 from jobs.sources.errors import BadPathError
 from jobs.sources.listing import list_files, open_file
-from tests.names import TWINS, names
+from tests.names import QUICK, TWINS, names
 
-QUICK = settings(max_examples=30, deadline=None)
 RECURSIVE = {"recursiveFileLookup": "true"}
 
 

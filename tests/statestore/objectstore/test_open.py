@@ -11,7 +11,7 @@ from statestore.objectstore.base import BadObjectNameError, BadStoreError
 from statestore.objectstore.local import LocalObjectStore
 from statestore.objectstore.open import open_object_store, open_s3
 from statestore.objectstore.s3 import S3ObjectStore
-from tests.names import names
+from tests.names import QUICK, names
 
 
 def test_a_path_and_its_file_uri_are_the_same_store(tmp_path: Path) -> None:
@@ -72,6 +72,7 @@ def test_a_prefix_that_climbs_out_is_refused() -> None:
 
 
 @given(st.lists(names(), min_size=1, max_size=3).map("/".join))
+@QUICK
 def test_a_store_opens_again_from_its_uri_whatever_its_name(name: str) -> None:
     """By its name as it is, and by the URI that other processes get."""
     local = open_object_store(f"/data/{name}")
