@@ -16,6 +16,7 @@ from jobs.session import Session
 from jobs.sql.errors import UnsupportedQueryError
 from statestore.errors import InputError
 from tests.truth.compare import assert_same_answer
+from tests.truth.judge import judge_session
 
 pytestmark = pytest.mark.spark
 
@@ -169,15 +170,8 @@ def _select(calls: dict[str, str | None], grouped: bool, ours: bool) -> str:
     return f"SELECT {', '.join([*(['g'] if grouped else []), *columns])} FROM t" + (" GROUP BY g" if grouped else "")
 
 
-def _judge(spark: SparkSession) -> SparkSession:
-    judge = spark.newSession()
-    judge.conf.set("spark.sql.ansi.enabled", "true")
-    judge.conf.set("spark.sql.shuffle.partitions", "1")
-    return judge
-
-
 def test_every_aggregate_equals_sparks_after_every_epoch(spark: SparkSession, tmp_path: Path) -> None:
-    rng, judge, rows = random.Random(1), _judge(spark), dict[int, dict[str, Any]]()
+    rng, judge, rows = random.Random(1), judge_session(spark), dict[int, dict[str, Any]]()
     with Session(str(tmp_path / "store"), spark, units=3, runner="local") as session:
         session.execute(f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (k))")
         views = {f"{name}_{'all' if not by else 'by_g'}": (calls, by) for name, calls in VIEWS.items() for by in (True, False)}
