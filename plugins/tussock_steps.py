@@ -20,6 +20,7 @@ import msgspec
 
 import jobs
 from jobs.settings.pipeline import GateScope, Pipeline, PipelineError, Runner, find_pipeline, load_pipeline, pipeline_names
+from statestore.decoding import decoded
 from statestore.errors import InputError
 from statestore.meta.catalog import RelationKind
 
@@ -746,7 +747,7 @@ def move_vnodes(name: str, planned: str) -> dict[str, str]:
     """
     from jobs.upkeep.rebalance import Rebalance, move, require_units_of_file
 
-    pipeline, rebalance = find_pipeline(name, pipelines_folder()), msgspec.json.decode(planned, type=Rebalance)
+    pipeline, rebalance = find_pipeline(name, pipelines_folder()), decoded(planned, Rebalance)
     require_units_of_file(pipeline, None if rebalance.target is not None else rebalance.planned.unit_count)
     version = move(open_meta(pipeline), rebalance)
     return {"mapping": str(version.mapping.id), "version": str(version.id)}
@@ -757,7 +758,7 @@ def verify_rebalance(name: str, planned: str, say: Callable[[str], None]) -> lis
     from jobs.shell.rebalance_text import units_text
     from jobs.upkeep.rebalance import Rebalance, verify
 
-    found = verify(open_meta(find_pipeline(name, pipelines_folder())), msgspec.json.decode(planned, type=Rebalance))
+    found = verify(open_meta(find_pipeline(name, pipelines_folder())), decoded(planned, Rebalance))
     say(units_text(found))
     return [msgspec.to_builtins(share) for share in found]
 

@@ -26,6 +26,7 @@ from jobs.plan.difference import without_places, words_of
 from jobs.sql.script import split_script
 from jobs.sql.source_text import SourceText
 from jobs.sql.tokens import tokens_of
+from statestore.decoding import decoded
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 
@@ -102,7 +103,7 @@ def approval_of(text: str) -> Approval | str:
     """
     if text.lstrip().startswith("{"):
         try:
-            return msgspec.json.decode(text, type=Approval)
+            return decoded(text, Approval)
         except msgspec.DecodeError as err:
             raise NoApprovalError(text) from err
     if len(found := set(_DIGEST.findall(text))) != 1:

@@ -14,6 +14,7 @@ from jobs.flow.failure import carried_by_spark
 from jobs.plan.definition import output_of
 from jobs.sql.months import carried_name, columns_of_carried
 from jobs.sql.quoting import quoted
+from statestore.decoding import decoded
 from statestore.errors import InputError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.shared_buffer import SharedBuffer
@@ -208,7 +209,7 @@ def _frame(
 
     def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = open_object_store(store_uri)
-        at = msgspec.json.decode(pinned.value, type=HummockVersion)
+        at = decoded(pinned.value, HummockVersion)
         for batch in batches:
             for group in batch.column(0).to_pylist():
                 with carried_by_spark(name):

@@ -20,13 +20,14 @@ from jobs.sql.statements import (
     Transaction,
     Update,
 )
+from statestore.decoding import decoder_of
 from statestore.errors import InputError
 from statestore.meta.barrier import Barrier
 from statestore.meta.catalog import Catalog
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
 
-_statement = msgspec.json.Decoder(Statement)
+_statement = decoder_of(Statement)
 _SHOWN = 5  # statements that a message names
 
 

@@ -18,6 +18,7 @@ from jobs.plan.schedule import Schedule
 from jobs.wire.cell import Mail, addresses_of
 from jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
 from jobs.wire.measured import Measured
+from statestore.decoding import decoded
 from statestore.errors import InputError
 from statestore.meta.store import MetaStore
 from statestore.meta.version import SstInfo
@@ -108,8 +109,8 @@ def read_answers(answers: pa.Table) -> tuple[list[FragmentReport], tuple[SstInfo
         by_kind.setdefault(fragment, []).append(chunk)
     if failures := by_kind.get(Mail.FAILURE):
         raise first_failure(failures)
-    reports = [msgspec.json.decode(chunk, type=FragmentReport) for chunk in by_kind.get(Mail.REPORT, [])]
-    return reports, in_order(i for chunk in by_kind.get(Mail.SST, []) for i in msgspec.json.decode(chunk, type=list[SstInfo]))
+    reports = [decoded(chunk, FragmentReport) for chunk in by_kind.get(Mail.REPORT, [])]
+    return reports, in_order(i for chunk in by_kind.get(Mail.SST, []) for i in decoded(chunk, list[SstInfo]))
 
 
 def in_order(ssts: Iterable[SstInfo]) -> tuple[SstInfo, ...]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import AccumulatorParam, inheritable_thread_target
@@ -34,6 +33,7 @@ from jobs.wire.epoch_task import EpochTask
 from jobs.wire.flush_policy import FlushPolicy
 from jobs.wire.measured import NOTHING, Measured, Measurement, Report, together
 from jobs.wire.typed_rows import frame_schema, steps_behind
+from statestore.decoding import decoded
 from statestore.meta.version import SstInfo
 
 #: Of a cell, as a Spark type: a DDL string would be parsed, by the JVM, for every level of every epoch.
@@ -161,7 +161,7 @@ class HeldBySpark:
         flush = flush_function(lambda: known.value, self._measuring.report)
         with spark_errors_as_ours(()), self._measuring.into(self._measured):
             found = sealed.mapInArrow(flush, CELL_TYPE).toArrow()
-        return [sst for chunk in found["chunk"].to_pylist() for sst in msgspec.json.decode(chunk, type=list[SstInfo])]
+        return [sst for chunk in found["chunk"].to_pylist() for sst in decoded(chunk, list[SstInfo])]
 
     def release(self) -> None:
         """See Held."""

@@ -12,6 +12,7 @@ from jobs.gate.record import Failure, Metric, Verdict, ViewQuality, read_record
 from jobs.gate.suite import read_suite
 from jobs.gate.text import expectation_text
 from jobs.settings.pipeline import QualitySettings
+from statestore.decoding import decoder_of
 from statestore.errors import InputError
 from statestore.objectstore.base import ObjectStore
 
@@ -135,7 +136,7 @@ def _pages(docs: Path, epochs: Iterable[int]) -> dict[tuple[int, str], tuple[str
     """The pages of these epochs, by epoch and view, as far as the list names them near its beginning, where the newest are."""
     wanted = set(epochs)
     found: dict[tuple[int, str], tuple[str, ...]] = {}
-    decoder = msgspec.json.Decoder(Result)
+    decoder = decoder_of(Result)
     try:
         with (docs / RESULTS).open("rb") as lines:
             while wanted and lines.tell() < _MOST_BYTES and (line := lines.readline()):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from statestore.decoding import decoded
 from statestore.errors import InputError, TussockError
 
 
@@ -86,7 +87,7 @@ def carried_failure(error: Exception) -> TussockError | None:
 
 def first_failure(failures: list[bytes]) -> TussockError:
     """The error to raise of several: of the lowest level, since later ones may be its consequence; ties by text."""
-    envelopes = [msgspec.json.decode(f, type=_Envelope) for f in failures]
+    envelopes = [decoded(f, _Envelope) for f in failures]
     first = min(envelopes, key=lambda e: (e.level, e.relation, e.text))
     error = _rebuild(first)
     if isinstance(error, SourceFileError):

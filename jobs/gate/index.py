@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from statestore.decoding import decoder_of
+
 RESULTS = "results.jsonl"
 SHOWN = 1_000  # newest results on the page; their pages stay, whatever their number
 
@@ -46,7 +48,7 @@ def add_results(docs: Path, results: Sequence[Result]) -> None:
     Cost: a pass over all results kept. Both files are replaced, never seen half written.
     """
     file = docs / RESULTS
-    known = msgspec.json.Decoder(list[Result])
+    known = decoder_of(list[Result])
     lines = file.read_bytes().splitlines() if file.exists() else []
     before = known.decode(b"[" + b",".join(lines) + b"]")
     kept = {(-r.epoch, r.part): r for r in (*before, *results)}

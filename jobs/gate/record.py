@@ -12,6 +12,7 @@ import msgspec
 
 from jobs.gate.suite import Suite
 from jobs.gate.text import expectation_text
+from statestore.decoding import decoded
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
 from statestore.meta.sight import published_sight
@@ -154,7 +155,7 @@ def write_record(objects: ObjectStore, record: QualityRecord) -> None:
 def read_record(objects: ObjectStore, epoch: int) -> QualityRecord | None:
     """The record of `epoch`; None where the gate was not asked."""
     try:
-        return msgspec.json.decode(objects.get(record_name(epoch)), type=QualityRecord)
+        return decoded(objects.get(record_name(epoch)), QualityRecord)
     except ObjectNotFoundError:
         return None
 

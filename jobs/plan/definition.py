@@ -9,6 +9,7 @@ from jobs.plan.difference import Create
 from jobs.plan.fragments import Fragment, Output
 from jobs.sql.logical import Plan
 from jobs.sql.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
+from statestore.decoding import decoder_of
 from statestore.errors import InputError, did_you_mean
 from statestore.meta.catalog import Catalog, Relation, RelationKind
 
@@ -71,7 +72,7 @@ KEYWORDS: Mapping[str, str] = {
     RelationKind.FUNCTION: "FUNCTION",
 }
 
-_decoder: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
+_decoder: msgspec.json.Decoder[Definition] = decoder_of(Definition)
 
 
 class UnknownRelationError(InputError):

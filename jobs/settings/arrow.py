@@ -1,15 +1,21 @@
 """pyarrow without pandas until somebody asks for pandas, which the first array of Python values imports: a fifth of a small task's time."""
 
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
 
 class _NotNow(MetaPathFinder):
+    """Hides pandas from imports of the thread that made this."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """As importlib asks for it."""
-        if name == "pandas":
+        if name == "pandas" and threading.get_ident() == self._thread:
             raise ModuleNotFoundError("not now", name=name)
         return None
 

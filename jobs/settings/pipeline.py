@@ -90,6 +90,7 @@ from msgspec import Meta, inspect
 
 from jobs.settings.prices import Prices
 from jobs.settings.retention import BadDurationError, Retention, duration_ms
+from statestore.decoding import converted
 from statestore.errors import InputError, did_you_mean
 
 FILE = "pipeline.toml"
@@ -464,7 +465,7 @@ def _is_cron(text: str) -> bool:
 def _converted(value: Any, kind: Any, file: str, key: str = "") -> Any:
     """`value` as msgspec makes a `kind` of it. Raises PipelineError with the key, what it holds, and the description of its type."""
     try:
-        return msgspec.convert(value, kind, dec_hook=_read)
+        return converted(value, kind, dec_hook=_read)
     except msgspec.ValidationError as err:
         place = _PLACE.search(str(err))
     (type_, expected), keys = _described(inspect.type_info(kind)), [key] if key else []

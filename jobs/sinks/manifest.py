@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from statestore.decoding import decoded
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 FOLDER = "_tussock/"
@@ -45,7 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 def read_manifest(objects: ObjectStore, epoch: int) -> Manifest | None:
     """The manifest of an epoch; None: it was not published there, or not yet. One GET."""
     try:
-        return msgspec.json.decode(objects.get(_name(epoch)), type=Manifest)
+        return decoded(objects.get(_name(epoch)), Manifest)
     except ObjectNotFoundError:
         return None
 
@@ -57,7 +58,7 @@ def newest_manifest(objects: ObjectStore, since: int, until: int, digest_of: Cal
     """
     found = [info.name for info in objects.list(FOLDER, start_after=_name(since - 1)) if info.name <= _name(until)]
     for name in reversed(found):
-        manifest = msgspec.json.decode(objects.get(name), type=Manifest)
+        manifest = decoded(objects.get(name), Manifest)
         if not manifest.digest:
             return None  # those before it are of earlier releases, too
         if manifest.digest == digest_of(int(manifest.epoch)):

@@ -19,6 +19,7 @@ from jobs.sources.kept import Keeper
 from jobs.sources.listing import Interval
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from statestore.decoding import decoded
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.catalog import ALL_READ, TableSchema
@@ -89,7 +90,7 @@ def with_undeclared(chunk: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def undeclared_of(chunk: pa.Table) -> tuple[str, ...]:
     """What a chunk's input holds that its source does not declare; empty where the reader does not say."""
-    return msgspec.json.decode((chunk.schema.metadata or {}).get(_UNDECLARED, b"[]"), type=tuple[str, ...])
+    return decoded((chunk.schema.metadata or {}).get(_UNDECLARED, b"[]"), tuple[str, ...])
 
 
 class SourceReader(Protocol):

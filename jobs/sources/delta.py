@@ -56,6 +56,7 @@ from jobs.sources.pins import PinnedFile
 from jobs.sql.logical import Field
 from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateSource
+from statestore.decoding import decoder_of
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.catalog import ALL_READ, TableSchema
@@ -93,8 +94,8 @@ class DeltaPart(msgspec.Struct, frozen=True):
     columns: tuple[Mapped, ...]  # of the version that wrote the file
 
 
-_versions = msgspec.json.Decoder(PinnedVersions)
-_part = msgspec.json.Decoder(DeltaPart)
+_versions = decoder_of(PinnedVersions)
+_part = decoder_of(DeltaPart)
 
 
 class DeltaTables:

@@ -30,6 +30,7 @@ from jobs.sources.restated import exchanged, restated_files
 from jobs.sources.taken import Change, compare, fitting, taken_files, taken_rows, taken_schema, with_content
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from statestore.decoding import decoder_of
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.catalog import ALL_READ, TableSchema
@@ -45,7 +46,7 @@ RETAIN = "retain"  # 'files': the bytes of taken files stay reachable; 'none', a
 ON_CHANGE = "on_change"  # what to do about a taken file that has changed: 'error', 'restate' or 'ignore'
 OWN_OPTIONS = ("path", "recursiveFileLookup", _MAY_BE_MISSING, MISSING, RETAIN, ON_CHANGE, ON_ERROR, *STORE_OPTIONS)  # none of Spark's
 
-_files = msgspec.json.Decoder(tuple[PinnedFile, ...])
+_files = decoder_of(tuple[PinnedFile, ...])
 
 
 def files_of(document: msgspec.Raw | None) -> tuple[PinnedFile, ...]:

@@ -34,6 +34,7 @@ from jobs.sources.pins import POSITION_BITS
 from jobs.sources.spark_files import CHUNK_ROWS, OUTPUT_DDL, _as_declared, _handed_over, require_module, spark_errors
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
+from statestore.decoding import decoded, decoder_of
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.catalog import ALL_READ, TableSchema
@@ -73,7 +74,7 @@ class PinnedOffsets(msgspec.Struct, frozen=True):
     nbytes: int
 
 
-_pinned = msgspec.json.Decoder(tuple[PinnedOffsets, ...])
+_pinned = decoder_of(tuple[PinnedOffsets, ...])
 
 
 class KafkaTopics:
@@ -256,7 +257,7 @@ def _require_json(source: CreateSource, option: str) -> None:
         return
     wanted = dict[str, dict[str, int]] if option == "startingOffsets" else dict[str, list[int]]
     try:
-        msgspec.json.decode(text, type=wanted)
+        decoded(text, wanted)
     except msgspec.MsgspecError as err:
         shown = """earliest, latest or {"topic": {"0": 23}}""" if option == "startingOffsets" else """{"topic": [0, 1]}"""
         raise BadOptionError(source.name, option, text, f"expected {shown}") from err

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from statestore.decoding import converted
 from statestore.hummock.key import encode_keys
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
@@ -55,7 +56,7 @@ def taken_offsets(taken: StorageTable | None) -> list[Offsets]:
     if taken is None:
         return []
     rows = [r for part in taken.scan() for r in part.to_pylist()]
-    return sorted((msgspec.convert({k: v for k, v in r.items() if k != "epoch"}, Offsets) for r in rows), key=lambda o: o.number)
+    return sorted((converted({k: v for k, v in r.items() if k != "epoch"}, Offsets) for r in rows), key=lambda o: o.number)
 
 
 def taken_rows(schema: TableSchema, offsets: Sequence[Offsets], epoch: int) -> SealedBatch:

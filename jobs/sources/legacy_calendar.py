@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.decoding import decoded
 from statestore.errors import TussockError
 
 OPTIONS = {"datetimerebasemode": "datetimeRebaseMode", "int96rebasemode": "int96RebaseMode"}  # Spark's names; it compares without case
@@ -144,7 +145,7 @@ def _tables() -> dict[str, tuple[Longs, Longs]]:
     for jar in _jars():
         with zipfile.ZipFile(jar) as files:
             if _TABLE in files.namelist():
-                zones = msgspec.json.decode(files.read(_TABLE), type=list[_Zone])
+                zones = decoded(files.read(_TABLE), list[_Zone])
                 return {z.tz: (np.array(z.switches, np.int64) * _MICROS, np.array(z.diffs, np.int64) * _MICROS) for z in zones}
     raise MissingCalendarError()
 

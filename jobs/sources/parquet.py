@@ -37,6 +37,7 @@ from jobs.sources.text import as_text, bad_texts, require_text
 from jobs.sql.logical import Field
 from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateSource
+from statestore.decoding import decoder_of
 from statestore.errors import TussockError
 from statestore.nested import is_nested, rebuilt, relabelled
 from statestore.types import MONTHS, VARIANT, arrow_type, type_name
@@ -59,7 +60,7 @@ class Split(msgspec.Struct, frozen=True):
     first_row: int = 0
 
 
-_split = msgspec.json.Decoder(Split)
+_split = decoder_of(Split)
 
 
 class ParquetFiles(FileSource):

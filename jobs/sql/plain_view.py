@@ -6,6 +6,7 @@ from pyspark.sql import functions as F
 
 from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreatePlainView
+from statestore.decoding import decoded
 from statestore.meta.catalog import Relation
 
 _BEHIND_ALL_TEXT = 1_000_000  # characters: places in a view's query lie behind those of any statement that uses it
@@ -17,7 +18,7 @@ class _Definition(msgspec.Struct):
 
 def plain_view_of(relation: Relation) -> CreatePlainView:
     """The statement that made a plain view."""
-    return msgspec.json.decode(relation.definition, type=_Definition).statement
+    return decoded(relation.definition, _Definition).statement
 
 
 def register(session: SparkSession, view: CreatePlainView, query: str | None = None) -> None:

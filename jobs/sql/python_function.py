@@ -7,6 +7,7 @@ import msgspec
 from py4j.java_gateway import JavaObject
 
 from jobs.sql.statements import CreateFunction
+from statestore.decoding import decoded
 from statestore.meta.catalog import Relation
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class _Definition(msgspec.Struct):
 
 def function_of(relation: Relation) -> CreateFunction:
     """The statement that made a function."""
-    return msgspec.json.decode(relation.definition, type=_Definition).statement
+    return decoded(relation.definition, _Definition).statement
 
 
 def register(sandbox: "Sandbox", function: CreateFunction) -> None:

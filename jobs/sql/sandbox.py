@@ -23,6 +23,7 @@ from jobs.sql.source_text import SourceText
 from jobs.sql.statements import CreateFunction, CreateTable
 from jobs.sql.text_lengths import METADATA_KEY
 from jobs.sql.tokens import tokens_of
+from statestore.decoding import decoded
 from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 _EXCLUDED_RULES = (
@@ -322,4 +323,4 @@ class _Definition(msgspec.Struct):
 
 def table_of(relation: Relation) -> CreateTable:
     """The statement that made a table."""
-    return msgspec.json.decode(relation.definition, type=_Definition).statement
+    return decoded(relation.definition, _Definition).statement

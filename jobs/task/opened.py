@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-import msgspec
 import pyarrow as pa
 
 from jobs.wire.measured import Report
+from statestore.decoding import decoded
 from statestore.meta.version import HummockVersion
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
@@ -33,7 +33,7 @@ def opened_objects(uri: str) -> ObjectStore:
 @lru_cache(maxsize=2)
 def decoded_version(data: bytes) -> HummockVersion:
     """The version that an epoch's task carries, decoded once a process."""
-    return msgspec.json.decode(data, type=HummockVersion)
+    return decoded(data, HummockVersion)
 
 
 def measured(work: Iterable[pa.RecordBatch], store_uri: str, unit: int | None, report: Report) -> Iterator[pa.RecordBatch]:

@@ -36,6 +36,7 @@ from jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
 from jobs.wire.flush_policy import Expected, Flush
 from jobs.wire.typed_rows import steps_behind, typed_rows
 from statestore.allocator import give_back_freed_memory
+from statestore.decoding import decoder_of
 from statestore.errors import RetryableError, TussockError
 from statestore.hummock.cache import process_cache
 from statestore.hummock.ingest import batch_ingest
@@ -53,8 +54,8 @@ _LARGE_BYTES = 128 << 20  # sealed on a unit: encoding them is what its memory p
 
 log = logging.getLogger(__name__)
 
-_entries = msgspec.json.Decoder(tuple[Entry, ...])
-_parts = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
+_entries = decoder_of(tuple[Entry, ...])
+_parts = decoder_of(tuple[msgspec.Raw, ...])
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from jobs.flow.failure import encode_failure, first_failure
 from jobs.spark import epoch_session, tasks_done
+from statestore.decoding import decoded
 from statestore.errors import RetryableError, TussockError
 from statestore.hummock.amplification import Amplification, measure
 from statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece
@@ -232,7 +233,7 @@ def run_with_spark(spark: SparkSession, store_uri: str, far: HowFar | None = Non
             objects = open_object_store(store_uri)
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    piece = msgspec.json.decode(known.value[number], type=MergePiece)
+                    piece = decoded(known.value[number], MergePiece)
                     answer = _merged(objects, piece)
                     if failed := isinstance(answer, TussockError):
                         data = encode_failure(answer, f"compaction task {piece.task_id}", 0)
@@ -246,7 +247,7 @@ def run_with_spark(spark: SparkSession, store_uri: str, far: HowFar | None = Non
             answers = _while_beating(session, merging.toArrow, beat).sort_by("number").to_pylist()
         finally:
             known.destroy()
-        return [first_failure([a["data"]]) if a["failed"] else msgspec.json.decode(a["data"], type=list[SstInfo]) for a in answers]
+        return [first_failure([a["data"]]) if a["failed"] else decoded(a["data"], list[SstInfo]) for a in answers]
 
     return run
 

@@ -12,13 +12,13 @@ from typing import TypeVar
 import msgspec
 from crc32c import crc32c
 
+from statestore.decoding import decoder_of
 from statestore.meta.errors import DamagedDocumentError, SettingError
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 _encoder = msgspec.json.Encoder()
-_decoders: dict[type, msgspec.json.Decoder[msgspec.Struct]] = {}
 _CLOSING_BYTES = len("\ncrc32c 00000000\n")
 
 
@@ -33,11 +33,8 @@ def decode_document(name: str, data: bytes, kind: type[T]) -> T:
     body, closing = data[:-_CLOSING_BYTES], data[-_CLOSING_BYTES:]
     if closing != _closing_of(body):
         raise DamagedDocumentError(name, f"its {len(data)} bytes do not end in their checksum: truncated or changed")
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
-        value = decoder.decode(body)
+        value = decoder_of(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise DamagedDocumentError(name, f"its checksum is right, but it is no {kind.__name__} of this release: {err}") from err
     assert isinstance(value, kind)

@@ -10,6 +10,7 @@ from threading import Event, Thread
 
 import msgspec
 
+from statestore.decoding import decoded
 from statestore.errors import TussockError
 from statestore.objectstore.base import ObjectStore
 from statestore.progress import Progress
@@ -75,5 +76,5 @@ def work_under_way(objects: ObjectStore, now_ms: int, within_s: float = 6 * EVER
     found = []
     for listed in objects.list(_PREFIX):
         with suppress(TussockError, msgspec.DecodeError):  # it may just have ended
-            found.append(msgspec.json.decode(objects.get(listed.name), type=Work))
+            found.append(decoded(objects.get(listed.name), Work))
     return tuple(work for work in found if now_ms - work.at <= within_s * 1000)

@@ -88,6 +88,13 @@ class _Known:
         return functools.reduce(lambda newer, older: older.under(newer), self.runs)
 
 
+class _TasksOfThread(threading.local):
+    """The task that a thread runs, and the task that it ran before."""
+
+    due: list[Callable[[], None]] | None = None  # what attempts of the task publish when it ends; None: no task runs
+    published: Future[None] | None = None  # what the task before left to be published
+
+
 class RowCache:
     """Rows known to one process, of all tables and units that it runs. Safe among threads."""
 
@@ -108,9 +115,8 @@ class RowCache:
         self._bases: dict[str, int] = {}  # the newest epoch that each store's attempts read at: nobody will read at an older one
         self._bytes = 0
         self._lock = threading.Lock()
-        self._due: list[Callable[[], None]] | None = None  # what attempts of the task at hand publish when it ends; None: no task is
+        self._tasks = _TasksOfThread()
         self._thread: ThreadPoolExecutor | None = None
-        self._published: Future[None] | None = None  # by the thread, for the task before
 
     @property
     def nbytes(self) -> int:
@@ -121,30 +127,32 @@ class RowCache:
     @contextmanager
     def publishing(self) -> Iterator[None]:
         """While a task runs, what it publishes is put off until it has ended, and then done while the next task runs. A task that fails
-        publishes nothing. Requires: one task at a time."""
-        self._due = []
+        publishes nothing. Requires: one task at a time in each thread."""
+        tasks = self._tasks
+        tasks.due = []
         try:
             yield
         except BaseException:
-            self._due = None
+            tasks.due = None
             raise
-        due, self._due = self._due, None
+        due, tasks.due = tasks.due, None
         if due:
-            self._thread = self._thread or ThreadPoolExecutor(1, "publish")
             self._settle()
-            self._published = self._thread.submit(_run_all, due)
+            with self._lock:
+                self._thread = self._thread or ThreadPoolExecutor(1, "publish")
+            tasks.published = self._thread.submit(_run_all, due)
 
     def publish(self, work: Callable[[], None]) -> None:
-        """Do this now, or when the task at hand ends."""
-        if self._due is None:
+        """Do this now, or when this thread's task ends."""
+        if self._tasks.due is None:
             work()
         else:
-            self._due.append(work)
+            self._tasks.due.append(work)
 
     def _settle(self) -> None:
-        """Wait until what the task before left to the thread is done."""
-        if (published := self._published) is not None:
-            self._published = None
+        """Wait until what this thread's last task left to be published is published."""
+        if (published := self._tasks.published) is not None:
+            self._tasks.published = None
             published.result()
 
     def open(self, of: RowsOf, vnodes: Sequence[int] | npt.NDArray[np.integer], base: int, epoch: int) -> "UnitRows":
