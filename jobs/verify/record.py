@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
+from statestore.decoding import decoded
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 LAST = "verify/last.json"
@@ -139,6 +140,6 @@ def write_last(objects: ObjectStore, found: Verification, live: Collection[str])
 def read_last(objects: ObjectStore) -> Verification | None:
     """The newest result of each view; None if the store was never verified. Cost: one GET."""
     try:
-        return msgspec.json.decode(objects.get(LAST), type=Verification)
+        return decoded(objects.get(LAST), Verification)
     except ObjectNotFoundError:
         return None
