@@ -3,7 +3,8 @@
 An INT96 is a Julian day, 32 bits, and nanoseconds of that day. Spark counts days below zero for times before 4713 BC, and for those of the
 last 6,682 years that a timestamp can hold, whose day overflows. Arrow takes both parts for unsigned numbers, so such a time comes out in
 another year. Seconds do not overflow: read in seconds, its day is beyond 2**31, which no other time reaches, so it can be moved back.
-A column is read in seconds only if a time is far from today. The times of about 66,000 BC come out near today, and stay so.
+A column is read in seconds only if a time is far from today. The times of about 66,000 BC come out near today, and stay so. Arrow reads
+the Julian day 0 itself, in 4713 BC, as 1970-01-01.
 """
 
 from collections.abc import Callable

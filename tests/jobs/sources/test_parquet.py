@@ -251,7 +251,7 @@ def test_a_column_without_any_value_is_null_in_every_declared_type(tmp_path: Pat
 @pytest.mark.spark
 def test_int96_in_far_years_is_sparks_time(spark: SparkSession, tmp_path: Path) -> None:
     rng, day = random.Random(5), 86_400_000_000
-    edges = [0, -1, 2**63 - 1, -(2**63), 253_402_300_799_999_999, -62_135_596_800_000_000, -2_440_588 * day, -2_440_589 * day]
+    edges = [0, -1, 2**63 - 1, -(2**63), 253_402_300_799_999_999, -62_135_596_800_000_000, -2_440_587 * day, -2_440_589 * day]
     values = [*edges, *(n * day for n in range(-90_000_000, 90_000_000, 9_999_999)), *(rng.randrange(-(2**63), 2**63) for _ in range(200))]
     values = [v for v in values if not -22 * 10**17 < v < -21 * 10**17]  # see far_int96
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
