@@ -11,7 +11,7 @@ does not fit are rejects, as those with a string that is not UTF-8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -210,7 +210,7 @@ def read_split(
                 zone = legacy.int96 if name in int96 else legacy.datetime
                 column, field = table[name], fields[c]
                 if name in int96:
-                    column = far_years_as_spark(column, lambda name=name: _in_seconds(file, options, groups, name))
+                    column = far_years_as_spark(column, partial(_in_seconds, file, options, groups, name))
                 if quarantine and not reads_as(column.type, arrow_type(field.type)):
                     values, bad = narrowed(column, arrow_type(field.type))
                     typed.append(values)

@@ -152,7 +152,7 @@ class SparkFiles(FileSource):
         self, session: "SparkSession", options: Mapping[str, str], files: Sequence[PinnedFile], declared: str | None = None
     ) -> "DataFrame":
         """The rows of pinned files, by the declared columns or by those that Spark infers."""
-        reader = session.read.format(self.format).options(**(options | hadoop_options(files)))
+        reader = session.read.format(self.format).options(**{**options, **hadoop_options(files)})
         typed = reader if declared is None else reader.schema(declared)
         return typed.load([_spark_path(place_of_bytes(f)) for f in files])
 
