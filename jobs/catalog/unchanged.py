@@ -13,6 +13,7 @@ from jobs.sources.registry import READERS, WITHOUT_PATH
 from jobs.sql.grammar import Cursor, read_source, read_view
 from jobs.sql.source_text import SourceText
 from jobs.sql.statements import CreateSource
+from jobs.sql.tokens import tokens_of
 from statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
@@ -64,7 +65,7 @@ def _source(catalog: Catalog, cursor: Cursor, base: Path) -> Relation | None:
     if differences(there, placed(CreateSource(header.name, header.format, (), header.options), base)):
         return None
     declared = "" if header.columns is None else cursor.source.text[slice(*header.columns)]
-    return found if not declared or _lower(declared) == _lower(declared_text(there.fields)) else None
+    return found if not declared or _folded(declared) == _folded(declared_text(there.fields)) else None
 
 
 def _table(catalog: Catalog, cursor: Cursor) -> Relation | None:
@@ -74,8 +75,9 @@ def _table(catalog: Catalog, cursor: Cursor) -> Relation | None:
     definition = definition_of(found)
     assert isinstance(definition, TableDefinition)
     there = Cursor(SourceText(declared_text(definition.created or definition.statement)))
-    return found if _lower(cursor.source.text[cursor.offset :]) == _lower(there.source.text) else None
+    return found if _folded(cursor.source.text[cursor.offset :]) == _folded(there.source.text) else None
 
 
-def _lower(text: str) -> list[str]:
-    return [word.lower() for word in words_of(text)]
+def _folded(text: str) -> list[str]:
+    """The words of a text, those outside of strings in lower case: `DEFAULT 'a'` and `DEFAULT 'A'` differ."""
+    return [t.text if t.kind == "string" else t.text.lower() for t in tokens_of(SourceText(text))]

@@ -214,6 +214,17 @@ def test_a_changed_view_is_replaced_and_a_changed_table_is_refused(
     assert "column 'id': int there, bigint here" in capsys.readouterr().err
 
 
+def test_the_case_of_letters_counts_within_strings_alone(apply: Apply, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    declared = TABLES.replace("name string,", "name string DEFAULT 'a',")
+    (folder / "tables.sql").write_text(declared)
+    apply()
+    (folder / "tables.sql").write_text(declared.replace("name string DEFAULT", "NAME String default"))
+    assert apply() == ["4 unchanged", NOTHING]
+    (folder / "tables.sql").write_text(declared.replace("'a'", "'A'"))
+    assert cli.main(["apply", "town"]) == 1
+    assert "'A' here" in capsys.readouterr().err
+
+
 def test_a_view_that_is_being_built_is_left_alone_and_its_former_text_gives_the_build_up(
     apply: Apply, folder: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
