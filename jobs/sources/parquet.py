@@ -191,11 +191,12 @@ def read_split(
     with _open(file, options) as reader:
         schema = reader.schema_arrow
         wanted = tuple(columns)
+        is_wanted = frozenset(wanted).__contains__
         width = len(fields) if width is None else width
-        judged = (*wanted, *(c for c in range(width) if quarantine and c not in wanted))
+        judged = (*wanted, *(c for c in range(width) if quarantine and not is_wanted(c)))
         names = iter(_require_columns(file, schema, fields, [c for c in judged if c < width], options))
         there = ((next(names) if c < width else None, c) for c in judged)
-        found = [(name, c) for name, c in there if c in wanted or _may_be_bad(schema, name, fields[c].type)]
+        found = [(name, c) for name, c in there if is_wanted(c) or _may_be_bad(schema, name, fields[c].type)]
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
         rows = sum(reader.metadata.row_group(g).num_rows for g in groups)
         try:
@@ -262,8 +263,11 @@ def _require_columns(
 ) -> list[str | None]:
     """The file's name of each wanted column, all readable as declared; None for one that it lacks, where the source allows that."""
     found: list[str | None] = []
+    by_name: dict[str, list[pa.Field]] = {}
+    for field in schema:
+        by_name.setdefault(field.name.lower(), []).append(field)
     for declared in (fields[c] for c in columns):
-        same = [f for f in schema if f.name.lower() == declared.name.lower()]
+        same = by_name.get(declared.name.lower(), [])
         if not same and options.get(MISSING) == "null":
             found.append(None)
             continue

@@ -3,6 +3,7 @@
 import datetime as dt
 import os
 import random
+import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -59,6 +60,27 @@ def test_a_file_within_the_target_is_one_split_that_reads_like_pyarrow(file: Pat
 
 def test_no_columns_still_give_a_row_id_per_row(file: Path) -> None:
     assert read_split(Split(pinned(file)), (), FIELDS, {}).to_pydict() == {"_row_id": list(range(1000))}
+
+
+def test_the_work_of_a_read_grows_with_the_columns_and_not_with_their_square(tmp_path: Path) -> None:
+    def calls(columns: int) -> int:
+        names = [f"c{i}" for i in range(columns)]
+        pq.write_table(pa.table({name: [1] for name in names}), path := tmp_path / f"{columns}.parquet")
+        counted, pin = [0], pinned(path)
+
+        def count(frame: object, event: str, argument: object) -> None:
+            counted[0] += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            read_split(Split(pin), range(columns), [Field(name, "bigint") for name in names], {})
+        finally:
+            sys.setprofile(before)
+        return counted[0]
+
+    calls(1)  # imports and caches
+    assert calls(400) < 3 * calls(200)
 
 
 def test_s3_reads_like_a_local_file(file: Path, s3_bucket: tuple[str, Callable[[str, bytes], None]]) -> None:
