@@ -111,6 +111,7 @@ def test_a_partition_that_comes_later_is_taken_from_its_first_record_under_a_num
         (now((10, 20)), "offset 9 was to be read, and the first that is there is 10"),
         (now((0, 8)), "offsets up to 8 were to be there, and the last one is 7"),
         (now((3, 20), topic_id="B"), "was dropped and made anew"),
+        ({("t", 0): PartitionNow("t", 0, "A", 3, 20, "compact,delete")}, r"compacted now \(cleanup.policy=compact,delete\)"),
         ({}, "it is not there any more"),
     ],
 )
