@@ -21,6 +21,7 @@ from statestore.meta.errors import LostRaceError
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::jobs.catalog.read.PausedViewWarning")]
 
 THREADS = 8
+THREADS_IN_CI = 4
 KEYS = 300  # of each thread
 PICKED = (3, 5, 8, 13, 21, 34)
 WORDS = ("a", "b", "c", "d")
@@ -166,18 +167,22 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store"
 
 
-def differences_of_own_stores(made: Path, folder: Path, until: Callable[[int], bool], spark: SparkSession | None) -> list[str]:
-    """Eight sessions in eight threads, each over a store of its own."""
-    stores = [str(shutil.copytree(made, folder / f"store{n}")) for n in range(THREADS)]
+def differences_of_own_stores(
+    made: Path, folder: Path, until: Callable[[int], bool], spark: SparkSession | None, threads: int = THREADS
+) -> list[str]:
+    """Sessions in several threads, each over a store of its own."""
+    stores = [str(shutil.copytree(made, folder / f"store{n}")) for n in range(threads)]
     workers = [Worker(n, store, until, spark, alone=True) for n, store in enumerate(stores)]
     run_all(workers)
     return [text for worker in workers for text in worker.wrong]
 
 
-def differences_of_one_store(made: Path, folder: Path, until: Callable[[int], bool], spark: SparkSession | None) -> list[str]:
-    """Eight sessions in eight threads over one store: commits race, and each thread changes rows of its own."""
+def differences_of_one_store(
+    made: Path, folder: Path, until: Callable[[int], bool], spark: SparkSession | None, threads: int = THREADS
+) -> list[str]:
+    """Sessions in several threads over one store: commits race, and each thread changes rows of its own."""
     store = str(shutil.copytree(made, folder / "store"))
-    workers = [Worker(n, store, until, spark, alone=False) for n in range(THREADS)]
+    workers = [Worker(n, store, until, spark, alone=False) for n in range(threads)]
     run_all(workers)
     wrong = [text for worker in workers for text in worker.wrong]
     with Session(store, runner="local") as session:
@@ -186,12 +191,12 @@ def differences_of_one_store(made: Path, folder: Path, until: Callable[[int], bo
     return [*wrong, *(f"{worker}: other rows at the end" for worker in ended)]
 
 
-def test_eight_threads_over_eight_stores_equal_their_mirrors(made: Path, tmp_path: Path) -> None:
-    assert differences_of_own_stores(made, tmp_path, lambda epochs: epochs >= 3, None) == []
+def test_threads_over_stores_of_their_own_equal_their_mirrors(made: Path, tmp_path: Path) -> None:
+    assert differences_of_own_stores(made, tmp_path, lambda epochs: epochs >= 3, None, THREADS_IN_CI) == []
 
 
-def test_eight_threads_over_one_store_equal_their_mirrors(made: Path, tmp_path: Path) -> None:
-    assert differences_of_one_store(made, tmp_path, lambda epochs: epochs >= 1, None) == []
+def test_threads_over_one_store_equal_their_mirrors(made: Path, tmp_path: Path) -> None:
+    assert differences_of_one_store(made, tmp_path, lambda epochs: epochs >= 1, None, THREADS_IN_CI) == []
 
 
 def test_threads_that_change_rows_by_one_spark_equal_their_mirrors(made: Path, tmp_path: Path, spark: SparkSession) -> None:
