@@ -11,7 +11,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
-from jobs.sources.parquet import reads_as
+from jobs.sources.parquet import fields_by_name, reads_as
 from jobs.sources.pins import PinnedFile, RangeFile, open_pinned
 from jobs.sources.spark_files import SparkTypedFiles
 from jobs.sql.logical import Field
@@ -27,8 +27,9 @@ class OrcFiles(SparkTypedFiles):
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:
         schema = _schema_of(file, options)
         by_place = all(name.startswith("_col") for name in schema.names)  # Hive's names, which Spark reads by their place
+        columns, by_name = list(schema), fields_by_name(schema)
         for place, field in enumerate(fields):
-            same = [f for n, f in enumerate(schema) if (n == place if by_place else f.name.lower() == field.name.lower())]
+            same = columns[place : place + 1] if by_place else by_name.get(field.name.lower(), [])
             if len(same) == 1 and not orc_reads_as(same[0].type, arrow_type(field.type)):
                 raise SchemaMismatchError(file.path, field.name, str(same[0].type), field.type)
 

@@ -263,9 +263,7 @@ def _require_columns(
 ) -> list[str | None]:
     """The file's name of each wanted column, all readable as declared; None for one that it lacks, where the source allows that."""
     found: list[str | None] = []
-    by_name: dict[str, list[pa.Field]] = {}
-    for field in schema:
-        by_name.setdefault(field.name.lower(), []).append(field)
+    by_name = fields_by_name(schema)
     for declared in (fields[c] for c in columns):
         same = by_name.get(declared.name.lower(), [])
         if not same and options.get(MISSING) == "null":
@@ -278,6 +276,14 @@ def _require_columns(
         if not (one_by_one or column_reads_as(same[0].type, arrow_type(declared.type))):
             raise SchemaMismatchError(file.path, declared.name, _shown(same[0].type, declared.type), declared.type)
         found.append(same[0].name)
+    return found
+
+
+def fields_by_name(schema: pa.Schema) -> dict[str, list[pa.Field]]:
+    """The columns of a file by their names in lower case. Names may differ only in case."""
+    found: dict[str, list[pa.Field]] = {}
+    for field in schema:
+        found.setdefault(field.name.lower(), []).append(field)
     return found
 
 

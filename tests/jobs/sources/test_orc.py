@@ -15,6 +15,7 @@ from jobs.sources.orc import OrcFiles, orc_reads_as
 from jobs.sources.parquet import reads_as
 from jobs.sql.logical import Field
 from statestore.types import arrow_type
+from tests.jobs.sources.counted import calls_during
 from tests.jobs.sources.pinned import pinned
 
 TYPES = (
@@ -91,3 +92,15 @@ def test_columns_of_hive_go_by_place_and_a_damaged_file_is_named(tmp_path: Path)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UnreadableFileError, match="cannot be read as orc"):
         OrcFiles().require_types(pinned(path), [Field("id", "bigint")], {})
+
+
+@pytest.mark.parametrize("stem", ["c", "_col"])
+def test_the_work_of_judging_a_file_grows_with_the_columns_and_not_with_their_square(stem: str, tmp_path: Path) -> None:
+    def calls(columns: int) -> int:
+        names = [f"{stem}{i}" for i in range(columns)]
+        orc.write_table(pa.table({name: [1] for name in names}), path := str(tmp_path / f"{columns}.orc"))
+        pin, fields = pinned(path), [Field(name, "bigint") for name in names]
+        return calls_during(lambda: OrcFiles().require_types(pin, fields, {}))
+
+    calls(1)  # imports and caches
+    assert calls(400) < 3 * calls(200)

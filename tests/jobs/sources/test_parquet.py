@@ -3,7 +3,6 @@
 import datetime as dt
 import os
 import random
-import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +21,7 @@ from jobs.sql.logical import Field
 from statestore.months import given_rows
 from statestore.types import arrow_type
 from tests.jobs.kernels.spark_truth import name_of
+from tests.jobs.sources.counted import calls_during
 from tests.jobs.sources.pinned import pinned
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("price", "double"))
@@ -66,18 +66,8 @@ def test_the_work_of_a_read_grows_with_the_columns_and_not_with_their_square(tmp
     def calls(columns: int) -> int:
         names = [f"c{i}" for i in range(columns)]
         pq.write_table(pa.table({name: [1] for name in names}), path := tmp_path / f"{columns}.parquet")
-        counted, pin = [0], pinned(path)
-
-        def count(frame: object, event: str, argument: object) -> None:
-            counted[0] += event in ("call", "c_call")
-
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
-            read_split(Split(pin), range(columns), [Field(name, "bigint") for name in names], {})
-        finally:
-            sys.setprofile(before)
-        return counted[0]
+        pin, fields = pinned(path), [Field(name, "bigint") for name in names]
+        return calls_during(lambda: read_split(Split(pin), range(columns), fields, {}))
 
     calls(1)  # imports and caches
     assert calls(400) < 3 * calls(200)
