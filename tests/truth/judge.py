@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-_SETTINGS = {
+INTERPRETED = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -17,7 +17,7 @@ _SETTINGS = {
 def judge_session(spark: SparkSession) -> SparkSession:
     """A session of its own on the application of another."""
     session = spark.newSession()
-    for name, value in _SETTINGS.items():
+    for name, value in INTERPRETED.items():
         session.conf.set(name, value)
     return session
 

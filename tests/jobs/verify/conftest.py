@@ -1,0 +1,13 @@
+"""Verification over few rows: Spark interprets the queries, because to compile them takes longer than to run them."""
+
+import pytest
+
+from jobs.verify import inputs
+from tests.truth.judge import INTERPRETED
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the session that judges views, in the one that verifies them."""
+    for name, value in INTERPRETED.items():
+        monkeypatch.setitem(inputs._SETTINGS, name, value)
