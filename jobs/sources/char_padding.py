@@ -10,6 +10,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.sql.quoting import quoted
 from statestore.nested import rebuilt
 
 NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a column of a schema: its type as it was declared
@@ -50,8 +51,8 @@ def _widths(kind: pa.DataType, note: str, at: int) -> tuple[list[int], int]:
         widths, at = [], _after("struct<", note, at)
         for n, field in enumerate(kind):
             at = _after("," if n else "", note, at)
-            quoted = f"`{field.name}`:".lower()
-            at = _after(quoted if note[at : at + len(quoted)].lower() == quoted else f"{field.name}:", note, at)
+            named = f"{quoted(field.name)}:".lower()
+            at = _after(named if note[at : at + len(named)].lower() == named else f"{field.name}:", note, at)
             inner, at = _widths(field.type, note, at)
             widths += inner
         return widths, _after(">", note, at)

@@ -17,6 +17,7 @@ from jobs.sources.parquet import Split, read_split
 from jobs.sources.rejects import parted
 from jobs.sources.spark_files import _packer
 from jobs.sources.text import bad_texts, first_bad_text
+from jobs.sources.text_files import TextFiles
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from tests.jobs.sources.pinned import pinned
@@ -107,7 +108,7 @@ def test_a_text_file_that_quarantines_keeps_the_other_lines_and_shows_the_bytes_
     source = CreateSource("lines", "text", (Field("value", "string"),), {"path": str(path), "on_error": "quarantine"})
     texts = pa.array(lines, pa.binary()).view(pa.string())
     batch = pa.record_batch([texts, pa.repeat(pa.scalar(path.as_uri()), len(lines))], names=["value", "path"])
-    (made,) = [row for out in _packer((pinned(path, 3),), source, 1, (0,), 0)(iter([batch])) for row in out.to_pylist()]
+    (made,) = [row for out in _packer((pinned(path, 3),), source, 1, (0,), TextFiles())(iter([batch])) for row in out.to_pylist()]
     rows, rejects = parted(pa.ipc.open_stream(made["chunk"]).read_all(), 2)
     assert rejects is not None
     assert list(zip(*(rows.column(c).to_pylist() for c in range(2)), strict=True)) == [
