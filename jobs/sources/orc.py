@@ -49,7 +49,9 @@ def _schema_of(file: PinnedFile, options: Mapping[str, str]) -> pa.Schema:
 def orc_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
     """Whether Spark's reader makes of every value of a file's type the same value of the declared type."""
     kinds = pa.types
-    if is_span(declared) or declared == VARIANT:  # which only Spark writes, as numbers or structs
+    if is_span(declared) or kinds.is_time(declared) or (kinds.is_timestamp(declared) and declared.tz is None):
+        return bool(kinds.is_signed_integer(found))  # Spark writes them as numbers, and reads any number so
+    if declared == VARIANT:  # only Spark writes variants, as structs
         return True
     if kinds.is_struct(found) and kinds.is_struct(declared):
         there = {f.name.lower(): f.type for f in found}
@@ -58,7 +60,7 @@ def orc_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
         return orc_reads_as(found.key_type, declared.key_type) and orc_reads_as(found.item_type, declared.item_type)
     if kinds.is_list(found) and kinds.is_list(declared):
         return orc_reads_as(found.value_type, declared.value_type)
-    if kinds.is_timestamp(found):  # Arrow's unit is nanoseconds, and Spark reads either kind as the declared one
+    if kinds.is_timestamp(found):  # Arrow's unit is nanoseconds; Spark reads instants and local times as instants
         return bool(kinds.is_timestamp(declared))
     if kinds.is_binary(found):  # as a string it would be hexadecimal digits
         return bool(kinds.is_binary(declared))

@@ -83,6 +83,24 @@ def test_whatever_spark_reads_unchanged_is_accepted(spark: SparkSession, tmp_pat
                 assert kept != WRITTEN[name].cast(arrow_type(kind)).to_pylist(), (name, kind)
 
 
+@pytest.mark.spark
+def test_local_times_and_intervals_are_numbers_in_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads a timestamp as one of them with an error, or as another value, so such a file is held."""
+    texts = {
+        "timestamp_ntz": "TIMESTAMP_NTZ '2024-01-31 23:59:59.000001'",
+        "interval day to second": "INTERVAL '1 02:03:04.5' DAY TO SECOND",
+        "interval year to month": "INTERVAL '1-2' YEAR TO MONTH",
+    }
+    spark.sql(f"SELECT {', '.join(f'{t} AS x{n}' for n, t in enumerate(texts.values()))}").coalesce(1).write.orc(str(tmp_path / "o"))
+    (written,) = (tmp_path / "o").glob("*.orc")
+    orc.write_table(pa.table({f"x{n}": pa.array([0], pa.timestamp("us")) for n in range(len(texts))}), tmp_path / "t.orc")
+    fields = [Field(f"x{n}", kind) for n, kind in enumerate(texts)]
+    OrcFiles().require_types(pinned(written), fields, {})
+    for field in fields:
+        with pytest.raises(SchemaMismatchError, match=f"expected {field.type}"):
+            OrcFiles().require_types(pinned(tmp_path / "t.orc"), [field], {})
+
+
 def test_columns_of_hive_go_by_place_and_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.orc"
     orc.write_table(pa.table({"_col0": [1], "_col1": ["x"]}), path)
