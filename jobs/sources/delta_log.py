@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.sources.char_padding import NOTE
+from jobs.sources.char_padding import NOTE, padded
 from jobs.sources.errors import BadPathError
 from jobs.sources.listing import open_file, split_bucket
 from statestore.objectstore.base import ObjectNotFoundError
@@ -130,7 +130,10 @@ class DeltaPlace:
         with _translated(self.root, "read the table"):
             table = DeltaTable(self.root, version=version, storage_options=self._storage_options())
             rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
-        return frame_of(session, rows.cast(pa.schema([(f.name, arrow_type(type_name(f.type))) for f in rows.schema])))
+        rows = rows.cast(pa.schema([(f.name, arrow_type(type_name(f.type))) for f in rows.schema]))
+        notes = {column.name: column.char_note for column in Snapshot(self, table).columns}
+        columns = [padded(rows[name], note) if (note := notes[name]) else rows[name] for name in rows.column_names]
+        return frame_of(session, pa.table(columns, rows.column_names))
 
     def _storage_options(self) -> dict[str, str] | None:
         bucket, name = split_bucket(self.path)
