@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TussockError as err:
         print(f"error: {err}", *getattr(err, "__notes__", ()), sep="\n  ", file=sys.stderr, flush=True)
         return 1
-    print(verification_text(found), flush=True)
+    print(verification_text(found, f"--pipeline {pipeline.name}"), flush=True)
     if found.different:
         print(f"error: these views differ from Spark's answer: {', '.join(found.different)}", file=sys.stderr, flush=True)
         return 1

@@ -13,7 +13,10 @@ import msgspec
 from jobs.plan.definition import SourceDefinition, definition_of, encoded
 from jobs.sources.registry import reader_of
 from jobs.sources.spark_files import TIME_ZONE, SparkTexts
+from jobs.sources.taken import taken_files
+from jobs.sql.statements import CreateSource
 from statestore.meta.catalog import Catalog, Relation, RelationKind
+from statestore.table.storage_table import StorageTable
 
 
 def zoned(catalog: Catalog, time_zone: str, next_number: Callable[[Relation], int]) -> Catalog:
@@ -30,8 +33,22 @@ def zoned(catalog: Catalog, time_zone: str, next_number: Callable[[Relation], in
         if not isinstance(definition, SourceDefinition) or not isinstance(definition.statement.zoned_from, msgspec.UnsetType):
             continue
         statement = definition.statement
-        if isinstance(reader_of(statement), SparkTexts) and TIME_ZONE.lower() not in {option.lower() for option in statement.options}:
+        if _follows_the_stores_zone(statement):
             marked = msgspec.structs.replace(statement, zoned_from=next_number(relation))
             changed = msgspec.structs.replace(relation, definition=encoded(msgspec.structs.replace(definition, statement=marked)))
             catalog = msgspec.structs.replace(catalog, relations=tuple(changed if r.id == relation.id else r for r in catalog.relations))
     return catalog
+
+
+def holds_files_in_utc(source: CreateSource, time_zone: str, taken: StorageTable) -> bool:
+    """Whether a source has rows of files that an earlier release read in UTC, in a store of another time zone.
+
+    Cost: a scan of the list of taken files.
+    """
+    if time_zone == "UTC" or not _follows_the_stores_zone(source):
+        return False
+    return any(file.rows and source.zone_of(file.number, time_zone) != time_zone for file in taken_files(taken))
+
+
+def _follows_the_stores_zone(source: CreateSource) -> bool:
+    return isinstance(reader_of(source), SparkTexts) and TIME_ZONE.lower() not in {option.lower() for option in source.options}

@@ -1,6 +1,7 @@
 """`tussock verify`: views are compared with Spark's answer, and those that differ are built anew."""
 
 import argparse
+import shlex
 import sys
 from contextlib import ExitStack
 
@@ -18,6 +19,7 @@ def _verify(chosen: argparse.Namespace) -> int:
     from jobs.spark import spark_session
 
     pipeline = chosen_pipeline(chosen)
+    where = f"--pipeline {pipeline.name}" if pipeline is not None else f"--store {shlex.quote(chosen_store(chosen))}"
     with ExitStack() as stack:
         spark = stack.enter_context(spark_session("tussock verify", pipeline.spark if pipeline is not None else {}))
         session = stack.enter_context(Session(chosen_store(chosen), spark, create=False))
@@ -28,7 +30,7 @@ def _verify(chosen: argparse.Namespace) -> int:
             repair=chosen.repair,
             progress=lambda line: print(line, file=sys.stderr, flush=True),
         )
-    print(msgspec.json.encode(found).decode() if chosen.json else verification_text(found))
+    print(msgspec.json.encode(found).decode() if chosen.json else verification_text(found, where))
     return VIEWS_DIFFER if found.different else 0 if found.proven else NOT_ALL_COMPARED
 
 

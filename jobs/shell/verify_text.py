@@ -8,8 +8,12 @@ from jobs.shell.text_table import text_table
 from jobs.verify.record import Verdict, Verification, ViewCheck
 
 
-def verification_text(found: Verification) -> str:
-    """A table of the views, then what is wrong with each that is not equal, then what was done about it."""
+def verification_text(found: Verification, where: str) -> str:
+    """A table of the views, then the fault of each that is not equal, then the repair.
+
+    Args:
+        where: the option of `tussock` that names the store.
+    """
     if not found.views:
         return "the store has no views"
     columns = {
@@ -23,6 +27,11 @@ def verification_text(found: Verification) -> str:
     }
     lines = [text_table(pa.table(columns))]
     lines += [line for view in found.views for line in _lines(view)]
+    for name in dict.fromkeys(source for view in found.views for source in view.read_in_utc):
+        lines.append(
+            f"source {name} has files whose times an earlier release read in UTC. A repair leaves the views over it as they are: run "
+            f"`tussock restate {name} --time-zone {where}` first."
+        )
     lines.append(_summary(found))
     if found.repair is not None:
         lines.append(

@@ -130,8 +130,10 @@ class DeltaPlace:
         with _translated(self.root, "read the table"):
             table = DeltaTable(self.root, version=version, storage_options=self._storage_options())
             rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
-        rows = rows.cast(pa.schema([(f.name, arrow_type(type_name(f.type))) for f in rows.schema]))
-        notes = {column.name: column.char_note for column in Snapshot(self, table).columns}
+        snapshot = Snapshot(self, table)
+        kinds = {field.name: arrow_type(type_name(field.type)) for field in snapshot.schema}  # the package answers with views of strings
+        rows = rows.cast(pa.schema([(name, kinds[name]) for name in rows.column_names]))
+        notes = {column.name: column.char_note for column in snapshot.columns}
         columns = [padded(rows[name], note) if (note := notes[name]) else rows[name] for name in rows.column_names]
         return frame_of(session, pa.table(columns, rows.column_names))
 

@@ -55,7 +55,7 @@ def floats_of(columns: Sequence[tuple[str, DataType]]) -> str | None:
 
 
 def _exact(text: str, kind: DataType) -> str:
-    """Of a column: an atomic value as it is, anything else as a text."""
+    """A column's atomic values as they are, anything else as a text."""
     if isinstance(kind, ArrayType | MapType | StructType):
         return f"to_json({_form(text, kind, 0)}, map('ignoreNullFields', 'false'))"
     if isinstance(kind, FloatType | DoubleType | VariantType | NullType):
@@ -64,7 +64,7 @@ def _exact(text: str, kind: DataType) -> str:
 
 
 def _form(text: str, kind: DataType, depth: int) -> str:
-    """Of a value within a column: texts, in arrays and structs."""
+    """A value within a column as texts, in arrays and structs."""
     match kind:
         case ArrayType():
             x = f"x{depth}"
@@ -97,7 +97,7 @@ def _form(text: str, kind: DataType, depth: int) -> str:
 
 
 def _floats(text: str, kind: DataType, depth: int) -> str:
-    """An array of doubles, never NULL; -0.0 is 0.0, and what is no number NULL: its kind is in the exact part."""
+    """An array of doubles, never NULL; -0.0 is 0.0. NaN and the infinities are NULL: their kind is in the exact part."""
     if not has_floats(kind):
         return "CAST(array() AS array<double>)"
     x = f"y{depth}"

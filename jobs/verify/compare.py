@@ -4,9 +4,9 @@ Each row is reduced to a hash of its exact part and to its floats (canonical.py)
 equally often on both is equal. A hash of 64 bits hides a wrong row only if a missing row has the same one: one chance in 2**64 a pair.
 
 Rows that remain and hold floats are paired within the same exact part, in the order of their floats. A pair is equal if each float
-differs by at most 1e-9 of the greatest of three: its own two values, and the largest float in what the view reads. Spark adds floats in
-the order in which it meets them, so its sums end in other digits from run to run. If values cancel, only the size of the inputs tells
-how many digits are sure.
+differs by at most 1e-9 of the greatest of three: its own two values, and the largest float in the input of the view. Spark adds floats in
+the order in which it meets them, so its sums end in other digits from run to run. If values cancel, the number of
+sure digits follows from the size of the inputs.
 """
 
 from collections.abc import Callable, Collection, Sequence

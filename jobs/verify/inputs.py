@@ -1,4 +1,5 @@
-"""A Spark session in which the relations of a store are views as of one epoch: what the SELECT of a view is run over to verify it.
+"""A Spark session in which the relations of a store are views as of one epoch. The SELECT of a view is run over them to verify
+it.
 
 Rows of tables and of other views are their stored rows. Rows of sources are read from the taken bytes by Spark's own reader
 (`SourceReader.by_spark`), which shares no code with the reader that epochs use, as far as Spark has one.
@@ -18,6 +19,7 @@ from jobs.catalog.query import with_lengths
 from jobs.catalog.reader import open_table, relation_frame
 from jobs.kernels.python_function import called
 from jobs.plan.definition import output_of, source_of
+from jobs.plan.source_zone import holds_files_in_utc
 from jobs.sources.kept import Keeper
 from jobs.sources.registry import reader_of
 from jobs.spark import SQL, sql_session
@@ -35,6 +37,7 @@ from statestore.errors import InputError
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.store import MetaStore
 from statestore.meta.version import HummockVersion
+from statestore.table.storage_table import StorageTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +50,7 @@ _SETTINGS = {
     # else a part shared by two expressions is computed ahead of the CASE that guards it in either
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.debug.maxToStringFields": "1000",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",  # what a Python function is promised
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",  # as a Python function is promised
 }
 _CLOCKS = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp|unix_timestamp)\b", re.IGNORECASE)
 
@@ -81,7 +84,7 @@ class Inputs:
         Args:
             version: on which `epoch` can be read, pinned.
             moment: what now() meant in that epoch, Unix microseconds; None: unknown.
-            sandbox: knows the relations of the epoch; called only for views that read the clock.
+            sandbox: for statements over the relations of the epoch; called only for views that read the clock.
             shared: relations whose stored rows are read several times: Spark keeps them, in memory and on disk, until `close`.
             descending: rows are put in an order, this way or that; None: they come as they are stored.
         """
@@ -98,7 +101,7 @@ class Inputs:
         """The rows of a view's SELECT. Raises Spark's errors, those of sources whose bytes are gone, NoMomentError."""
         self._require(view.depends_on)
         for relation in self._named_in(sql):
-            with suppress(InputError):  # named, and maybe not read: if it is, Spark says that it is missing
+            with suppress(InputError):  # named, and maybe not read: if it is, Spark's error names it
                 self._require([relation])
         return self.session.sql(self._at_moment(sql))
 
@@ -117,9 +120,18 @@ class Inputs:
             rows.unpersist()
 
     def largest(self, view: Relation) -> float:
-        """The largest float, by its absolute value, in what a view reads; 1.0 if it reads no floats. Cost: a scan of each relation."""
+        """The largest float, by its absolute value, in the input of a view; 1.0 if that has no floats. Cost: a scan of each relation."""
         found = [n for i in self._read_by(view.depends_on) if (n := self._largest_of(i)) is not None]
         return max(found, default=1.0)
+
+    def read_in_utc(self, view: Relation) -> tuple[str, ...]:
+        """The sources that a view reads with files whose times an earlier release read in UTC. Cost: a scan of the list of taken files."""
+        found, zone = [], self._meta.settings.time_zone
+        for relation in (self._relations[i] for i in sorted(self._read_by(view.depends_on))):
+            source = source_of(relation) if relation.kind is RelationKind.SOURCE else None
+            if source is not None and holds_files_in_utc(source, zone, self._taken(relation)):
+                found.append(relation.name)
+        return tuple(found)
 
     def _named_in(self, sql: str) -> list[int]:
         """The relations whose name occurs in a text: the plan of a view lacks those that it was found not to need."""
@@ -152,7 +164,7 @@ class Inputs:
     def _require(self, relations: Iterable[int]) -> None:
         """Make relations known to the session, and what plain views among them use."""
         wanted = self._read_by(relations)
-        for relation in self._relations.values():  # readers come after what they read
+        for relation in self._relations.values():  # readers come after their input
             if relation.id in wanted and relation.id not in self._known:
                 self._make_known(relation)
                 self._known.add(relation.id)
@@ -179,11 +191,13 @@ class Inputs:
         source = source_of(relation)
         assert source is not None
         reader = reader_of(source)
-        taken = open_table(self._meta.objects, self._version, relation.state_tables[0], self._epoch)
-        if (document := reader.taken_document(taken)) is None:
+        if (document := reader.taken_document(self._taken(relation))) is None:
             return self.session.createDataFrame([], ", ".join(f"{quoted(c.name)} {c.type}" for c in relation.columns))
         located = reader.located(source, document, Keeper(self._meta.objects, self._version.epoch))
         return reader.by_spark(self.session, source, located)
+
+    def _taken(self, source: Relation) -> StorageTable:
+        return open_table(self._meta.objects, self._version, source.state_tables[0], self._epoch)
 
     def _at_moment(self, sql: str) -> str:
         """A SELECT with the epoch's moment in the place of now() and its like."""

@@ -71,6 +71,8 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
         rounded: rows equal but for the rounding of floats.
         open_columns: columns that were not compared, because Spark's own answer varies with the order of its input.
         below: views that it reads, directly or not, that differ or could not be verified.
+        read_in_utc: sources that it reads with files whose times an earlier release read in UTC, given for a view that differs. They are
+            restated first: a view that is built anew reads each file as it was read before.
         seconds: to read the stored rows.
         spark_seconds: to compute Spark's answer.
     """
@@ -89,12 +91,13 @@ class ViewCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     rounded: int = 0
     open_columns: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
+    read_in_utc: tuple[str, ...] = ()
     seconds: float = 0.0
     spark_seconds: float = 0.0
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """Views that are built anew: the statement at this position of the log says so, and the epoch that takes it in does it."""
+    """Views that are built anew by the epoch that takes in the statement at this position of the log."""
 
     views: tuple[str, ...]
     position: int
@@ -103,7 +106,7 @@ class Repair(msgspec.Struct, frozen=True):
 class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
     """The results for some or all views of a store, in the order of the catalog.
 
-    `repair`: what the last run that found damage did about it.
+    `repair`: made by the last run that found damage.
     """
 
     views: tuple[ViewCheck, ...]

@@ -1,8 +1,8 @@
 """Build views anew whose rows are wrong: `tussock verify --repair`.
 
 A view that differs is replaced by its own SELECT, as CREATE OR REPLACE replaces one, and so is each view that reads it, directly or not.
-None of them is fed the difference between the old rows and the new ones: the state of a view over wrong rows holds what these rows gave
-it, and no record says which. Readers see the old rows until the epoch that has built the new ones is published.
+None of them is fed the difference between the old rows and the new ones: the state of a view over wrong rows holds results of
+these rows, and no record tells them apart. Readers see the old rows until the epoch that has built the new ones is published.
 """
 
 from contextlib import suppress
@@ -27,7 +27,9 @@ def repaired(
     """Log the statement that builds the views anew that differ. Nothing is logged if there are none, or if all of them are being built anew
     already.
 
-    Returns: the verification, with what is done about it.
+    A view over files that an earlier release read in UTC is left as it is: built anew it would be the same (ViewCheck.read_in_utc).
+
+    Returns: the verification, with its repair.
     Raises: CannotFollowError for a view whose SELECT can't be bound any more, and nothing is logged.
     """
     while True:
@@ -39,7 +41,7 @@ def repaired(
         draft = Draft(catalog, version.epoch + 1)
         doomed = with_readers(catalog, *damaged)
         views = [r for r in catalog.live() if r.id in doomed and r.kind in (RelationKind.VIEW, RelationKind.PLAIN_VIEW)]
-        for view in views:  # readers come after what they read
+        for view in views:  # readers come after their input
             maker.bind_again(draft, view, rebuilt=True)
         names = tuple(view.name for view in views if view.kind is RelationKind.VIEW)
         with suppress(LogMovedError):  # another session's statement came between
@@ -51,6 +53,8 @@ def _still(verified: Catalog, catalog: Catalog, found: Verification) -> list[Rel
     """The views that differ, as far as they are the ones that were compared and no statement builds them anew since."""
     live, damaged = {r.id: r for r in catalog.live()}, []
     for check in found.with_verdict(Verdict.DIFFERENT):
+        if check.read_in_utc:
+            continue
         same = [r.id for r in verified.at(check.epoch) if r.name == check.view]
         damaged += [live[i] for i in same if i in live and planned(catalog, check.view) is None]
     return damaged

@@ -114,7 +114,7 @@ def verify(
 
 
 def _wanted(version: HummockVersion, epoch: int, names: Sequence[str]) -> list[Relation]:
-    """The views to compare, each behind what it reads. Raises UnknownRelationError."""
+    """The views to compare, each behind those that it reads. Raises UnknownRelationError."""
     there = msgspec.structs.replace(version.catalog, relations=tuple(version.catalog.at(epoch)))
     seen = msgspec.structs.replace(there, relations=tuple(msgspec.structs.replace(r, dropped=None) for r in there.relations))
     views = [r for r in there.relations if r.kind is RelationKind.VIEW]
@@ -152,7 +152,7 @@ class _Verifying:
         self._inputs = self._made(shared=self.shared)
 
     def close(self) -> None:
-        """Let Spark forget what it keeps."""
+        """Let Spark forget the rows that it keeps."""
         self._inputs.close()
 
     def _made(self, descending: bool | None = None, shared: Collection[int] = ()) -> Inputs:
@@ -221,6 +221,8 @@ class _Verifying:
             seconds=ours.seconds,
             spark_seconds=spark.seconds,
         )
+        if made.verdict is Verdict.DIFFERENT:
+            made = msgspec.structs.replace(made, read_in_utc=self._inputs.read_in_utc(view))
         if made.verdict is Verdict.EQUAL or not _ORDER_MATTERS.search(answer._jdf.queryExecution().analyzed().toString()):
             return made
         return self._where_fixed(view, columns, made)
