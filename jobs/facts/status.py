@@ -12,6 +12,7 @@ from jobs.facts.published import CopyFacts, PublishedFacts, copied, published
 from jobs.facts.sources import SourceFacts, sources
 from jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, store, vacuum
 from jobs.facts.units import UnitFacts, units
+from jobs.facts.verified import VerifiedFacts, verified
 from jobs.facts.views import Quality, ViewFacts, ViewState, views
 from jobs.settings.pipeline import PublishSettings
 from jobs.settings.prices import Prices
@@ -21,6 +22,7 @@ from statestore.meta.work import work_under_way
 
 STUCK = timedelta(minutes=15)  # an epoch that is open for longer, and for STUCK_TIMES the longest of those before it, is not getting on
 STUCK_TIMES = 10
+_NAMED = 5  # views in one trouble
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -66,6 +68,7 @@ class Status(msgspec.Struct, frozen=True):
     work: tuple[WorkFacts, ...] = ()  # long work that is under way
     tables: PublishedFacts | None = None  # the published tables; None: the pipeline has none, or no epoch is published
     copy: CopyFacts | None = None  # the store was moved or copied, and nobody said which yet
+    verified: VerifiedFacts | None = None  # the last comparison with Spark's answers; None: there was none
 
     @property
     def wrong(self) -> bool:
@@ -93,8 +96,8 @@ def status(
         publish: where the pipeline publishes tables, which are then compared with the store's history.
         everything: also what is stored of each unit, and what vacuum would free.
 
-    Cost: the version once; a GET for the open barrier, and what `barrier_facts` reads of one; a HEAD for the log's end; a LIST of long
-    work; the requests of `sources`, `views`, `epochs`, `copied` and `published`.
+    Cost: the version once; a GET for the last verification, one for the open barrier, and what `barrier_facts` reads of one; a HEAD for
+    the log's end; a LIST of long work; the requests of `sources`, `views`, `epochs`, `copied` and `published`.
     With `everything` a range read of each SST, and a listing of the store. Nothing
     grows with the number of epochs.
     """
@@ -108,6 +111,7 @@ def status(
     statements = meta.log_end() - version.log_end
     shape = store(version)
     copy = copied(meta)
+    compared = verified(meta, version)
     tables = published(meta, publish) if publish is not None and version.published else None
     troubles = [
         *_of_copy(copy, publish),
@@ -118,6 +122,7 @@ def status(
         *_of_epochs(opened, done, now),
         *_of_publishing(version.epoch, version.published, seen, now),
         *_of_shape(shape),
+        *_of_verified(compared),
     ]
     return Status(
         pipeline,
@@ -143,6 +148,7 @@ def status(
         ),
         tables,
         copy,
+        compared,
     )
 
 
@@ -260,3 +266,25 @@ def _of_shape(shape: StoreFacts) -> Iterator[Trouble]:
     if shape.compaction_due and not shape.open_tasks:
         do = "The upkeep DAG does it at its time; `tussock compact` does it now."
         yield Trouble("store", f"is to be compacted: {shape.compaction_due[0]}", do, wrong=False)
+
+
+def _of_verified(found: VerifiedFacts | None) -> Iterator[Trouble]:
+    if found is None:
+        return
+    if found.different:
+        names = ", ".join(found.different[:_NAMED]) + (f" and {more} more" if (more := len(found.different) - _NAMED) > 0 else "")
+        restate = " and ".join(f"`tussock restate {name} --time-zone`" for name in found.read_in_utc)
+        repair = (
+            "The next epoch builds them anew." if found.repair_waits else "`tussock verify --repair` has the next epoch build them anew."
+        )
+        do = (
+            f"{restate} first, which reads files of an earlier release in the store's time zone; then `tussock verify`."
+            if restate
+            else repair
+        )
+        yield Trouble("verification", f"found views that differ from Spark's answer: {names}", do, since=found.since)
+        return
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.views.items())
+    yield Trouble(
+        "verification", f"compared views with Spark's answers: {counts}", "`tussock verify` compares them again.", False, found.at
+    )

@@ -33,6 +33,7 @@ from jobs.shell.status_text import status_text
 from jobs.sql.logical import Field
 from jobs.sql.statements import CreateSource
 from jobs.task.level import CellFunction
+from jobs.verify.record import Repair, Verdict, Verification, ViewCheck, write_last
 from statestore.meta.store import MetaStore
 from statestore.objectstore.requests import Requests
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
@@ -102,6 +103,30 @@ def test_what_a_source_has_taken_and_what_waits_are_the_files_of_its_folder(shop
     assert named(look(shop).views, "per_g").rows == duckdb.sql(f"SELECT count(DISTINCT g) FROM '{files}/*.parquet'").fetchall()[0][0]
     publish(shop, shop.latest().epoch)
     assert {v.freshness_s for v in look(shop).views} == {0.0}
+
+
+def test_what_the_last_verification_found_is_wrong_until_the_views_are_built_anew(shop: MetaStore) -> None:
+    epoch_now, ms = shop.latest().epoch, int(NOW.timestamp() * 1000) - 60_000
+
+    def compared(*checks: ViewCheck, repair: Repair | None = None) -> tuple[str, str, bool]:
+        write_last(shop.objects, Verification(checks, repair), ())
+        (trouble,) = look(shop).troubles
+        assert (trouble.about, trouble.since) == ("verification", NOW - timedelta(seconds=60))
+        return trouble.what, trouble.do, trouble.wrong
+
+    equal = ViewCheck("sizes", Verdict.EQUAL, epoch=epoch_now, finished_ms=ms)
+    wrong = ViewCheck("per_g", Verdict.DIFFERENT, epoch=epoch_now, finished_ms=ms)
+    gone = ViewCheck("dropped", Verdict.DIFFERENT, epoch=epoch_now, finished_ms=ms)
+    what, _, is_wrong = compared(equal, gone)
+    assert ("1 equal" in what, is_wrong) == (True, False)
+    what, do, is_wrong = compared(equal, wrong)
+    assert (what.endswith(": per_g"), "verify --repair" in do, is_wrong) == (True, True, True)
+    _, do, is_wrong = compared(equal, wrong, repair=Repair(("per_g",), shop.log_end()))
+    assert ("next epoch" in do, "--repair" in do, is_wrong) == (True, False, True)
+    _, do, _ = compared(equal, msgspec.structs.replace(wrong, read_in_utc=("s",)))
+    assert do.startswith("`tussock restate s --time-zone` first")
+    _, _, is_wrong = compared(equal, msgspec.structs.replace(wrong, epoch=epoch_now - 1))
+    assert not is_wrong, "the view is younger than what was found"
 
 
 def test_how_fresh_a_view_is_is_not_known_where_its_source_cannot_be_listed(shop: MetaStore, files: Path) -> None:

@@ -1,0 +1,45 @@
+"""The result of the last comparison of the views with Spark's answers, `tussock verify`."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from jobs.plan.builds import planned
+from jobs.verify.record import Verdict, read_last
+from statestore.meta.catalog import RelationKind
+from statestore.meta.store import MetaStore
+from statestore.meta.version import HummockVersion
+
+
+class VerifiedFacts(msgspec.Struct, frozen=True):
+    """The newest result of each view."""
+
+    at: datetime  # of the newest
+    views: dict[str, int]  # how many have each verdict
+    different: tuple[str, ...] = ()  # views that differed and were not built anew since
+    since: datetime | None = None  # when the first of these was found; None: there is none
+    read_in_utc: tuple[str, ...] = ()  # sources that these read, to be restated first (ViewCheck.read_in_utc)
+    repair_waits: bool = False  # the next epochs build all of these anew
+
+
+def verified(meta: MetaStore, version: HummockVersion) -> VerifiedFacts | None:
+    """The newest results of the views that are there; None if none was compared. Cost: one GET."""
+    last = read_last(meta.objects)
+    live = {r.name: r for r in version.catalog.live() if r.kind is RelationKind.VIEW}
+    checks = [check for check in last.views if check.view in live] if last is not None else []
+    if last is None or not checks:
+        return None
+    wrong = [c for c in checks if c.verdict is Verdict.DIFFERENT and live[c.view].created <= c.epoch]
+    logged = set(last.repair.views) if last.repair is not None and last.repair.position >= version.log_end else set[str]()
+    return VerifiedFacts(
+        _at(max(c.finished_ms for c in checks)),
+        {str(verdict): n for verdict in Verdict if (n := sum(c.verdict is verdict for c in checks))},
+        tuple(c.view for c in wrong),
+        _at(min(c.finished_ms for c in wrong)) if wrong else None,
+        tuple(dict.fromkeys(source for c in wrong for source in c.read_in_utc)),
+        bool(wrong) and all(c.view in logged or planned(version.catalog, c.view) is not None for c in wrong),
+    )
+
+
+def _at(unix_ms: int) -> datetime:
+    return datetime.fromtimestamp(unix_ms / 1000, UTC)
