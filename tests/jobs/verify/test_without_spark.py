@@ -1,0 +1,76 @@
+"""Parts of verification that need no query: files that an earlier release read in UTC, and Delta tables read by the package."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.errors import PySparkException
+
+from jobs.plan import source_zone
+from jobs.shell.verify_text import verification_text
+from jobs.sources.char_padding import NOTE
+from jobs.sources.delta_log import DeltaPlace
+from jobs.sources.pins import PinnedFile
+from jobs.sql import collected
+from jobs.sql.logical import Field
+from jobs.sql.statements import CreateSource
+from jobs.verify.record import Verdict, Verification, ViewCheck
+
+ZONE = "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "marks", "zone", "found"),
+    [
+        ("csv", {}, {}, "UTC", False),
+        ("csv", {}, {}, ZONE, True),  # no epoch of this release has been yet
+        ("json", {}, {"zoned_from": 1}, ZONE, True),
+        ("xml", {}, {"zoned_from": 0}, ZONE, False),
+        ("csv", {"TIMEZONE": "UTC"}, {}, ZONE, False),
+        ("parquet", {}, {}, ZONE, False),
+    ],
+)
+def test_a_source_with_files_read_in_utc_is_known(
+    monkeypatch: pytest.MonkeyPatch, format: str, options: dict[str, str], marks: dict[str, int], zone: str, found: bool
+) -> None:
+    source = CreateSource("s", format, (Field("k", "int"),), {"path": "/x", **options}, **marks)
+    rows, without = PinnedFile("/x/0", 1, "e", 0, rows=1), PinnedFile("/x/0", 1, "e", 0, rows=0)
+    for taken, expected in (((rows,), found), ((without,), False)):
+        monkeypatch.setattr(source_zone, "taken_files", lambda _, taken=taken: taken)
+        assert source_zone.holds_files_in_utc(source, zone, cast(Any, None)) is expected
+
+
+def test_the_command_that_comes_before_a_repair_is_named() -> None:
+    found = Verification((ViewCheck("v", Verdict.DIFFERENT, missing=1, read_in_utc=("s",)),))
+    assert "`tussock restate s --time-zone --store /x`" in verification_text(found, "--store /x")
+
+
+class _WithoutDelta:
+    """A Spark session's reader that knows no Delta."""
+
+    read = property(lambda self: self)
+
+    def format(self, name: str) -> None:
+        raise PySparkException(f"[DATA_SOURCE_NOT_FOUND] {name}")
+
+
+def test_the_package_reads_a_delta_table_as_spark_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.table({"p": ["k", "kk"], "c": ["ab", None], "s": [{"c": "q"}, None], "l": [["x"], []], "n": [1, 2]})
+    write_deltalake(str(tmp_path), rows, partition_by=["p"])
+    log = tmp_path / "_delta_log/00000000000000000000.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            for field in schema["fields"]:
+                field["metadata"] |= {NOTE: {"p": "char(3)", "c": "char(5)", "s": "struct<c:char(2)>"}.get(field["name"], "")}
+                field["metadata"] = {k: v for k, v in field["metadata"].items() if v}
+            action["metaData"]["schemaString"] = json.dumps(schema)
+    log.write_text("\n".join(map(json.dumps, actions)))
+    monkeypatch.setattr(collected, "frame_of", lambda _, table: table)
+    found = cast(Any, DeltaPlace(str(tmp_path), {}).frame(cast(Any, _WithoutDelta()), 0)).sort_by("n").to_pylist()
+    first = {"p": "k  ", "c": "ab   ", "s": {"c": "q "}, "l": ["x"], "n": 1}
+    assert found == [first, {"p": "kk ", "c": None, "s": None, "l": [], "n": 2}]
