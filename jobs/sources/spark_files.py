@@ -142,7 +142,9 @@ class SparkFiles(FileSource):
         read = self.load(session, options, files, declared)
         path = read.metadataColumn("_metadata")["file_path"].alias("_tussock_path")
         texts = ((quoted(name), as_carried(quoted(name), kind)) for name, kind in fields)
-        rows = read.select(*(read[name] if text == name else expr(f"{text} AS {name}") for name, text in texts), path)
+        values = (read[name] if text == name else expr(text) for name, text in texts)
+        # mapInArrow finds the columns by their names without quotes, so a name with a dot would fail.
+        rows = read.select(*(value.alias(f"c{n}") for n, value in enumerate(values)), path)
         return rows.mapInArrow(_packer(files, source, width, columns, self), OUTPUT_DDL)
 
     def require_types(self, file: PinnedFile, fields: Sequence[Field], options: Mapping[str, str]) -> None:

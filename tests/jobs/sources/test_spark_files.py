@@ -15,6 +15,7 @@ from jobs.sources.files import document_of
 from jobs.sources.pins import PinnedFile
 from jobs.sources.registry import READERS, reader_of
 from jobs.sql.logical import Field
+from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateSource
 from statestore.errors import TussockError
 from statestore.types import arrow_type
@@ -86,6 +87,20 @@ def test_json_means_what_spark_says(spark: SparkSession, tmp_path: Path) -> None
     made = source({}, format="json")
     ours = read(spark, [pinned(path)], made, tuple(range(5)))
     assert ours.drop_columns("_row_id").equals(sparks_own(spark, path, made))
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "xml"])
+def test_a_column_may_have_any_name_that_spark_reads(format: str, spark: SparkSession, tmp_path: Path) -> None:
+    more = {"xml": ("a.b-c",)}
+    names = ("Sepal.Length", *more.get(format, ("c0", "No. 1", "a`b.c", "`")))
+    fields = tuple(Field(name, "bigint") for name in names)
+    rows = spark.range(5).selectExpr(*(f"id + {n} AS {quoted(name)}" for n, name in enumerate(names))).coalesce(1)
+    options = {"header": "true"} if format == "csv" else {"rowTag": "row"} if format == "xml" else {}
+    rows.write.format(format).options(**options).save(str(tmp_path / "made"))
+    (path,) = (p for p in (tmp_path / "made").iterdir() if p.name.startswith("part-"))
+    made = CreateSource("s", format, fields, {"path": "/ignored", **options})
+    found = read(spark, [pinned(path)], made, tuple(range(len(names))))
+    assert found.drop_columns(ROW_ID_NAME).to_pylist() == rows.toArrow().to_pylist()
 
 
 def test_positions_follow_the_file_however_large_and_however_many(
