@@ -24,6 +24,7 @@ PARSERS = {
     "jobs/settings/home.py": "the place of a store, from its own address; commands that errors print",
     "jobs/facts/published.py": "commands that pages show",
     "jobs/shell/pipeline_commands.py": "commands that `tussock new` prints",
+    "jobs/shell/verify_command.py": "the command that `tussock verify` prints",
     "jobs/gate/index.py": "the page of a suite's results",
     "plugins/tussock_links.py": "addresses of pages",
     "plugins/tussock_pages/actions.py": "addresses of pages",
