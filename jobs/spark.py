@@ -23,6 +23,7 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 LOCAL_MASTER = "local[2,4]"  # the second number lets tasks be retried; plain local[N] retries nothing
 
 _TIME_ZONE = "spark.sql.session.timeZone"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 #: What SQL means, in each session that reads or computes it.
 SQL: Mapping[str, str] = {
@@ -161,7 +162,7 @@ def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -
     if local := _local_defaults(master):
         # Local workers are this Python, which has the packages and the code; what is set may be meant for a cluster's.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    return {**DEFAULTS, **CLOSED, **local, **_quiet(), **chosen, "spark.master": master}
+    return {**DEFAULTS, **CLOSED, **local, **chosen, **_quiet(chosen), "spark.master": master}
 
 
 def _local_defaults(master: str) -> Mapping[str, str]:
@@ -210,11 +211,12 @@ def _relay(lines: IO[bytes]) -> None:
                 os.write(2, line)
 
 
-def _quiet() -> Mapping[str, str]:
-    """Spark's log at its errors, from the JVM's first line on; nothing where a person debugs, or where the file is within an archive."""
+def _quiet(chosen: Mapping[str, str]) -> Mapping[str, str]:
+    """Log Spark's errors only, from the JVM's first line on, before the user's own options for the JVM, which win. Nothing if a person
+    debugs, or if the file is within an archive."""
     if debugging() or not LOGGING.is_file():
         return {}
-    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
+    return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {chosen.get(_JAVA_OPTIONS, '')}".rstrip()}
 
 
 def sql_session(spark: SparkSession, time_zone: str, settings: Mapping[str, str] = SQL) -> SparkSession:

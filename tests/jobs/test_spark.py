@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from jobs.spark import _settings_of_a_new_application
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kill]  # processes of its own, each with a JVM
 
@@ -64,3 +66,12 @@ def test_what_a_jvm_says_before_it_dies_is_passed_on() -> None:
     run = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert run.returncode != 0
     assert "much" in run.stderr
+
+
+def test_a_pipelines_options_for_the_jvm_leave_its_log_as_quiet_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUSSOCK_DEBUG", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    options = "spark.driver.extraJavaOptions"
+    quiet = _settings_of_a_new_application("local[1]", {})[options]
+    assert quiet.startswith("-Dlog4j2.configurationFile=file:")
+    assert _settings_of_a_new_application("local[1]", {options: "-Xss2m"})[options] == f"{quiet} -Xss2m"
