@@ -25,7 +25,11 @@ def spark() -> Iterator[Any]:
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
+        # a query runs once, over few rows: to compile it, or to plan it again, takes longer than to interpret it
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     session = SparkSession.builder.master("local[2,4]").appName("tussock-tests").config(map=settings).getOrCreate()
     yield session

@@ -105,6 +105,20 @@ class FaultyObjectStore:
         return answer
 
 
+#: What a store is asked that leaves it as it is.
+READS = ("get", "get_ranges", "head", "list")
+
+
+def next_death(calls: Sequence[tuple[str, str]], number: int) -> int:
+    """The request after `number` to die at next: one that changes the store. A death at a read leaves what one at the next change does.
+
+    After the last one: how many requests there are, so that the run is undisturbed; then one more.
+    """
+    if number >= len(calls):
+        return number + 1
+    return next((i for i in range(number + 1, len(calls)) if calls[i][0] not in READS), len(calls))
+
+
 def _on_bytes(answer: T, change: Callable[[bytes], bytes]) -> T:
     """`change` applied to the bytes of a get's or get_ranges' answer; other answers have no body to disturb."""
     if isinstance(answer, bytes):

@@ -90,11 +90,12 @@ def test_a_driver_cut_off_at_any_request_and_started_again_commits_once(fault: A
 
 
 @pytest.mark.spark
-def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(prepared: Prepared, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=DEEP)])
+def test_a_driver_whose_epoch_another_committed_meanwhile_says_that_it_lost(step: int, prepared: Prepared, tmp_path: Path) -> None:
     """The other acts right before each of the driver's requests: what comes after can only lose, and never doubles anything."""
     commit = next(i for i, (o, name) in enumerate(prepared.calls) if o == "put_if_absent" and name.startswith("meta/version"))
     lost = 0
-    for number in range(commit + 1):
+    for number in range(commit, -1, -step):
         store = Path(shutil.copytree(prepared.template, tmp_path / f"store-{number}"))
         objects = FaultyObjectStore(open_object_store(str(store)))
         objects.before(number, partial(_overtake, store))

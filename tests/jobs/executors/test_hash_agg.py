@@ -206,7 +206,7 @@ def test_what_goes_out_does_not_depend_on_what_the_process_remembers(tmp_path_fa
     node = agg_node((0, 9), CALLS, False, False)
     caches = {"much": RowCache(), "one entry": RowCache(300), "a few": RowCache(10_000), "nothing": RowCache(0)}
     benches = [Bench(node, LocalObjectStore(tmp_path_factory.mktemp("store")), cache) for cache in caches.values()]
-    for changes in random_epochs(5, 12, True):
+    for changes in random_epochs(5, 6, True):
         first, *others = (bench.apply(chunk_of(TYPES, changes)) for bench in benches)
         assert all(repr(pairs_of(other)) == repr(pairs_of(first)) for other in others)
     hits = {name: cache.counts.hits for name, cache in caches.items()}

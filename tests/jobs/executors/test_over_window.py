@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cmp_to_key, reduce
@@ -439,6 +439,18 @@ def some_row(rng: random.Random, key: int) -> Row:
     )
 
 
+#: Nodes of each way to compute a piece; the deep run takes all.
+PIECES = (
+    *("as groups, around", "as groups, carried", "numbers", "shifts", "running", "before"),
+    *("near", "up to a value", "everything at once"),
+)
+
+
+def _some(names: Iterable[str], *kept: str) -> list[Any]:
+    """Each of the names as a case of a test, deep but for those that are kept."""
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.deep) for name in names]
+
+
 @pytest.mark.parametrize(
     ("marks", "name"),
     [*((4, name) for name in NODES), *((1, name) for name in ("numbers", "running", "up to a value", "sessions", "as groups, carried"))],
@@ -469,7 +481,7 @@ def test_every_call_equals_its_frames_taken_one_by_one(
         assert seen(content) == seen(answer(under_test, list(live.values()))), f"epoch {epoch}: {changes}"
 
 
-@pytest.mark.parametrize("name", [name for name in NODES if name.startswith("as groups")])
+@pytest.mark.parametrize("name", _some([name for name in NODES if name.startswith("as groups")], "as groups, near", "as groups, by peers"))
 def test_frames_that_are_too_long_to_be_gone_through(name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_aggregates, "_LONG", 0)
     test_every_call_equals_its_frames_taken_one_by_one(name, 4, objects, monkeypatch)
@@ -481,7 +493,7 @@ def test_sessions_of_more_partitions_than_moments_leave_room_for(name: str, obje
     test_every_call_equals_its_frames_taken_one_by_one(name, 4, objects, monkeypatch)
 
 
-@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("name", _some(NODES, *PIECES))
 def test_partitions_that_come_and_go_whole_are_computed_in_pieces_beside_others(
     name: str, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,7 +308,7 @@ def test_the_shape_of_the_store_and_what_vacuum_would_free_are_those_of_its_fold
 
 def test_a_status_of_many_views_and_epochs_reads_as_much_as_one_of_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
-    for number, (many_views, many_epochs) in enumerate([(2, 6), (60, 40)]):
+    for number, (many_views, many_epochs) in enumerate([(2, 6), (24, 12)]):
         meta = new_store(tmp_path / f"store{number}")
         append(meta, table("t"), *(view(f"v{n}", counted(scan("t"), 1)) for n in range(many_views)))
         for k in range(many_epochs):

@@ -121,7 +121,7 @@ def test_every_expectation_of_the_list_finds_the_same_over_pandas_as_over_spark(
     read = suite(tmp_path, *items)
     assert objection(read.whole, KEY, rows) is None
     here = judged(tmp_path / "here", read, PandasRows(rows, read.whole, KEY))
-    there = judged(tmp_path / "there", read, SparkRows(spark.createDataFrame(rows).coalesce(1)))
+    there = judged(tmp_path / "there", read, SparkRows(spark.createDataFrame(rows).coalesce(1).cache()))
     assert here == there
     assert repr(here[0]) == repr(there[0]), "in the same order, too"
     if rows is GOOD:

@@ -66,8 +66,8 @@ def versions(shop: Shop) -> dict[str, int]:
 
 def test_tables_equal_their_relations_at_every_epoch_and_each_epoch_stays_readable_by_its_manifest(shop: Shop) -> None:
     kept: dict[int, dict[str, Any]] = {}
-    for number in range(14):
-        shop.empty() if number == 9 else shop.change()
+    for number in range(9):
+        shop.empty() if number == 6 else shop.change()
         epoch = shop.commit()
         shop.publish()
         check(shop)
@@ -180,7 +180,7 @@ def processes() -> Iterator[Executor]:
 
 
 def test_publishers_at_once_end_as_one(shop: Shop, processes: Executor) -> None:
-    race(shop, processes, 6)
+    race(shop, processes, 3)
 
 
 def test_publishers_at_once_in_one_process_end_as_one(shop: Shop) -> None:
@@ -189,7 +189,7 @@ def test_publishers_at_once_in_one_process_end_as_one(shop: Shop) -> None:
 
 
 def test_publishers_at_once_end_as_one_in_a_bucket(tmp_path: Path, bucket: str, processes: Executor) -> None:
-    race(Shop(tmp_path, to=bucket.format("tables"), store=bucket.format("store")), processes, 3)
+    race(Shop(tmp_path, to=bucket.format("tables"), store=bucket.format("store")), processes, 2)
 
 
 def test_calls_of_the_package_come_one_after_the_other() -> None:

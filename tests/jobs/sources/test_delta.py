@@ -35,7 +35,7 @@ from statestore.errors import InputError
 from statestore.meta.store import MetaStore
 from statestore.objectstore.open import open_object_store
 from tests.exactly_once.local_engine import UnkindShuffle
-from tests.faults import FaultyObjectStore, Killed
+from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, new_store, open_store, rows
 
 FIELDS = (Field("id", "bigint"), Field("v", "double"), Field("p", "string"))
@@ -331,23 +331,26 @@ def test_killed_at_any_request_the_rows_are_those_of_one_version(tmp_path: Path)
     DeltaTable(place).update(predicate="id = 1", new_values={"v": "7.5"})
     write_deltalake(place, table((1, 7.5, "a")), mode="append")
     DeltaTable(place).delete("id = 2")
-    nth = 0
-    while True:
-        folder = tmp_path / f"store-{nth}"
+    calls: list[tuple[str, str]] = []
+    number = deaths = 0
+    while number <= len(calls):
+        folder = tmp_path / f"store-{number}"
         shutil.copytree(base, folder)
         objects = FaultyObjectStore(open_object_store(str(folder)))
-        objects.kill(nth)
+        if number < len(calls):
+            objects.kill(number)
         try:
             story(objects, folder)
-            break
         except Killed:
+            deaths += 1
             story(None, folder)
+        calls = calls or list(objects.calls)
         meta = open_store(folder)
         require_equal(meta, place)
         assert taken(meta) == 3
         shutil.rmtree(folder)
-        nth += 1
-    assert nth > 5
+        number = next_death(calls, number)
+    assert deaths > 2
 
 
 def _clock() -> Callable[[], int]:

@@ -197,7 +197,8 @@ def test_of_a_large_upload_only_the_footer_is_kept(tmp_path: Path, monkeypatch: 
 # --- damage ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_every_byte_of_the_file_flipped_in_turn_gives_right_rows_and_is_healed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.deep), 7])
+def test_every_byte_of_the_file_flipped_in_turn_gives_right_rows_and_is_healed(step: int, tmp_path: Path) -> None:
     """Each byte of the header, of an entry and of its piece; the entry is looked up again each time, for healing may move it."""
     remote = RemoteStore(MemoryObjectStore())
     version = make_store(remote, 20)
@@ -206,7 +207,8 @@ def test_every_byte_of_the_file_flipped_in_turn_gives_right_rows_and_is_healed(t
     assert wrong_rows(reader(remote, version, DiskCache(tmp_path, MIN_BYTES)), range(20)) == []
     for part, size in (("header", 40), ("entry", 32), ("piece", sst.size)):
         remote.taken()
-        for place in range(size):
+        places = range(0, size, step if part == "piece" else 1)
+        for place in places:
             file = open_cache_file(tmp_path, None)
             (slot,) = np.flatnonzero((file.index[0, :, 0] == of.high) & (file.index[0, :, 1] == of.low)).tolist()
             at = {"header": 0, "entry": file.entry_offset(slot), "piece": file.piece_offset(slot)}[part] + place
@@ -216,7 +218,7 @@ def test_every_byte_of_the_file_flipped_in_turn_gives_right_rows_and_is_healed(t
                 gets = remote.gets
                 assert wrong_rows(reader(remote, version, DiskCache(tmp_path, MIN_BYTES)), range(20)) == [], (part, place)
                 assert remote.gets == gets, f"byte {place} of the {part} was not healed"
-        assert remote.taken() == size - 8 * (part == "entry"), "one request each; a stamp only orders"
+        assert remote.taken() == len(places) - 8 * (part == "entry"), "one request each; a stamp only orders"
 
 
 @pytest.mark.parametrize("harm", ["cut to nothing", "cut in the index", "cut in the slots", "longer", "removed", "folder removed", "zeros"])

@@ -195,7 +195,8 @@ def _read_everything(objects: ObjectStore, info: SstInfo) -> list[object]:
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["read whole", "read in ranges"])
-def test_every_flipped_byte_is_detected_or_harmless_and_never_a_wrong_row(objects: ObjectStore, whole: bool) -> None:
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.deep), 7])
+def test_every_flipped_byte_is_detected_or_harmless_and_never_a_wrong_row(objects: ObjectStore, step: int, whole: bool) -> None:
     (info,) = _write(objects, _golden_batches())
     data = objects.get(info.name)
     if not whole:
@@ -205,7 +206,7 @@ def test_every_flipped_byte_is_detected_or_harmless_and_never_a_wrong_row(object
     expected = _read_everything(objects, info)
     harmless = []
     rng = random.Random(3)
-    for position in range(0, len(data), 1 if whole else 7):
+    for position in range(0, len(data), step):
         damaged = bytearray(data)
         damaged[position] ^= 1 << rng.randrange(8)
         objects.put(info.name, bytes(damaged))
