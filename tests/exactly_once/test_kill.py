@@ -1,9 +1,13 @@
-"""The epoch job killed with SIGKILL at each of its steps and started again."""
+"""The epoch job killed with SIGKILL at each of its steps and started again.
+
+Each kill costs a driver of its own, so the quick run takes every second step, in turn by the commit; the deep one takes all.
+"""
 
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +16,7 @@ from tests.exactly_once import workload
 from tests.exactly_once.conftest import CHILD_TIMEOUT_S, Case
 from tests.exactly_once.faults import Fault, marker
 from tests.truth.compare import assert_same_answer
+from tests.turns import in_turn
 
 KILLED_AT = (
     "before put_if_absent meta/barrier",
@@ -39,6 +44,12 @@ DEEP = (
 )
 
 
+def some_of(quick: Sequence[Any], deep: Sequence[Any]) -> list[Any]:
+    """Cases of a test: those of the quick run in turn, all others deep."""
+    now = in_turn(quick, 2)
+    return [pytest.param(*([c] if isinstance(c, str) else c), marks=[] if c in now else [pytest.mark.deep]) for c in (*quick, *deep)]
+
+
 def assert_undisturbed(case: Case, store: Path) -> None:
     """The store's newest version is the undisturbed run's, to the last SST's hash, and its rows are Spark's."""
     meta = workload.open_meta(store)
@@ -57,7 +68,7 @@ def test_an_undisturbed_run_equals_spark_and_uses_every_level(case: Case, store:
 
 @pytest.mark.kill
 @pytest.mark.spark
-@pytest.mark.parametrize("point", [*KILLED_AT, *(pytest.param(p, marks=pytest.mark.deep) for p in DEEP)])
+@pytest.mark.parametrize("point", some_of(KILLED_AT, DEEP))
 def test_a_killed_epoch_started_again_ends_as_if_undisturbed(
     point: str, case: Case, store: Path, spark: SparkSession, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
@@ -71,7 +82,7 @@ def test_a_killed_epoch_started_again_ends_as_if_undisturbed(
 
 @pytest.mark.kill
 @pytest.mark.spark
-@pytest.mark.parametrize(("point", "skip"), [*TRAIN, *(pytest.param(*p, marks=pytest.mark.deep) for p in DEEP_TRAIN)])
+@pytest.mark.parametrize(("point", "skip"), some_of(TRAIN, DEEP_TRAIN))
 def test_a_train_killed_and_started_again_ends_as_if_its_epochs_had_run_one_by_one(
     point: str, skip: int, case: Case, store: Path, spark: SparkSession, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
@@ -85,9 +96,7 @@ def test_a_train_killed_and_started_again_ends_as_if_its_epochs_had_run_one_by_o
 
 @pytest.mark.kill
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "point", ["level 1 begins", "flush ends", *(pytest.param(f"level {n} ends", marks=pytest.mark.deep) for n in range(workload.LEVELS))]
-)
+@pytest.mark.parametrize("point", some_of(("level 1 begins", "flush ends"), tuple(f"level {n} ends" for n in range(workload.LEVELS))))
 @pytest.mark.parametrize("action", ["kill worker", pytest.param("raise", marks=pytest.mark.deep)])
 def test_a_worker_that_dies_is_replaced_and_changes_nothing(
     point: str, action: str, case: Case, store: Path, start_job: Callable[..., "subprocess.Popen[str]"], tmp_path: Path

@@ -1,6 +1,6 @@
 """Every query of TPC-H, TPC-DS, SSB and Nexmark as a view that starts on 60 % of the rows and is kept up to date: equal to Spark.
 
-A suite's views are one pipeline, so an epoch serves them all. The quick run takes a third of them (of TPC-DS a twelfth), in turn by the
+A suite's views are one pipeline, so an epoch serves them all. The quick run takes a sixth of them (of TPC-DS a 24th), in turn by the
 commit, with epochs in this process; the deep one takes all of them, with epochs on Spark.
 A query that is refused stands in `refused.yaml` with what refuses it, and no other may be.
 """
@@ -64,7 +64,7 @@ def refused(request: pytest.FixtureRequest) -> Iterator[Refused]:
 def test_queries_in_turn_equal_spark_through_inserts_deletes_and_updates(
     suite: str, spark: SparkSession, tmp_path: Path, refused: Refused
 ) -> None:
-    turns = 12 if suite.startswith("tpcds") else 3  # a third of TPC-DS alone would take a quarter of the time of all tests
+    turns = 24 if suite.startswith("tpcds") else 6  # a sixth of TPC-DS alone would take a tenth of the time of all tests
     _follow(suite, dict(in_turn(list(queries(suite).items()), turns)), spark, tmp_path, refused, "local")
 
 
