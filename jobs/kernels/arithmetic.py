@@ -48,9 +48,6 @@ def _divide(call: Call, args: Sequence[str]) -> str:
 
 
 def _integral_divide(call: Call, args: Sequence[str]) -> str:
-    if call.mode == "TRY":
-        quotient = try_cast(f"CAST({args[0]} AS HUGEINT) // {args[1]}", call.type)
-        return fail_when(_divides_by_zero(args), _ZERO, quotient, call)
     return f"{args[0]} // {args[1]}"  # truncates; raises on zero and on MIN // -1
 
 
@@ -86,8 +83,8 @@ _WITH_FLOATS = [((t, t), t) for t in (*INTEGERS, *FLOATS)]
 _QUOTIENTS = [((t, t), t) for t in ("double", "decimal")]
 for _mode in (None, "TRY"):
     renders("Divide", _QUOTIENTS, mode=_mode, refuse=refuse_decimal, raises=True)(_divide)
-    renders("IntegralDivide", [(("bigint", "bigint"), "bigint")], mode=_mode, raises=True)(_integral_divide)
     renders("Remainder", _SAME, mode=_mode, refuse=refuse_decimal, raises=True)(_remainder)
+renders("IntegralDivide", [(("bigint", "bigint"), "bigint")], raises=True)(_integral_divide)
 renders("Pmod", _WITH_FLOATS, raises=True)(_pmod)
 
 
@@ -101,8 +98,3 @@ def unary_minus(call: Call, args: Sequence[str]) -> str:
 @renders("Abs", [((t,), t) for t in NUMBERS], refuse=refuse_decimal, raises=True)
 def abs_(call: Call, args: Sequence[str]) -> str:
     return f"abs({args[0]})"
-
-
-@renders("UnaryPositive", [((t,), t) for t in NUMBERS])
-def unary_positive(call: Call, args: Sequence[str]) -> str:
-    return args[0]

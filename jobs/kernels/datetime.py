@@ -263,7 +263,7 @@ def _refuse_format(call: Call) -> str | None:
     return None
 
 
-@renders("DateFormatClass", [((t, "string"), "string") for t in ("timestamp", "timestamp_ntz")], refuse=_refuse_format)
+@renders("DateFormatClass", [(("timestamp", "string"), "string")], refuse=_refuse_format)
 def date_format(call: Call, args: Sequence[str]) -> str:
     pattern = constant(call.args[1])
     if pattern is None:

@@ -75,7 +75,9 @@ def _spark_gives(spark: SparkSession, query: str) -> pa.Table:
     return given_rows(collected(spark.sql(query)))
 
 
-@pytest.mark.parametrize("key", ["", ", PRIMARY KEY (x, id)"], ids=["without a key", "with such a key"])
+@pytest.mark.parametrize(
+    "key", [pytest.param("", id="without a key", marks=pytest.mark.deep), pytest.param(", PRIMARY KEY (x, id)", id="with such a key")]
+)
 def test_views_of_months_are_equal_to_spark_through_epochs(spark: SparkSession, tmp_path: Path, key: str) -> None:
     values = [(x if key == "" or x != "NULL" else "INTERVAL '0' YEAR", y, z) for x, y, z in VALUES]
     with Session(str(tmp_path), spark) as session:

@@ -149,7 +149,10 @@ def edges_of(name: str) -> list[object]:
 
 
 def _nested_edges(kind: pa.DataType) -> list[object]:
-    """Arrays and structs, NULL and with NULLs, empty, in every pair of neighbours of their parts' edge values."""
+    """Arrays, structs and maps, NULL and with NULLs, empty, in every pair of neighbours of their parts' edge values."""
+    if pa.types.is_map(kind):
+        keys, items = [k for k in edges_of(type_name(kind.key_type)) if k is not None], edges_of(type_name(kind.item_type))
+        return [None, [], *([(key, item)] for key, item in zip(keys, items, strict=False)), [*zip(keys, items, strict=False)]]
     if pa.types.is_struct(kind):
         lists = [[*edges_of(type_name(field.type))] for field in kind]
         longest = max(len(values) for values in lists)
