@@ -80,7 +80,8 @@ class CopiedStoreError(InputError):
 def home_of(objects: ObjectStore) -> Home:
     """The store's identity, for a process that is about to write outside of the store. Drawn if the store has none yet.
 
-    Raises CopiedStoreError. Cost: a GET, a look at one file (in a bucket a HEAD), and a PUT after the store was created or restored.
+    Raises CopiedStoreError. Cost: a GET, a look at one file (in a bucket a HEAD), and a PUT after the store was created, restored
+    or renamed.
     """
     place, known = place_of(objects), recorded_home(objects)
     if known is None:
@@ -89,8 +90,8 @@ def home_of(objects: ObjectStore) -> Home:
         assert known is not None
     if not known.is_at(place):
         raise CopiedStoreError(objects.uri, known.address, place.address)
-    if known.address == place.address and known.mark != place.mark:  # restored in place
-        objects.put(NAME, encode_document(msgspec.structs.replace(known, mark=place.mark)))
+    if (known.address, known.mark) != (place.address, place.mark):  # restored in place, or renamed: what is copied from here on is of here
+        objects.put(NAME, encode_document(msgspec.structs.replace(known, address=place.address, mark=place.mark)))
     return known
 
 

@@ -446,6 +446,7 @@ def history(folder: Path, seed: int, kind: str, steps: int) -> None:
             case "rename":
                 Path(shop.address).rename(f"{folder}/renamed{number}")
                 shop.address = f"{folder}/renamed{number}"
+                home_of(open_object_store(shop.address))  # a later copy records the new place
     for shop in live:
         shop.publish()
         shop.check()
