@@ -83,8 +83,20 @@ def shown(value: object) -> object:
 def shown_at(column: pa.Array | pa.ChunkedArray, row: int) -> object:
     """One kept value as a person reads it."""
     if not holds_months(column.type):
-        return column[row].as_py()
+        try:
+            return column[row].as_py()
+        except (OverflowError, ValueError):  # Python has no dates before year 1 and after year 9999
+            return _far(column[row])
     return shown(given_rows(pa.table([column.slice(row, 1)], ["c"]))["c"][0].as_py())
+
+
+def _far(value: pa.Scalar) -> str:
+    """A value with a date or time that Python cannot hold."""
+    if pa.types.is_date32(value.type):
+        return str(np.datetime64(value.value, "D"))
+    if pa.types.is_timestamp(value.type):
+        return str(np.datetime64(value.value, value.type.unit)).replace("T", " ")
+    return f"a value of type {value.type} with a date before year 1 or after year 9999"
 
 
 def _given(array: pa.Array) -> pa.Array:

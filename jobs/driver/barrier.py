@@ -13,6 +13,7 @@ from jobs.driver.builds import Building
 from jobs.driver.detour import Detour, dropped
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, wanted_holds, with_holds
+from jobs.flow.failure import SourceAwayError
 from jobs.plan.alter_source import settled
 from jobs.plan.apply import Replayed, paused
 from jobs.plan.definition import SourceDefinition, definition_of, follows_moment
@@ -62,6 +63,7 @@ def take_in(
     run: Mapping[str, str] | None = None,
     units: int | None = None,
     moment: int | None = None,
+    resting: frozenset[str] = frozenset(),
 ) -> Intake | None:
     """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
 
@@ -75,6 +77,7 @@ def take_in(
         run: what the barrier is for, kept with it (e.g. the data interval).
         units: parallel units that epochs are to run on from this barrier on; None: as before. An open barrier keeps those it pinned.
         moment: what now() is to mean in views, Unix microseconds; None: the interval's end, without one the clock. It never goes back.
+        resting: sources that stay held, whatever is there.
 
     Raises: SettingError for units that the store can't have, and errors of the object store. Nothing is in force then.
     Cost: one listing per source, one scan of what each has taken. No LIST in the store itself.
@@ -84,7 +87,7 @@ def take_in(
         log.info("barrier %d after %d is open, attempt %d of %s: resumed", held.epoch, held.prev_epoch, held.attempt, held.writer)
         return Intake(held, None)
     moment = moment_of(meta, interval, moment)
-    pinning = Pinning(meta, Base(version), Detour(), interval, max_epoch_bytes, dict(run or {}), moment)
+    pinning = Pinning(meta, Base(version), Detour(), interval, max_epoch_bytes, dict(run or {}), moment, resting=resting)
     if not pinning.waiting():
         return None
     if units is not None and units != version.mapping.unit_count:
@@ -102,6 +105,7 @@ def draft(
     run: Mapping[str, str] | None = None,
     mapping_before: VnodeMapping | None = None,
     moment: int | None = None,
+    resting: frozenset[str] = frozenset(),
 ) -> Intake | None:
     """What `take_in` would take in once the epochs in flight that `base` counts are committed; nothing is written.
 
@@ -109,7 +113,7 @@ def draft(
     Cost: a probe of the log, a listing per source.
     """
     moment = moment_of(meta, interval, moment)
-    pinning = Pinning(meta, base, Detour(), interval, max_epoch_bytes, dict(run or {}), moment, mapping_before)
+    pinning = Pinning(meta, base, Detour(), interval, max_epoch_bytes, dict(run or {}), moment, mapping_before, resting)
     drafted = meta.draft_barrier(base.version, pinning.plan)
     if drafted.log_end == base.version.log_end and not drafted.splits and drafted.catalog is None and not pinning.moves_rows():
         return None
@@ -157,6 +161,7 @@ class Pinning:
     run: dict[str, str]
     moment: int = 0  # what now() is to mean in views; 0: what it meant before
     mapping_before: VnodeMapping | None = None  # where this barrier is the first on the version's
+    resting: frozenset[str] = frozenset()  # sources that an epoch of this run was held up by: the next run tries them again
     pinned: dict[tuple[int, int | None], "Pinned"] = field(default_factory=dict)  # by relation and room; asked for twice
     replayed: dict[int, Replayed] = field(default_factory=dict)  # by the epoch that a plan was made for
 
@@ -228,6 +233,8 @@ class Pinning:
 
     def _pin(self, source: Relation, max_bytes: int | None) -> "Pinned":
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
+        if source.name in self.resting:
+            return Pinned(Pins(), source.holds)
         reader, wanted = reader_of(statement), wanted_holds(source, self.interval)
         others = tuple(h for h in source.holds if h not in wanted)  # of files that this run does not look at
         try:
@@ -237,9 +244,10 @@ class Pinning:
                     log.warning("source %s stays held: %s", source.name, "; ".join(h.reason for h in still))
                     return Pinned(Pins(), (*others, *still))
             return Pinned(reader.pin(statement, taken, self.asked(max_bytes), keeper_of(self.meta, self.base)), others)
-        except InputError as err:
-            log.warning("source %s is held: %s", source.name, err)
-            return Pinned(Pins(), (*others, hold_of(err, wanted)))
+        except (InputError, SourceAwayError) as err:
+            hold = hold_of(err, wanted)
+            log.warning("source %s is held: %s", source.name, hold.reason)
+            return Pinned(Pins(), (*others, hold))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from jobs.driver.runner import LevelRunner
 from jobs.driver.summary import EpochSummary, barrier_text
 from jobs.driver.supersede import finish_build, give_up_build, hold, pause
 from jobs.driver.train import DEPTH, Train
-from jobs.flow.failure import SourceFileError, ViewFailedError
+from jobs.flow.failure import SourceAwayError, SourceFileError, ViewFailedError
 from jobs.plan.builds import is_being_built
 from jobs.plan.schedule import name_of_build
 from jobs.settings.pipeline import OnError
@@ -50,12 +50,12 @@ def next_epoch(
     on_error: OnError = OnError.STOP,
 ) -> EpochSummary | None:
     """Finish the open barrier, or take in what waits, as one epoch; None where nothing does. Arguments and errors: as of `advance`."""
-    tried: set[tuple[str, str]] = set()
+    met, resting = set[tuple[str, str]](), set[str]()
     while True:
         with Train(runner, meta, 1, progress=progress) as train:
-            if (barrier := train.next_barrier(interval, max_epoch_bytes, moment=moment)) is None:
+            if (barrier := train.next_barrier(interval, max_epoch_bytes, moment=moment, resting=frozenset(resting))) is None:
                 return None
-            ran = _ran(train, barrier, tried, on_error)
+            ran = _ran(train, barrier, met, resting, on_error)
         if ran:
             (summary,) = train.done
             return summary
@@ -92,32 +92,36 @@ def advance(
     """
     moment = moment_of(meta, interval, moment)  # one for all: epochs that only follow the clock would have no end
     done: list[EpochSummary] = []
-    tried: set[tuple[str, str]] = set()
+    met, resting = set[tuple[str, str]](), set[str]()
     superseded = True
     while superseded:  # by a barrier without a file that can't be read, or that pauses a view: another train begins with it
         superseded = False
         with listed_once(), Train(runner, meta, in_flight, progress=progress) as train:
-            while not superseded and (barrier := train.next_barrier(interval, max_epoch_bytes, run, units, moment)) is not None:
-                superseded = not _ran(train, barrier, tried, on_error)
+            while not superseded:
+                barrier = train.next_barrier(interval, max_epoch_bytes, run, units, moment, frozenset(resting))
+                if barrier is None:
+                    break
+                superseded = not _ran(train, barrier, met, resting, on_error)
         done += train.done
     return done
 
 
-def _ran(train: Train, barrier: Barrier, tried: set[tuple[str, str]], on_error: OnError) -> bool:
+def _ran(train: Train, barrier: Barrier, met: set[tuple[str, str]], resting: set[str], on_error: OnError) -> bool:
     """Run an epoch; False: another barrier is in force, which holds a source whose new file can't be read, or pauses a view that can't take
     the rows.
 
     Args:
-        tried: (source, file) that this run met before. One that it meets again (somebody keeps on writing it) stops the run.
+        met: items that held up an epoch of this run before, by source and name.
+        resting: gets the source of an item that is met again (somebody keeps on writing it): it rests until the next run.
     """
     train.progress(barrier_text(barrier, train.meta.latest().catalog))
     try:
         train.run(barrier)
-    except SourceFileError as err:
-        if (err.source, err.path) in tried:
-            raise
-        tried.add((err.source, err.path))
-        hold(train.meta, barrier, err)
+    except (SourceFileError, SourceAwayError) as err:
+        source = hold(train.meta, barrier, err)
+        if (source, err.path) in met:
+            resting.add(source)
+        met.add((source, err.path))
         return False
     except ViewRowError as err:
         if _is_of_build(train.meta, barrier, err.view, err.what):

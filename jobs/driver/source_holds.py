@@ -8,12 +8,15 @@ what their sources have taken, so each goes on to equal its SELECT. What failed 
 HeldSourcesError once everything else is committed.
 """
 
+import re
 import warnings
 from collections.abc import Mapping
 
 import msgspec
 
+from jobs.flow.failure import SourceAwayError
 from jobs.plan.definition import source_of
+from jobs.sources.boundary import SourceTroubleError
 from jobs.sources.listing import Interval
 from jobs.sources.registry import reader_of
 from statestore.errors import InputError
@@ -82,11 +85,18 @@ def wanted_holds(source: Relation, interval: Interval | None) -> tuple[Hold, ...
     return tuple(h for h in source.holds if not h.file or reader_of(statement).wants(statement, interval, h.file))
 
 
-def hold_of(error: InputError, before: tuple[Hold, ...] = ()) -> Hold:
-    """The hold that an error of the reader makes; the one of `before` where it says the same, so that trouble that stays makes no epochs.
+def hold_of(error: InputError | SourceAwayError, before: tuple[Hold, ...] = ()) -> Hold:
+    """The hold that an error of the reader makes; the one of `before` if it is about the same, so that trouble that stays makes no epochs.
     Its epoch is 0 until a barrier has one."""
-    found = Hold(str(error), 0, type(error).__name__, getattr(error, "path", ""))
-    return next((h for h in before if (h.kind, h.file) == (found.kind, found.file)), found)
+    reason = str(error).encode("utf-8", "backslashreplace").decode()  # a file's name may hold bytes that are not UTF-8
+    found = Hold(reason, 0, type(error).__name__, getattr(error, "path", ""))
+    return next((h for h in before if _about(h) == _about(found)), found)
+
+
+def _about(hold: Hold) -> tuple[str, str, str]:
+    """What two holds are compared by. Unforeseen errors share one class, so their text counts, without its numbers."""
+    text = re.sub(r"0x[0-9a-f]+|\d+", "#", hold.reason) if hold.kind == SourceTroubleError.__name__ else ""
+    return hold.kind, hold.file, text
 
 
 def with_holds(catalog: Catalog, holds: Mapping[int, tuple[Hold, ...]], epoch: int) -> Catalog:

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from jobs.driver.by_spark import computed, with_reasons
+from jobs.driver.guilty import error_of_source, source_frame
 from jobs.driver.held import Held, HeldByDriver
 from jobs.driver.leaves import SparkRead
 from jobs.driver.runner import LevelsToRun, P, R
@@ -65,7 +66,7 @@ class SparkRunner:
         levels.far.ask = partial(tasks_done, spark, task.unit_count)
         try:
             cells = _cells(spark, known, levels, self._measuring.report)
-            with spark_errors_as_ours(levels.reads), self._measuring.into(levels.measured):
+            with spark_errors_as_ours(spark, levels.reads), self._measuring.into(levels.measured):
                 if task.policy.may_exchange(task.expected, task.unit_count):
                     answers, held = _kept_by_spark(known, cells, self._measuring, levels.measured)
                     return with_reasons(spark, answers), held
@@ -159,7 +160,7 @@ class HeldBySpark:
         known, tasks = self._known, self._known.value.policy.exchange_tasks(self._nbytes)
         sealed = self._cells.filter(_IS_SEALED).repartition(tasks, "slot")
         flush = flush_function(lambda: known.value, self._measuring.report)
-        with spark_errors_as_ours(()), self._measuring.into(self._measured):
+        with spark_errors_as_ours(self._cells.sparkSession, ()), self._measuring.into(self._measured):
             found = sealed.mapInArrow(flush, CELL_TYPE).toArrow()
         return [sst for chunk in found["chunk"].to_pylist() for sst in decoded(chunk, list[SstInfo])]
 
@@ -196,10 +197,8 @@ def _cells(spark: SparkSession, known: "Broadcast[EpochTask]", levels: LevelsToR
 
 def _read(spark: SparkSession, read: SparkRead, units: int) -> DataFrame:
     """A source's rows as cells. A failure goes to the unit of its part, which announces it to the others."""
-    assert read.scheduled.source is not None
     with SourceFileError.met_in(read.source.name):
-        rows = read.reader.frame(spark, read.source, read.document, read.scheduled.source.columns)
-    assert rows is not None, "a reader that needs Spark reads by it"
+        rows = source_frame(spark, read)
     return rows.select(
         F.expr(f"part % {units}").alias("slot"),
         F.when(F.col("failure").isNotNull(), F.lit(int(Mail.FAILURE))).otherwise(F.lit(read.scheduled.id)).alias("fragment"),
@@ -221,15 +220,13 @@ def _kept_by_spark(known: "Broadcast[EpochTask]", cells: DataFrame, measuring: _
 
 
 @contextmanager
-def spark_errors_as_ours(reads: Sequence[SparkRead]) -> Iterator[None]:
-    """Raises the error of a task, or of a source's reader, in the place of Spark's, where one of them is its cause."""
+def spark_errors_as_ours(spark: SparkSession, reads: Sequence[SparkRead]) -> Iterator[None]:
+    """Raises the error of a task, or of a source's reader, in the place of Spark's, if one of them is its cause."""
     try:
         yield
     except Exception as err:
         if (carried := carried_failure(err)) is not None:
             raise carried from err
-        for read in reads:
-            if (ours := read.reader.translate(err, read.source, read.document)) is not None:
-                with SourceFileError.met_in(read.source.name):
-                    raise ours from err
+        if (ours := error_of_source(spark, reads, err)) is not None:
+            raise ours from err
         raise

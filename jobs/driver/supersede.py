@@ -23,7 +23,7 @@ from jobs.driver.builds import AsInBarrier
 from jobs.driver.detour import Detour, dropped
 from jobs.driver.epoch_plan import Base
 from jobs.driver.source_holds import hold_of, with_holds
-from jobs.flow.failure import SourceFileError
+from jobs.flow.failure import SourceAwayError, SourceFileError
 from jobs.plan.apply import CannotPauseError, paused
 from jobs.plan.rejects import source_id_of
 from jobs.plan.view_zone import in_one_zone
@@ -77,26 +77,30 @@ def abandon(meta: MetaStore, detour: Detour, run: Mapping[str, str] | None = Non
     return barrier
 
 
-def hold(meta: MetaStore, failed: Barrier, error: SourceFileError) -> None:
-    """Supersede a barrier whose epoch met a file that can't be read by one that takes in nothing new of that file's source, which is held.
+def hold(meta: MetaStore, failed: Barrier, error: SourceFileError | SourceAwayError) -> str:
+    """Supersede a barrier whose epoch met a source in trouble by one that takes in nothing new of that source, which is held.
 
-    Without effect where `failed` is no longer the open barrier.
+    The hold is about the item that the error names, else about the first one that the barrier takes in. It stays while that item has the
+    same mark; if the source's server was away, the next run tries it again. No effect if `failed` is no longer the open barrier.
 
-    Raises: `error` where the file is none of those that the barrier takes in: a new view reads again what was taken, and no hold helps it.
-        LostRaceError where the barrier was committed or superseded meanwhile.
+    Returns: the source that is held.
+    Raises: `error` if the barrier takes in nothing of this item: a new view reads again what was taken, and no hold helps it.
+        LostRaceError if the barrier was committed or superseded meanwhile.
     """
     version = meta.latest()
     barrier = meta.barrier_after(version.epoch)
     if barrier is None or barrier.epoch != failed.epoch:
-        return
+        return error.source
+    suspects = {name.lower() for name in (*getattr(error, "sources", ()), error.source)}
     for source in (barrier.catalog or version.catalog).live():
-        if source.kind is RelationKind.SOURCE and source.name == error.source.lower():
+        if source.kind is RelationKind.SOURCE and source.name in suspects:
             for item in reader_of(statement_of(source)).items(barrier.splits.get(source.id)):
-                if item.name == error.path and not item.goes:
-                    held = msgspec.structs.replace(hold_of(error), file=item.name, mark=item.mark)
+                if error.path in ("", item.name) and not item.goes:
+                    mark = "" if isinstance(error, SourceAwayError) else item.mark
+                    held = msgspec.structs.replace(hold_of(error), file=item.name, mark=mark)
                     meta.supersede_barrier(barrier, _Superseding(meta, version, barrier, Detour(), {source.id: held}).plan)
-                    log.warning("source %s is held: %s", source.name, error)
-                    return
+                    log.warning("source %s is held: %s", source.name, held.reason)
+                    return source.name
     raise error
 
 
@@ -251,8 +255,11 @@ class _Superseding:
         return (*kept, *(() if begins is None else [begins]))
 
 
+@dataclass(frozen=True, slots=True)
 class _PinningSkipped(Pinning):
     """Pins nothing but what is to be skipped, where no barrier is open: what else is due, only a run knows."""
+
+    troubles: list[InputError | SourceAwayError] = field(default_factory=list)  # of sources that cannot be listed
 
     def asked(self, max_bytes: int | None) -> Asked:
         """See Pinning."""
@@ -263,14 +270,19 @@ class _PinningSkipped(Pinning):
         return AsInBarrier(self.version.catalog, self.version.catalog, epoch).on(catalog, epoch)
 
     def _pin(self, source: Relation, max_bytes: int | None) -> Pinned:
-        """See Pinning. What a person skips or wants tried again is held no more; what can't be listed, is an error here."""
+        """See Pinning. What a person skips or wants tried again is held no more. A source in trouble stays as it is."""
         statement, taken = statement_of(source), taken_table(self.meta, self.base, source)
         holds = tuple(h for h in source.holds if h.file not in (*self.detour.skip_files, *self.detour.repin_files))
         keeper = keeper_of(self.meta, self.base)
-        return Pinned(reader_of(statement).pin(statement, taken, self.asked(max_bytes), keeper), holds)
+        try:
+            return Pinned(reader_of(statement).pin(statement, taken, self.asked(max_bytes), keeper), holds)
+        except (InputError, SourceAwayError) as err:
+            self.troubles.append(err)
+            return Pinned(Pins(), holds)
 
     def require_known(self) -> None:
-        """A file to skip has to be one of a source's, a file to take as it is one that is held. Raises NothingToAbandonError."""
+        """A file to skip has to be one of a source's, a file to take as it is one that is held. Raises NothingToAbandonError; for a file
+        to skip that no source has, the error of a source that cannot be listed."""
         catalog = replay(self.meta, self.version, self.version.log_end, self.meta.log_end(), (), self.version.epoch + 1).catalog
         sources = [r for r in dropped(catalog, self.detour.drop, self.version.epoch + 1).live() if r.kind is RelationKind.SOURCE]
         found = {name for source in sources for name in names_of(source, self.pin(source, self.max_epoch_bytes).pins.unread)}
@@ -282,6 +294,8 @@ class _PinningSkipped(Pinning):
                 "if an epoch has taken it, its rows can only be kept: --skip-file",
             )
         if unknown := [path for path in self.detour.skip_files if path not in found]:
+            if self.troubles:
+                raise self.troubles[0]
             raise NothingToAbandonError(
                 self.version.epoch,
                 f"no barrier is open, and {unknown[0]!r} is no source's file to skip: none that is new or has changed since it was taken",

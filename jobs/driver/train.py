@@ -29,6 +29,7 @@ from jobs.driver.leaves import taken_batches
 from jobs.driver.levels import in_order, run_levels, with_names
 from jobs.driver.runner import LevelRunner
 from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, step_seconds, summary_of, undeclared_columns, unit_work
+from jobs.flow.failure import SourceAwayError
 from jobs.settings.logs import working_on
 from jobs.settings.pipeline import EpochSettings
 from jobs.sources.listing import Interval
@@ -156,31 +157,33 @@ class Train:
         run: Mapping[str, str] | None = None,
         units: int | None = None,
         moment: int | None = None,
+        resting: frozenset[str] = frozenset(),
     ) -> Barrier | None:
         """What the next epoch takes in; None where nothing waits. The first one is in force, or was left open by somebody; the others are
         drafts that count on the epochs before them. Another number of units waits for these to be committed. Arguments and errors are
         those of jobs.driver.barrier.take_in."""
         self._collect()
         if self._base_version is None:
-            self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run, units, moment)
+            self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run, units, moment, resting)
         else:
             base, before = self._base_version, None
             if units is not None and units != base.version.mapping.unit_count:
                 base, before = self._rescaled(self._pinned(base), units), base.version.mapping
             try:
-                self._taken_in = draft(self.meta, self._base(base), interval, max_epoch_bytes, run, before, moment)
+                self._taken_in = draft(self.meta, self._base(base), interval, max_epoch_bytes, run, before, moment, resting)
             except MissingSstError:  # the first epoch is committed, and vacuum was quicker than this draft
                 if base.pin is not None:
                     raise
-                self._taken_in = draft(self.meta, self._base(self._pinned(base)), interval, max_epoch_bytes, run, before, moment)
+                self._taken_in = draft(self.meta, self._base(self._pinned(base)), interval, max_epoch_bytes, run, before, moment, resting)
         return None if self._taken_in is None else self._taken_in.barrier
 
     def run(self, barrier: Barrier) -> None:
         """Run an epoch's levels, and let its checkpoint follow; of one that is sealed already only the commit is left. Waits where `depth`
         epochs are in flight.
 
-        Raises: InputError branches when an input stops the epoch: those before it are committed then, and its barrier is in force, so that
-            it can be abandoned or run again. LostRaceError when another driver was first; this and all that was in flight is discarded.
+        Raises: InputError branches, and SourceAwayError, when an input stops the epoch: those before it are committed then, and its barrier
+            is in force, so that it can be abandoned or run again. LostRaceError when another driver was first; this and all that was in
+            flight is discarded.
         """
         self._collect()
         while self.pending() >= self.depth:
@@ -203,8 +206,8 @@ class Train:
         with Timed(seconds, "run"), working_on(epoch=barrier.epoch), self._lost_if_overtaken(barrier):
             try:
                 ran = run_levels(self.runner, self.meta, plan, held, self.progress)
-            except InputError as err:
-                named = with_names(err, self.meta, plan)
+            except (InputError, SourceAwayError) as err:
+                named = with_names(err, self.meta, plan) if isinstance(err, InputError) else err
                 self.drain()
                 if drafted:
                     self.meta.put_in_force(barrier)

@@ -3,13 +3,13 @@
 import base64
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
 from statestore.decoding import decoded
-from statestore.errors import InputError, TussockError
+from statestore.errors import InputError, RetryableError, TussockError
 
 
 class ActorError(InputError):
@@ -45,6 +45,38 @@ class SourceFileError(InputError):
         except SourceFileError as err:
             err.source = source
             raise
+
+
+class SourceContradictedError(SourceFileError):
+    """The changes that a source's input lists contradict the rows that were taken: a row goes that is not there, or comes twice. `sources`:
+    those that the failing view reads; one of them is at fault."""
+
+    path = ""
+
+    def __init__(self, source: str, sources: Sequence[str], row: str) -> None:
+        super().__init__(source, tuple(sources), row)
+        self.source, self.sources, self.row = source, tuple(sources), row
+
+    def __str__(self) -> str:
+        of = f"source {self.source!r}" if len(self.sources) == 1 else f"one of the sources {', '.join(self.sources)}"
+        return (
+            f"{of}: its changes contradict the rows that were taken before. A row goes that is not there, or comes a second time: "
+            f"({self.row}). A change feed that disagrees with its table has this effect, and so has an option key whose columns do not "
+            f"identify a row. Its rows can only be taken in from the beginning: DROP SOURCE {self.source} (CASCADE drops its readers too), "
+            "and create it and them again. Until then views keep the rows that were taken."
+        )
+
+
+class SourceAwayError(RetryableError):
+    """The server or disk of a source does not answer. The source waits while everything else goes on; the next run tries it again.
+    `path`: the item that was read; empty if that is not known."""
+
+    def __init__(self, source: str, path: str, reason: str) -> None:
+        super().__init__(source, path, reason)
+        self.source, self.path, self.reason = source, path, reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class _Envelope(msgspec.Struct):
@@ -90,7 +122,7 @@ def first_failure(failures: list[bytes]) -> TussockError:
     envelopes = [decoded(f, _Envelope) for f in failures]
     first = min(envelopes, key=lambda e: (e.level, e.relation, e.text))
     error = _rebuild(first)
-    if isinstance(error, SourceFileError):
+    if isinstance(error, SourceFileError) and not error.source:
         error.source = first.relation
     error.add_note(f"while at work on {first.relation!r}")
     return error

@@ -127,8 +127,19 @@ _TIME_UNITS |= {"millisecond": "milliseconds", "microsecond": "microseconds"}
 
 @renders("TruncDate", [(("date", "string"), "date")], refuse=constant_args(1))
 def trunc_date(call: Call, args: Sequence[str]) -> str:
-    unit = _DATE_UNITS.get(str(constant(call.args[1])).lower())
-    return "CAST(NULL AS DATE)" if unit is None else cast(f"date_trunc('{unit}', {args[0]})", "date")
+    """By the arithmetic of dates: DuckDB's date_trunc goes through timestamps, which end long before dates do."""
+    date = args[0]
+    match _DATE_UNITS.get(str(constant(call.args[1])).lower()):
+        case "year":
+            return f"({date} - CAST(dayofyear({date}) - 1 AS INTEGER))"
+        case "quarter":
+            return f"make_date(year({date}), 3 * quarter({date}) - 2, 1)"
+        case "month":
+            return f"({date} - CAST(day({date}) - 1 AS INTEGER))"
+        case "week":
+            return f"({date} - CAST(isodow({date}) - 1 AS INTEGER))"
+        case _:
+            return "CAST(NULL AS DATE)"
 
 
 @renders("TruncTimestamp", [(("string", "timestamp"), "timestamp")], refuse=constant_args(0))

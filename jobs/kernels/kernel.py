@@ -29,10 +29,12 @@ from jobs.kernels.errors import KernelError, RowError
 from jobs.kernels.functions import declared
 from jobs.kernels.python_function import taken_fault
 from jobs.kernels.render import render
+from jobs.settings.cause import cause_of
 from jobs.sql.expression_text import expression_text
 from jobs.sql.expression_tree import columns_of, conjuncts
 from jobs.sql.logical import Call, Column, Expr, Literal, Physical
-from statestore.months import holds_months, shown_at
+from statestore.errors import TussockError
+from statestore.months import shown_at
 from statestore.nested import is_nested, relabelled
 from statestore.types import arrow_type, is_span
 
@@ -46,8 +48,6 @@ _NOT_A_ROWS_FAULT = (
     duckdb.BinderException,
     duckdb.CatalogException,
     duckdb.OutOfMemoryException,
-    duckdb.InternalException,
-    duckdb.FatalException,
 )
 
 
@@ -172,7 +172,9 @@ class Kernel:
             return self._in_order(columns, _placed(rows))
         except _NOT_A_ROWS_FAULT as err:
             raise KernelError(columns, _reason_of(err)) from err
-        except duckdb.Error as err:
+        except TussockError:
+            raise
+        except Exception as err:  # DuckDB's, also one of its own making; Arrow's and Python's, for a value that they cannot hold
             if (fault := taken_fault()) is not None:
                 raise fault from err
             raise self._row_error(rows, exprs, places, err) from err
@@ -242,7 +244,7 @@ class Kernel:
             )
         self._registered = len(functions)
 
-    def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int], err: duckdb.Error) -> Exception:
+    def _row_error(self, rows: pa.Table, exprs: tuple[Expr, ...], places: Sequence[int], err: Exception) -> Exception:
         """Which expression raised, and on which row first: by running each alone, then halves of the rows. O(log n) queries."""
         for place, expr in zip(places, exprs, strict=True):
             if (found := self._failure(rows, expr)) is None:
@@ -259,7 +261,7 @@ class Kernel:
     def _failure(self, rows: pa.Table, expr: Expr) -> str | None:
         try:
             self._run(f"SELECT {_columns_text((expr,))} FROM rows", rows=_placed(rows))
-        except duckdb.Error as err:
+        except Exception as err:
             return _reason_of(err)
         return None
 
@@ -312,8 +314,10 @@ def _named(column: pa.ChunkedArray, wanted: pa.DataType, expr: Expr) -> pa.Chunk
     return relabelled(column, wanted)
 
 
-def _reason_of(err: duckdb.Error) -> str:
+def _reason_of(err: Exception) -> str:
     """DuckDB's own words without the query's text and its advice, which speak of what the user did not write."""
+    if not isinstance(err, duckdb.Error):
+        return cause_of(err)
     first = str(err).strip().split("\n")[0]
     if isinstance(err, duckdb.OutOfMemoryException):
         return f"{first.rstrip('.')}. Give the kernel a larger memory limit, or a directory to spill to"
@@ -331,7 +335,7 @@ def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
 
 def _shown(column: pa.ChunkedArray, row: int) -> str:
     as_python = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-    text = repr(column[row].as_py()) if as_python else str(shown_at(column, row) if holds_months(column.type) else column[row])
+    text = repr(column[row].as_py()) if as_python else str(shown_at(column, row))
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 

@@ -12,7 +12,7 @@ import msgspec
 from jobs.plan.create import columns_of
 from jobs.plan.definition import SourceDefinition, definition_of, encoded, find
 from jobs.sources.files import FileSource
-from jobs.sources.registry import reader_of
+from jobs.sources.registry import READERS, reader_of
 from jobs.sql.statements import AddSourceColumns, CreateSource, Narrower
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -41,7 +41,7 @@ def add_source_columns(catalog: Catalog, statement: AddSourceColumns) -> Catalog
         raise CannotAlterSourceError(relation.name, "it has been altered since this statement was checked; give it again")
     narrower = (*before.widths, Narrower(len(before.fields), _NOT_SETTLED))
     to = msgspec.structs.replace(before, fields=(*before.fields, *statement.fields), narrower=narrower)
-    if not isinstance(reader_of(to), FileSource):
+    if not isinstance(READERS.get(to.format), FileSource):
         raise CannotAlterSourceError(relation.name, f"the columns of a {to.format} source are those of its CREATE")
     reader_of(to).check(to)
     created = before if isinstance(definition.created, msgspec.UnsetType) else definition.created

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from jobs.plan.definition import SourceDefinition, definition_of, encoded
-from jobs.sources.registry import reader_of
+from jobs.sources.registry import READERS
 from jobs.sources.spark_files import TIME_ZONE, SparkTexts
 from jobs.sources.taken import taken_files
 from jobs.sql.statements import CreateSource
@@ -51,4 +51,4 @@ def holds_files_in_utc(source: CreateSource, time_zone: str, taken: StorageTable
 
 
 def _follows_the_stores_zone(source: CreateSource) -> bool:
-    return isinstance(reader_of(source), SparkTexts) and TIME_ZONE.lower() not in {option.lower() for option in source.options}
+    return isinstance(READERS.get(source.format), SparkTexts) and TIME_ZONE.lower() not in {option.lower() for option in source.options}

@@ -1,14 +1,18 @@
 """What reaches the edge of a process from Spark's JVM, or for want of it, as errors of ours: none of their stack traces is a message."""
 
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobs.settings.cause import cause_of
 from statestore.errors import InputError, RetryableError, TussockError
 
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|Not enough space")
+_EXECUTOR_LOST = re.compile(r"ExecutorLostFailure \(([^\n]*)\)?")
 _DYING_S = 2.0  # a JVM whose socket has closed is gone within
 
 
@@ -53,12 +57,70 @@ class WorkerFailedError(RetryableError):
         )
 
 
+class WorkerDiskFullError(RetryableError):
+    """A disk that Spark's workers write to is full."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"a disk of a Spark worker is full ({self.reason}). Nothing of the epoch was committed. Free space in the folders that "
+            "spark.local.dir (or SPARK_LOCAL_DIRS) names on the workers, or let it name a larger disk, then run again: the same command "
+            "goes on from here. `max_bytes` in [epoch] makes an epoch write less at once."
+        )
+
+
+class SparkJobError(RetryableError):
+    """A job of Spark's failed, and neither a row nor a file nor a statement is known to be the cause."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"Spark failed at work: {self.reason.rstrip('.')}. Nothing of the epoch was committed, and no input is known to be the cause. "
+            "Look at Spark's own log and at the machines that it runs on, then run again. If the same error comes again, TUSSOCK_DEBUG=1 "
+            "shows Spark's trace."
+        )
+
+
+class ExecutorLostError(RetryableError):
+    """Spark lost the executors of a job."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"Spark lost an executor, and what it had to do failed on others too: {self.reason}. Nothing of the epoch was committed. "
+            "The usual cause is memory: raise spark.executor.memory, or let an epoch take in less (`max_bytes` in [epoch]), then run "
+            "again."
+        )
+
+
+def is_of_machine(error: Exception) -> bool:
+    """Whether an error of Spark's is about the machines that it runs on: no input is at fault."""
+    return _of_machine(str(error)) is not None
+
+
+def _of_machine(text: str) -> RetryableError | None:
+    if (full := _DISK_FULL.search(text)) is not None:
+        return WorkerDiskFullError(full[0])
+    if (lost := _EXECUTOR_LOST.search(text)) is not None:
+        return ExecutorLostError(lost[1].strip().rstrip("."))
+    return None
+
+
 @contextmanager
 def jvm_errors_as_ours() -> Iterator[None]:
     """Turns what the JVM raises into errors with a message. Imports nothing of Spark in a process that has not.
 
     Raises: SparkStartError, SparkGoneError; what a task carried out of Spark (jobs.flow.failure); WorkerFailedError for what else a worker
-        raised; SparkFailedError for an exception of Spark's that nobody has understood.
+        raised; WorkerDiskFullError, ExecutorLostError; SparkFailedError for a statement that Spark refuses; SparkJobError for the rest.
     """
     root = logging.getLogger()
 
@@ -81,34 +143,33 @@ def jvm_errors_as_ours() -> Iterator[None]:
 def _of_jvm(error: Exception) -> TussockError | None:
     """The error that one of Spark's stands for; None: none of the JVM's."""
     from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import PySparkException, PySparkRuntimeError
+    from pyspark.errors import AnalysisException, ParseException, PySparkException, PySparkRuntimeError
 
     from jobs.flow.failure import carried_failure
-    from jobs.sql.errors import SparkFailedError, java_failure
+    from jobs.sql.errors import SparkFailedError
 
+    if isinstance(error, Py4JJavaError | PySparkException):
+        if (carried := carried_failure(error)) is not None:
+            return carried
+        if (ours := _of_machine(str(error))) is not None:
+            return ours
     match error:
         case Py4JJavaError():
-            return SparkFailedError(*java_failure(error))
+            return SparkJobError(cause_of(error))
         case PySparkRuntimeError() if error.getCondition() == "JAVA_GATEWAY_EXITED":
             return SparkStartError()
         case Py4JError() | PySparkRuntimeError() | OSError() | EOFError():
             code = _exit_code_of_jvm()
             return None if code is None else SparkGoneError(code)
-        case PySparkException() if (carried := carried_failure(error)) is not None:
-            return carried
         case PySparkException() if error.getCondition() == "PYTHON_EXCEPTION":
-            return WorkerFailedError(_last_line_of_trace(str(error)))
+            return WorkerFailedError(cause_of(error))
+        case PySparkException() if not isinstance(error, AnalysisException | ParseException):
+            return SparkJobError(cause_of(error))
         case PySparkException():
             first = next(iter(str(error).strip().splitlines()), "no message")
             return SparkFailedError(error.getCondition() or type(error).__name__, first)
         case _:
             return None
-
-
-def _last_line_of_trace(text: str) -> str:
-    """What Python said last, of a message that holds a worker's trace and then one of the JVM's."""
-    python = text.split("JVM stacktrace")[0].strip()
-    return next((line for line in reversed(python.splitlines()) if line and not line[0].isspace()), "no message")
 
 
 def _exit_code_of_jvm() -> int | None:

@@ -66,15 +66,29 @@ def next_app(table: DeltaTable | None, epoch: int) -> str:
 
 @contextmanager
 def translated(place: str, what: str) -> Iterator[None]:
-    """Around every call of the package that reads or writes: one at a time in a process, and what it raises as errors of ours."""
+    """Around every call of the package that writes a table: as `one_call`, and what it raises as errors of ours."""
     try:
-        with _ONE_CALL_AT_A_TIME:
+        with one_call(place, what):
             yield
     except CommitFailedError as err:
         raise BeatenError from err
     except DeltaError as err:
         if "already exists" in str(err):  # another publisher made the table at the same moment
             raise BeatenError from err
-        raise ObjectStoreUnavailableError(place, what, str(err).strip().splitlines()[0]) from err
+        raise ObjectStoreUnavailableError(place, what, first_line(err)) from err
+
+
+@contextmanager
+def one_call(place: str, what: str) -> Iterator[None]:
+    """Around every call of the package: one at a time in a process. Raises ObjectStoreUnavailableError, and errors of the package about the
+    table."""
+    try:
+        with _ONE_CALL_AT_A_TIME:
+            yield
     except OSError as err:
-        raise ObjectStoreUnavailableError(place, what, str(err).strip().splitlines()[0]) from err
+        raise ObjectStoreUnavailableError(place, what, first_line(err)) from err
+
+
+def first_line(error: Exception) -> str:
+    """Of an error's text."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

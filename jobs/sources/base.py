@@ -97,6 +97,7 @@ class SourceReader(Protocol):
     """One kind of source."""
 
     needs_spark: ClassVar[bool]  # `frame` reads it, else `parts` and `read` do
+    lists_deletes: ClassVar[bool]  # its input lists rows that go, so that it may contradict what was taken
 
     def key(self, source: CreateSource) -> tuple[int, ...] | None:
         """The declared columns that identify a row; None: rows have no key of their own and get a hidden `_row_id` behind them."""
@@ -139,6 +140,9 @@ class SourceReader(Protocol):
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         """What a document pins, for persons and for sums of bytes."""
 
+    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
+        """The document with the items of these names alone; None for a document that cannot be divided."""
+
     # --- in the epoch ------------------------------------------------------------------------------------------------------------
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
@@ -147,6 +151,9 @@ class SourceReader(Protocol):
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         """Pinned input cut for actors, JSON each, in the order in which units are dealt them in turn. Empty where `frame` reads it."""
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        """The name of the item that a part of `parts` belongs to."""
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
         """In a task: one part as a chunk (jobs.flow.chunk) of these columns, `_row_id` where there is no key, and the weights.

@@ -102,6 +102,7 @@ class DeltaTables:
     """Delta tables, read without Spark."""
 
     needs_spark: ClassVar[bool] = False
+    lists_deletes: ClassVar[bool] = True
 
     def append_only(self, source: CreateSource) -> bool:
         return False
@@ -197,6 +198,10 @@ class DeltaTables:
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return () if document is None else (_item(_versions.decode(document)),)
 
+    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
+        """Versions belong together."""
+        return None
+
     # --- in the epoch ------------------------------------------------------------------------------------------------------------
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
@@ -235,6 +240,9 @@ class DeltaTables:
             if commit is None:
                 raise DeltaReadError(item, f"{place.root}/{LOG}/{pinned.after + 1 + n:020}.json is gone.")
         return snapshot.columns, summed([c for c in commits if c is not None])
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        return _part.decode(part).item
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
         found = _part.decode(part)

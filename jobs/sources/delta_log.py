@@ -14,9 +14,9 @@ are Parquet and read as a Parquet source's, by actors. delta-spark would read mo
 speed, and only in sessions that were started with its jars.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.sources.char_padding import NOTE, padded
+from jobs.sources.delta_errors import DeltaLogError
 from jobs.sources.errors import BadPathError
 from jobs.sources.listing import open_file, split_bucket
+from statestore.decoding import decoded
 from statestore.objectstore.base import ObjectNotFoundError
 from statestore.objectstore.open import open_s3
 from statestore.types import arrow_type, type_name
@@ -99,7 +101,7 @@ class DeltaPlace:
     def snapshot(self, version: int | None = None) -> "Snapshot | None":
         """A version of the table, the newest by default; None where there is no table, or not this version.
 
-        Raises: ObjectStoreUnavailableError. Cost: the log since a checkpoint."""
+        Raises: DeltaLogError, ObjectStoreUnavailableError. Cost: the log since a checkpoint."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -109,8 +111,8 @@ class DeltaPlace:
                 return Snapshot(self, DeltaTable(url, version=version, storage_options=self._storage_options()))
             except TableNotFoundError:
                 return None
-            except DeltaError:
-                if version is None:
+            except DeltaError as err:
+                if version is None or "Invalid table version" not in str(err):
                     raise
                 return None  # the package has no class of its own for a version that is not there
 
@@ -146,13 +148,17 @@ class DeltaPlace:
         return location_in(open_s3(bucket, name, self.options)).delta_options
 
     def commit(self, version: int) -> "Commit | None":
-        """What a version changes; None where its entry of the log is gone."""
+        """What a version changes; None if its entry of the log is gone. Raises DeltaLogError."""
         store, name = open_file(self.file(f"{LOG}/{version:020}.json"), self.options)
         try:
             lines = store.get(name).splitlines()
         except ObjectNotFoundError:
             return None
-        return Commit(version, tuple(msgspec.json.decode(line) for line in lines if line.strip()))
+        try:
+            actions = tuple(decoded(line, dict[str, Any]) for line in lines if line.strip())
+        except msgspec.MsgspecError as err:
+            raise DeltaLogError(self.root, f"entry {LOG}/{version:020}.json is damaged or cut short: {err}") from err
+        return Commit(version, actions)
 
 
 @dataclass(frozen=True)
@@ -223,11 +229,21 @@ class Snapshot:
         }
 
 
-def _translated(place: str, what: str) -> AbstractContextManager[None]:
-    """Around every call of the package; see jobs.sinks.delta_state."""
-    from jobs.sinks.delta_state import translated
+@contextmanager
+def _translated(place: str, what: str) -> Iterator[None]:
+    """Around every call of the package; see jobs.sinks.delta_state. An error about the table itself stays until somebody mends the table:
+    DeltaLogError."""
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    return translated(place, what)
+    from jobs.sinks.delta_state import first_line, one_call
+
+    try:
+        with one_call(place, what):
+            yield
+    except TableNotFoundError:
+        raise
+    except DeltaError as err:
+        raise DeltaLogError(place, first_line(err)) from err
 
 
 @lru_cache(maxsize=8)

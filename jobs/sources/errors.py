@@ -30,6 +30,20 @@ class BadPathError(InputError):
         )
 
 
+class BadFileNameError(InputError):
+    """The name of a file is not UTF-8. `shown`: its path, with those bytes as `\\xe9`."""
+
+    def __init__(self, shown: str) -> None:
+        super().__init__(shown)
+        self.shown = shown
+
+    def __str__(self) -> str:
+        return (
+            f"the name of file {self.shown} is not UTF-8, so that neither Spark nor the store's records can name it. Rename the file "
+            "(`mv`, or `convmv` for many), and the next run takes it in; or move it out of the source's folder."
+        )
+
+
 class MissingPathError(InputError):
     """No file is where the source says. `source` names a source that exists; None while it is being created."""
 

@@ -69,6 +69,7 @@ class FileSource:
     position."""
 
     needs_spark: ClassVar[bool] = False
+    lists_deletes: ClassVar[bool] = False
     missing_columns: ClassVar[tuple[str, ...]]  # values of the option `missing`: what the format can do about a column that a file lacks
     why_missing: ClassVar[str]  # what to say of other values
 
@@ -226,6 +227,9 @@ class FileSource:
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return _items(files_of(document))
 
+    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
+        return document_of([f for f in files_of(document) if f.path in names])
+
     # --- in the epoch ------------------------------------------------------------------------------------------------------------
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
@@ -237,6 +241,9 @@ class FileSource:
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         return ()
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        raise NotImplementedError
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
         raise NotImplementedError

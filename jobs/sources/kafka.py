@@ -81,6 +81,7 @@ class KafkaTopics:
     """Topics of Kafka, by Spark's reader."""
 
     needs_spark: ClassVar[bool] = True
+    lists_deletes: ClassVar[bool] = False
 
     def append_only(self, source: CreateSource) -> bool:
         return True
@@ -166,6 +167,9 @@ class KafkaTopics:
     def items(self, document: msgspec.Raw | None) -> tuple[Item, ...]:
         return tuple(_item(p) for p in _decoded(document))
 
+    def part_of(self, document: msgspec.Raw, names: Collection[str]) -> msgspec.Raw | None:
+        return _document([p for p in _decoded(document) if p.offsets.name in names])
+
     # --- in the epoch ------------------------------------------------------------------------------------------------------------
 
     def located(self, source: CreateSource, document: msgspec.Raw, keeper: Keeper) -> msgspec.Raw:
@@ -173,6 +177,9 @@ class KafkaTopics:
 
     def parts(self, source: CreateSource, document: msgspec.Raw, units: int) -> Sequence[msgspec.Raw]:
         return ()
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        raise NotImplementedError
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
         raise NotImplementedError

@@ -23,7 +23,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from jobs.sources.errors import BadPathError, MissingPathError
+from jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 from statestore.objectstore.local import LocalObjectStore
 from statestore.objectstore.open import S3_OPTIONS, open_s3, s3_options
@@ -106,6 +106,7 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
     Raises:
         BadPathError: the path cannot be read as any of these.
         MissingPathError: nothing is there; names what is near.
+        BadFileNameError: the name of a file that the path means is not UTF-8, so that no record of it can be kept.
         ObjectStoreUnavailableError: the server or disk refused.
 
     Cost: one LIST request per 1,000 objects below the literal prefix, or a walk of the directory.
@@ -120,7 +121,15 @@ def list_files(path: str, options: Mapping[str, str], interval: Interval | None 
         )
     if not files and not _is_empty_directory(place):
         raise MissingPathError(_shown(place), _near(place))
+    for file in files:
+        if (shown := printable(file.path)) != file.path:
+            raise BadFileNameError(shown)
     return tuple(sorted(files, key=lambda f: f.path))
+
+
+def printable(text: str) -> str:
+    """The text as UTF-8 can hold it: a byte of a file's name that is no part of a character is shown as `\\xe9`."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def names_file(path: str, options: Mapping[str, str], file: str, interval: Interval | None = None) -> bool:
@@ -387,5 +396,5 @@ def _near(place: _Place) -> tuple[str, ...]:
             names = sorted({info.name.split("/")[0] for info, _ in zip(place.store(base).list(""), range(1000), strict=False)})
         if names:
             near = difflib.get_close_matches(wanted, names, n=_NEAR, cutoff=0.3) or names[:_NEAR]
-            return tuple(f"{place.root}{base}/{name}" if base else place.root + name for name in near)
+            return tuple(printable(f"{place.root}{base}/{name}" if base else place.root + name) for name in near)
     return ()

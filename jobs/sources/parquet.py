@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from jobs.flow.chunk import weighted
 from jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
+from jobs.sources.boundary import boundary
 from jobs.sources.errors import BadOptionError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
 from jobs.sources.far_int96 import far_years_as_spark
 from jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
@@ -93,9 +94,15 @@ class ParquetFiles(FileSource):
         files = files_of(document)
         share = sum(f.size for f in files) // units
         target = max(MIN_SPLIT_BYTES, min(SPLIT_BYTES, share))
-        found = [s for f in files for s in splits(f, source.fields[: source.width_of(f.number)], target, source.options)]
+        found: list[Split] = []
+        for f in files:
+            with boundary(source, f.path):
+                found += splits(f, source.fields[: source.width_of(f.number)], target, source.options)
         found.sort(key=lambda s: (-s.file.size, s.file.number, s.first_row))
         return [msgspec.Raw(msgspec.json.encode(s)) for s in found]
+
+    def item_of(self, part: msgspec.Raw) -> str:
+        return _split.decode(part).file.path
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
         split = _split.decode(part)

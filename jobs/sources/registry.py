@@ -2,6 +2,7 @@
 
 from jobs.sources.avro import AvroFiles
 from jobs.sources.base import SourceReader
+from jobs.sources.boundary import bounded
 from jobs.sources.csv import CsvFiles
 from jobs.sources.delta import DeltaTables
 from jobs.sources.errors import UnsupportedFormatError
@@ -29,8 +30,11 @@ READERS: dict[str, SourceReader] = {
 WITHOUT_PATH = ("kafka",)
 
 
+_BOUNDED = {format: bounded(reader) for format, reader in READERS.items()}
+
+
 def reader_of(source: CreateSource) -> SourceReader:
-    """The reader of a source's format. Raises UnsupportedFormatError."""
-    if (reader := READERS.get(source.format)) is None:
+    """The reader of a source's format, behind the boundary (jobs.sources.boundary). Raises UnsupportedFormatError."""
+    if (reader := _BOUNDED.get(source.format)) is None:
         raise UnsupportedFormatError(source.name, source.format, tuple(READERS))
     return reader

@@ -26,7 +26,9 @@ import pyarrow.compute as pc
 
 from jobs.flow.chunk import encode, weighted
 from jobs.flow.failure import encode_failure
+from jobs.settings.cause import cause_of
 from jobs.sources.base import ROW_ID_NAME
+from jobs.sources.boundary import boundary
 from jobs.sources.errors import BadOptionError, BadRowError, MissingSparkModuleError, UndeclaredColumnsError, UnreadableFileError
 from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
 from jobs.sources.kept import hadoop_options, place_of_bytes
@@ -186,7 +188,7 @@ class SparkFiles(FileSource):
                     verify_pin(file, source.options)
                 except TussockError as changed:
                     return changed
-                return UnreadableFileError(file.path, source.format, _first_cause(text))
+                return UnreadableFileError(file.path, source.format, cause_of(error))
         return None
 
 
@@ -273,7 +275,7 @@ class SparkTypedFiles(SparkFiles):
         try:
             found = spark().read.format(self.format).options(**self.reader_options(source)).load(_spark_path(file.path))._jdf.schema()
         except spark_errors() as err:
-            raise UnreadableSchemaError(file.path, self.format, _first_cause(str(err))) from err
+            raise UnreadableSchemaError(file.path, self.format, cause_of(err)) from err
         return tuple(Field(f.name(), name_of_type(f.dataType())) for f in found.fields())
 
 
@@ -334,12 +336,6 @@ def _pinned_path(spark_path: str) -> str:
     return "s3:" + unquote(rest) if scheme == "s3a" else "/" + unquote(rest).lstrip("/")
 
 
-def _first_cause(text: str) -> str:
-    """The innermost reason in a Java stack trace, one line."""
-    causes = [line.removeprefix("Caused by: ") for line in text.splitlines() if line.startswith("Caused by: ")]
-    return (causes or text.splitlines())[-1].strip().rstrip(".")
-
-
 _Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -354,12 +350,12 @@ def _packer(files: tuple[PinnedFile, ...], source: CreateSource, width: int, col
                 file = by_path[_pinned_path(path)]
                 if current is None or current.file != file:
                     if current is not None:
-                        yield from current.finish()
+                        yield from current.guarded(current.finish())
                     current = _FileChunks(file, source, width, columns, reader.raw_column)
-                    yield from current.start(reader)
-                yield from current.add(rows)
+                    yield from current.guarded(current.start(reader))
+                yield from current.guarded(current.add(rows))
         if current is not None:
-            yield from current.finish()
+            yield from current.guarded(current.finish())
 
     return pack
 
@@ -387,12 +383,18 @@ class _FileChunks:
         self._quarantines = quarantines(source)
         self._declared = ", ".join(f"{f.name} {f.type}" for f in self._read)
 
-    def start(self, reader: SparkFiles) -> Iterator[pa.RecordBatch]:
-        """Judge the file before its rows."""
+    def guarded(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What a step yields; any exception in it is a failure of the file."""
         try:
-            reader.require_types(self.file, self._read, self._source.options)
+            with boundary(self._source, self.file.path):
+                yield from rows
         except TussockError as error:
             yield self._fail(error)
+
+    def start(self, reader: SparkFiles) -> Iterator[pa.RecordBatch]:
+        """Judge the file before its rows."""
+        reader.require_types(self.file, self._read, self._source.options)
+        yield from ()
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take the file's next records; yields chunks that are full."""
@@ -416,11 +418,7 @@ class _FileChunks:
         """What is left, and the check that the file is still the pinned one."""
         if self._failed:
             return
-        try:
-            verify_pin(self.file, self._source.options)
-        except TussockError as error:
-            yield self._fail(error)
-            return
+        verify_pin(self.file, self._source.options)
         if self._waiting:
             yield from self._emit()
 

@@ -18,9 +18,11 @@ from jobs.executors.operator import Actor, ExpressionError, MakesPieces, TakesPi
 from jobs.executors.table_replay import StatementRowError
 from jobs.flow.chunk import WEIGHT, empty_chunk
 from jobs.flow.failure import ActorError, ViewFailedError
+from jobs.kernels.errors import KernelError
 from jobs.plan.fragments import Fragment, input_ref
+from jobs.settings.cause import cause_of
 from jobs.wire.failed_row import FailedRow, failed_row
-from statestore.errors import InputError
+from statestore.errors import InputError, TussockError
 from statestore.table.state_table import StateTable
 
 Pieces = Iterator[pa.Table]
@@ -76,17 +78,18 @@ def run_operators(
         return found
 
     for place, operator in enumerate(fragment.operators):
+        name = operator.node.text().partition(" ")[0]
         executor = operator.node.executor([tables(t) for t in operator.tables], actor)
         only = operator.inputs[0] if len(operator.inputs) == 1 else None
         given = held[only] if only is not None and readers[only] == 1 else None
         pieces = given if given is not None and not isinstance(given, pa.Table) else None
         if pieces is not None and isinstance(executor, TakesPieces) and (only in by_key or not executor.needs_keys):
-            held[place] = _named(executor.over(pieces), relation, number, place)
+            held[place] = _named(executor.over(pieces), relation, number, place, name)
             taken_in_pieces.add(place)
             if only in by_key and executor.row_by_row:
                 by_key.add(place)
         elif isinstance(executor, MakesPieces):
-            held[place] = _named(executor.pieces(*map(whole, operator.inputs)), relation, number, place)
+            held[place] = _named(executor.pieces(*map(whole, operator.inputs)), relation, number, place, name)
             if executor.by_key:
                 by_key.add(place)
         else:
@@ -96,7 +99,7 @@ def run_operators(
         for ref in {ref for ref in operator.inputs if not readers[ref]}:
             del held[ref]
         if place not in held:
-            held[place] = next(_named((executor.apply(*chunks) for _ in range(1)), relation, number, place))
+            held[place] = next(_named((executor.apply(*chunks) for _ in range(1)), relation, number, place, name))
             chunks.clear()
     last = len(fragment.operators) - 1 if fragment.operators else input_ref(0)
     return Put.of(whole(last)) if read else _counted(fragment, held[last])
@@ -111,13 +114,17 @@ def _counted(fragment: Fragment, found: pa.Table | Pieces) -> Put:
     return Put(empty_chunk(fragment.types), rows, weight)
 
 
-def _named(pieces: Pieces, relation: str, number: int, operator: int) -> Pieces:
-    """The pieces of an operator; what it raises names it."""
+def _named(pieces: Pieces, relation: str, number: int, operator: int, name: str) -> Pieces:
+    """The pieces of an operator; what it raises names the view. `name`: the operator's, as EXPLAIN shows it."""
     try:
         yield from pieces
     except ExpressionError as err:
         raise failed_row(relation, number, operator, err) from err
     except (FailedRow, ActorError, StatementRowError):
         raise  # named already: by the operator that the pieces come from, or by itself
-    except InputError as err:
+    except (InputError, KernelError) as err:
         raise ViewFailedError(relation, str(err)) from err
+    except TussockError:
+        raise
+    except Exception as err:  # of a library, which met rows that it cannot take
+        raise ViewFailedError(relation, f"{name} failed on the rows of this epoch: {cause_of(err)}") from err

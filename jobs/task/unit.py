@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import net
+from jobs.executors.base import ChangeError, net
 from jobs.executors.operator import Actor, Entry
 from jobs.flow.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
-from jobs.flow.failure import carried_by_spark, encode_failure
+from jobs.flow.failure import SourceContradictedError, carried_by_spark, encode_failure
 from jobs.kernels.kernel import thread_kernel
 from jobs.kernels.python_function import install
 from jobs.plan.fragments import Dispatch, Fragment
@@ -170,8 +170,28 @@ class Unit:
         actor = Actor(thread_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new, *moments)
         taken = _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
         read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
-        put = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id, read)
+        try:
+            put = run_operators(fragment, inputs, tables.__getitem__, actor, scheduled.relation, scheduled.id, read)
+        except ChangeError as err:  # rows that go and are not there: the list of a source's deletes may be wrong, else our state is
+            if sources := self._listing_deletes(scheduled):
+                raise SourceContradictedError(sources[0], sources, err.key) from err
+            raise
         return _Output(put, self._parts(scheduled, put.delta)), taken
+
+    def _listing_deletes(self, scheduled: Scheduled) -> tuple[str, ...]:
+        """The sources that a fragment reads, also through others, whose input lists rows that go."""
+        by_id = {s.id: s for s in self.task.schedule.fragments()}
+        reached, found = {scheduled.id}, list[str]()
+        open_ = [scheduled]
+        while open_:
+            one = open_.pop()
+            if one.source is not None and reader_of(one.source.statement).lists_deletes:
+                found.append(one.source.statement.name)
+            for feed in one.feeds:
+                if feed.producer not in reached:
+                    reached.add(feed.producer)
+                    open_.append(by_id[feed.producer])
+        return tuple(sorted(found))
 
     def _hottest(self, fragment: Fragment, inputs: Sequence[pa.Table]) -> HotKeyFound | None:
         """Of the inputs whose rows came by a key, the one with most rows of one key."""

@@ -217,11 +217,16 @@ class LocalObjectStore:
             folder.mkdir(parents=True, exist_ok=True)
         _sync_folder(folder.parent)
 
-    def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        """Objects below `folder` ("" or ending in `/`). A folder sorts as its name with `/`, which makes the walk follow name order."""
+    def _walk(self, folder: str, prefix: str, start_after: str, inside: frozenset[tuple[int, int]] = frozenset()) -> Iterator[ObjectInfo]:
+        """Objects below `folder` ("" or ending in `/`). A folder sorts as its name with `/`, which makes the walk follow name order.
+
+        Args:
+            inside: the folders that lead to this one, by device and inode, once the walk has followed a symbolic link; else empty. A link
+                that leads to one of them has no end, so the walk skips it, as it skips a link that leads nowhere.
+        """
         try:
             with os.scandir(self._root / folder) as entries:
-                names = sorted((folder + entry.name + ("/" if entry.is_dir() else ""), entry) for entry in entries)
+                names = sorted((folder + entry.name + ("/" if _is_folder(entry) else ""), entry) for entry in entries)
         except (FileNotFoundError, NotADirectoryError):
             return
         for name, entry in names:
@@ -230,12 +235,26 @@ class LocalObjectStore:
             if name.endswith("/"):
                 wanted = name.startswith(prefix) or prefix.startswith(name)
                 if wanted and (name > start_after or start_after.startswith(name)):
-                    yield from self._walk(name, prefix, start_after)
+                    around = inside
+                    if inside or entry.is_symlink():
+                        around = inside or self._ids_above(folder)
+                        if (own := _id_of(self._root / name)) in around:
+                            continue
+                        around |= {own}
+                    yield from self._walk(name, prefix, start_after, around)
             elif name.startswith(prefix) and name > start_after:
                 try:
                     yield _info(name, entry.stat())
                 except FileNotFoundError:  # deleted since the folder was read
                     continue
+                except OSError as err:
+                    if err.errno != errno.ELOOP:  # a link that leads to itself is no object
+                        raise
+
+    def _ids_above(self, folder: str) -> frozenset[tuple[int, int]]:
+        """Of a folder, and of all that hold it."""
+        path = self._root / folder
+        return frozenset(_id_of(p) for p in (path, *path.parents))
 
     @contextmanager
     def _translated(self, operation: str, name: str, size: int = 0) -> Iterator[None]:
@@ -254,6 +273,20 @@ class LocalObjectStore:
             if err.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
                 raise BadObjectNameError(name, "in a local store, it or a part of it is already a folder or an object") from err
             raise ObjectStoreUnavailableError(self.uri, f"{operation} {name!r}", os.strerror(err.errno) if err.errno else str(err)) from err
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as err:
+        if err.errno != errno.ELOOP:
+            raise
+        return False
+
+
+def _id_of(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino
 
 
 def _info(name: str, stat: os.stat_result) -> ObjectInfo:

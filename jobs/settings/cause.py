@@ -1,0 +1,74 @@
+"""The cause of another library's error, in one line for the user: no stack frame, no wrapper, no package of Java.
+
+Spark wraps the error of a file several times, and its text is the whole stack. The innermost message is the one about the file."""
+
+import re
+
+_FRAME = re.compile(r"^\s+at |^\s*\.\.\. \d+ more|^\s*Driver stacktrace:")
+_CLASS = re.compile(r"^(?:[A-Za-z_][\w$]*\.)+([A-Z][\w$]*)(?::\s*(.*)|\s*)$", re.DOTALL)
+_LOST_TASK = re.compile(r"most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ")
+_NOISE = re.compile(r"\s*SQLSTATE: \w+|^An error occurred while calling [^:]*\.?$")
+_SAY_NOTHING = ("Exception thrown in awaitResult", "Job aborted", "Python worker exited unexpectedly", "Task failed while writing rows")
+# Classes that add nothing to their message.
+_PLAIN = frozenset(
+    {
+        "AnalysisException",
+        "ArrowInvalid",
+        "DeltaError",
+        "Error",
+        "Exception",
+        "IOException",
+        "IllegalArgumentException",
+        "IllegalStateException",
+        "OSError",
+        "PySparkException",
+        "PythonException",
+        "RuntimeException",
+        "SparkException",
+        "SparkRuntimeException",
+        "UncheckedIOException",
+        "ValueError",
+    }
+)
+
+
+def cause_of(error: BaseException) -> str:
+    """Why an error happened: `gzip stream CRC failure`, `KeyError: 'x'`. Never empty; UTF-8 can hold it."""
+    kind = type(error).__name__
+    text = str(error)
+    if "Traceback (most recent call last)" in text:
+        text = _last_of_trace(text)
+    elif kind == "Py4JJavaError" or "Caused by: " in text or _FRAME.search(text):
+        text = java_cause(text)
+    else:
+        first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+        first = first if kind in _PLAIN or first.startswith("[") else f"{kind}: {first}" if first else kind
+        text = _NOISE.sub("", first)
+    return text.encode("utf-8", "backslashreplace").decode().strip().rstrip(".") or kind
+
+
+def java_cause(text: str) -> str:
+    """The innermost message of a stack trace of Java, in one line."""
+    found: list[tuple[str, str]] = []  # (class, message), the outermost first
+    for line in text.splitlines():
+        if _FRAME.match(line):
+            continue
+        said = line.removeprefix("Caused by: ").removeprefix(": ").strip()
+        said = _NOISE.sub("", _LOST_TASK.split(said)[-1]).strip()
+        if (match := _CLASS.match(said)) is not None:
+            found.append((match[1].rpartition("$")[2], (match[2] or "").strip()))
+        elif said and not found:
+            found.append(("", said))
+    telling = [(kind, message) for kind, message in found if not message.startswith(_SAY_NOTHING)]
+    if not telling:
+        return found[-1][1] or found[-1][0] if found else ""
+    kind, message = telling[-1]
+    if not message and len(telling) > 1 and telling[-2][1]:  # a class alone: EOFException
+        return f"{telling[-2][1].rstrip('.')} ({kind})"
+    return message if message and (kind in _PLAIN or not kind) else f"{kind}: {message}" if message else kind
+
+
+def _last_of_trace(text: str) -> str:
+    """The last line of Python's own, of a text that holds a worker's trace and then one of the JVM's."""
+    python = text.split("JVM stacktrace")[0].strip()
+    return next((line for line in reversed(python.splitlines()) if line and not line[0].isspace()), "")
