@@ -80,9 +80,7 @@ def flip(path: Path) -> None:
 
 
 def odd_name(source: Input) -> None:
-    os.symlink(source.folder, os.fsencode(source.folder) + b"/caf\xe9")
-    (source.folder / "x").write_bytes(b"x")
-    os.rename(os.fsencode(source.folder) + b"/x", os.fsencode(source.folder) + b"/caf\xe9.parquet")
+    (source.folder / os.fsdecode(b"caf\xe9.parquet")).write_bytes(b"x")
 
 
 def feed(source: Input) -> None:
@@ -179,9 +177,8 @@ def history(seed: int, root: Path, causes: Counter[str]) -> None:
     whole: Path | None = None
     for number in range(RUNS):
         for source in sources:
-            if source is not bad or whole is None:
-                if rng.random() < 0.7 or number == 0:
-                    source.grow(rng)
+            if (source is not bad or whole is None) and (rng.random() < 0.7 or number == 0):
+                source.grow(rng)
         if whole is None and rng.random() < 0.6:
             whole = Path(shutil.copytree(bad.folder, root / "whole", symlinks=True))
             damages = OF_DELTA if bad.format == "delta" else OF_FILES
@@ -215,7 +212,7 @@ def history(seed: int, root: Path, causes: Counter[str]) -> None:
         require_equal(meta, sound, [s.rows for s in sound])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_source_in_trouble_holds_up_no_other(seed: int, tmp_path: Path) -> None:
     history(seed, tmp_path, Counter())
 

@@ -232,3 +232,29 @@ def test_duckdb_is_the_version_the_list_was_tested_with() -> None:
 )  # fmt: skip
 def test_a_cast_that_holds_every_number_never_raises(source: str, target: str, never_raises: bool) -> None:
     assert registry.widens(source, target) is never_raises
+
+
+def test_trunc_of_any_date_is_that_of_the_calendar_without_end() -> None:
+    random = np.random.default_rng(1)
+    days = np.concatenate([random.integers(-2_147_000_000, 2_147_000_000, 2000), np.arange(-719_900, -718_900)]).astype(np.int32)
+    dates = pa.table({"c0": pa.array(days).cast(pa.date32())})
+    of_day = days.astype("datetime64[D]")
+    months = of_day.astype("datetime64[M]").astype(np.int64)
+    expected = {
+        "year": (months // 12 * 12).astype("datetime64[M]"),
+        "quarter": (months // 3 * 3).astype("datetime64[M]"),
+        "month": months.astype("datetime64[M]"),
+        "week": (days.astype(np.int64) - (days.astype(np.int64) + 3) % 7).astype("datetime64[D]"),  # 1970-01-01 was a Thursday
+    }
+    for unit, truth in expected.items():
+        trunc = Call("TruncDate", "date", (Column(0, "date"), Literal(unit, "string")))
+        found = Kernel().project(dates, (trunc,), ("date",))["c0"].cast(pa.int32()).to_numpy()
+        assert (found == truth.astype("datetime64[D]").astype(np.int64)).all(), unit
+
+
+def test_an_error_on_a_row_shows_a_date_that_python_has_not() -> None:
+    rows = pa.table({"c0": pa.array([0, -719_900], pa.int32()).cast(pa.date32()), "c1": pa.array([1, 0], pa.int32())})
+    division = Call("Divide", "double", (Call("Cast", "double", (Column(1, "int"),)), Literal(0.0, "double")), "ANSI")
+    with pytest.raises(RowError):
+        Kernel().project(rows, (division,), ("double",))
+    assert shown_at(rows["c0"], 1) == "-0002-12-28"

@@ -161,14 +161,14 @@ Driver stacktrace:
         ),
         ("java.io.IOException: gzip stream CRC failure\n\tat java.base/x", "", "gzip stream CRC failure"),
         (
-            "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a.orc.  SQLSTATE: KD001",
+            "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error.  SQLSTATE: KD001",
             "Caused by: org.apache.orc.protobuf.InvalidProtocolBufferException$InvalidWireTypeException: invalid wire type.\n\t... 24 more",
             "InvalidWireTypeException: invalid wire type",
         ),
         ("java.io.EOFException", "Caused by: java.io.EOFException", "EOFException"),
         (
-            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting x",
-            "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).\nCaused by: java.io.IOException: bad header",
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). …",
+            "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly\nCaused by: java.io.IOException: bad header",
             "bad header",
         ),
     ],

@@ -1,5 +1,6 @@
 """Paths, globs and interval templates against plain files, and globs against Python's own."""
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.sources.errors import BadPathError, MissingPathError
+from jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
 from jobs.sources.listing import Interval, absolute_path, has_interval, list_files, names_file, partition_path
 
 JAN_2 = Interval(datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC))
@@ -234,3 +235,18 @@ def test_s3_lists_like_a_directory(s3_bucket: tuple[str, Callable[[str, bytes], 
     assert listed(f"s3://{bucket}/{{x}}/[1]/a*b?.csv", options) == [f"s3://{bucket}/{{x}}/[1]/a*b?.csv"]
     with pytest.raises(MissingPathError, match=r"data/2013-01-01\.parquet"):
         listed(f"s3://{bucket}/data/2014.parquet", options)
+
+
+def test_a_name_that_is_not_utf8_is_an_error_that_shows_its_bytes_if_the_path_means_it(tmp_path: Path) -> None:
+    (tmp_path / "good.csv").write_bytes(b"x")
+    (tmp_path / os.fsdecode(b"caf\xe9.parquet")).write_bytes(b"x")
+    (tmp_path / os.fsdecode(b"old\xe9")).mkdir()
+    (tmp_path / os.fsdecode(b"old\xe9") / "c.csv").write_bytes(b"x")
+    assert [f.path for f in list_files(f"{tmp_path}/*.csv", {})] == [f"{tmp_path}/good.csv"]
+    for path in (f"{tmp_path}", f"{tmp_path}/*.parquet", f"{tmp_path}/old*/*.csv"):
+        with pytest.raises(BadFileNameError, match=r"\\xe9") as raised:
+            list_files(path, {})
+        str(raised.value).encode()
+    with pytest.raises(MissingPathError) as missing:
+        list_files(f"{tmp_path}/cafe.parquet", {})
+    str(missing.value).encode()

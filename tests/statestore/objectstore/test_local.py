@@ -126,3 +126,18 @@ def test_a_process_killed_while_it_writes_leaves_whole_objects(tmp_path: Path) -
     for name in [*created, "replaced"]:
         data = store.get(name)
         assert data == data[:7] * 50_000
+
+
+def test_a_link_that_leads_back_or_nowhere_is_skipped(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "a" / "b").mkdir(parents=True)
+    (tmp_path / "beside").mkdir()
+    for path in (root / "1", root / "a" / "2", root / "a" / "b" / "3", tmp_path / "beside" / "4"):
+        path.write_bytes(b"x")
+    (root / "a" / "up").symlink_to(root)
+    (root / "a" / "further_up").symlink_to(tmp_path)
+    (root / "a" / "b" / "itself").symlink_to(root / "a" / "b" / "itself")
+    (root / "a" / "nowhere").symlink_to(tmp_path / "no such")
+    (root / "beside").symlink_to(tmp_path / "beside")
+    (tmp_path / "beside" / "back").symlink_to(root)
+    assert [info.name for info in LocalObjectStore(root).list("")] == ["1", "a/2", "a/b/3", "beside/4"]
