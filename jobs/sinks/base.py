@@ -141,6 +141,20 @@ class UnpublishableColumnError(InputError):
         )
 
 
+REMOVE = "Restore the table's folder from a copy, or remove it: the next publish writes the table anew"
+
+
+class BrokenTableError(InputError):
+    """A published table whose own files contradict each other, or cannot be read."""
+
+    def __init__(self, place: str, operation: str, reason: str) -> None:
+        super().__init__(place, operation, reason)
+        self.place, self.operation, self.reason = place, operation, reason
+
+    def __str__(self) -> str:
+        return f"{self.operation} failed at {self.place}: {self.reason.rstrip('.')}. {REMOVE}."
+
+
 class SinkBusyError(RetryableError):
     """Other writers were always first."""
 

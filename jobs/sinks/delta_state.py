@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from jobs.settings.pipeline import TableEngine
-from jobs.sinks.base import BeatenError, ForeignTableError, Held, Outline
+from jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Held, Outline
 from jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of
 from statestore.objectstore.base import ObjectStoreUnavailableError
 from statestore.types import type_name
@@ -75,7 +75,7 @@ def translated(place: str, what: str) -> Iterator[None]:
     except DeltaError as err:
         if "already exists" in str(err):  # another publisher made the table at the same moment
             raise BeatenError from err
-        raise ObjectStoreUnavailableError(place, what, first_line(err)) from err
+        raise BrokenTableError(place, what, first_line(err)) from err
 
 
 @contextmanager

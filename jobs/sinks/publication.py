@@ -16,17 +16,17 @@ import pyarrow as pa
 
 from jobs.catalog.reader import relation_frame
 from jobs.catalog.stored_rows import changes_between, rows_at
-from jobs.plan.definition import UnknownRelationError
+from jobs.settings.cause import cause_of
 from jobs.settings.home import home_of
 from jobs.settings.pipeline import PublishSettings
-from jobs.sinks.base import BeatenError, Difference, Held, Outline, Sink, SinkBusyError
+from jobs.sinks.base import REMOVE, BeatenError, Difference, Held, Outline, Sink, SinkBusyError
 from jobs.sinks.difference import difference_of
 from jobs.sinks.lineage import Lineage
-from jobs.sinks.location import Location, location_of
+from jobs.sinks.location import Location, folder_name, location_of
 from jobs.sinks.manifest import Manifest, TableState, drop_manifests, forget_manifests, newest_manifest, read_manifest, write_manifest
 from jobs.sinks.outline import outline_of
 from jobs.sinks.records import forget_records
-from statestore.errors import InputError
+from statestore.errors import InputError, MustStopError, RetryableError, TussockError, did_you_mean
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.epoch import COUNTER_BITS
 from statestore.meta.readable import check_readable
@@ -65,6 +65,22 @@ class TablesNotPublishedError(InputError):
         return f"{len(self.failures)} of {len(self.failures) + self.published} tables were not published:{lines}"
 
 
+class UnknownPublishedError(InputError):
+    """`[publish]` names a relation that does not exist."""
+
+    def __init__(self, name: str, existing: tuple[str, ...]) -> None:
+        super().__init__(name, existing)
+        self.name, self.existing = name, existing
+
+    def __str__(self) -> str:
+        near = did_you_mean(self.name, self.existing)
+        return (
+            f"`relations` of [publish] names it, and there is no such view or table; those that exist: "
+            f"{', '.join(self.existing) or 'none yet'}{near and '.'}{near} Correct the name in pipeline.toml, remove it, or create "
+            "the view again. The table that was published under this name stays as it is."
+        )
+
+
 class NotPublishedError(InputError):
     """Tables were to show an epoch that readers of the store do not see yet."""
 
@@ -91,8 +107,8 @@ def publish_tables(
 
     Returns: the tables, in the order of the catalog; those that hold a later epoch already are left out, and all where the epoch is done.
     Raises: CopiedStoreError; ForeignTableError for a folder of another store;
-        EpochNotCommittedError, NotPublishedError; UnknownRelationError for a name in the settings; TablesNotPublishedError when the
-        others are done, and no manifest was written; RetryableError where the bucket or disk is away.
+        EpochNotCommittedError, NotPublishedError; TablesNotPublishedError for tables that are broken, and for names in the settings that
+        no relation has, when the others are done, and no manifest was written; RetryableError if the bucket or disk is away.
     Cost: of each relation what has changed since its table was written; all of it the first time, where a sink takes no changes, and where
         the table does not follow the store's history.
     """
@@ -102,7 +118,7 @@ def publish_tables(
         return ()
     home = home_of(meta.objects)
     done: list[PublishedTable | None] = []
-    failures: dict[str, str] = {}
+    failures: dict[str, Exception] = {}
     with meta.reading(epoch) as version:
         sight = _sight_of(meta, version, epoch)
         held = {name: str(at) for name, at in sight.held.items()}
@@ -111,21 +127,25 @@ def publish_tables(
         strangers = lineage.strangers()
         unclean = bool(strangers) or not lineage.records  # states of other histories may be there, also of before there were records
         there = read_manifest(location.objects, epoch)
-        if there is not None and there.held == held and there.digest == lineage.digest(epoch) and not strangers:
+        is_done = there is not None and there.held == held and there.digest == lineage.digest(epoch) and not strangers
+        if there is not None and is_done and all(_is_there(location, name) for name in there.tables):
             return ()
         known = newest_manifest(location.objects, version.min_readable_epoch, epoch, lineage.digest)
-        for relation in chosen(version, sight, settings):
+        relations, unknown = chosen(version, sight, settings)
+        failures |= {error.name: error for error in unknown}
+        for relation in relations:
             try:
                 sink = sink_of(location, outline_of(relation, home))
                 rows = _Rows(meta.objects, version, relation, sight.epoch_of(relation.name))
                 done.append(_Copying(rows, sink, lineage, known, progress).bring_on())
                 if unclean:
                     sink.forget(lineage.has)
-            except InputError as err:
-                failures[relation.name] = str(err)
+            except MustStopError:
+                raise
+            except Exception as err:  # one table holds up no other, whatever library found it broken
+                failures[relation.name] = err
     tables = tuple(table for table in done if table is not None)
-    if failures:
-        raise TablesNotPublishedError(failures, len(tables))
+    require_none(failures, len(tables))
     if len(tables) == len(done):  # else a later publish has gone ahead, and this epoch is no state of all tables
         states = {table.relation: table.state for table in tables}
         manifest = Manifest(str(epoch), settings.kind, states, held, lineage.digest(epoch))
@@ -134,6 +154,24 @@ def publish_tables(
             drop_manifests(location.objects, lineage.has)
         forget_records(location.objects, lineage.settled(epoch, frozenset(int(state.written) for state in states.values())))
     return tables
+
+
+def require_none(failures: Mapping[str, Exception], published: int) -> None:
+    """Raises the first of several failures if each may be gone at the next call, else TablesNotPublishedError, which names them all."""
+    if failures and all(isinstance(error, RetryableError) for error in failures.values()):
+        raise next(iter(failures.values()))
+    if failures:
+        raise TablesNotPublishedError({name: _reason(name, error) for name, error in failures.items()}, published)
+
+
+def _reason(name: str, error: Exception) -> str:
+    text = str(error) if isinstance(error, TussockError) else f"its files cannot be read or written: {cause_of(error)}. {REMOVE}"
+    return f"{name}: {text}"
+
+
+def _is_there(location: Location, relation: str) -> bool:
+    """Whether a table's folder holds anything. Cost: a LIST."""
+    return next(iter(location.objects.list(f"{folder_name(relation)}/")), None) is not None
 
 
 def _published_epoch(latest: HummockVersion, epoch: int | None) -> int:
@@ -162,27 +200,34 @@ def tidy_tables(meta: MetaStore, settings: PublishSettings, sink_of: SinkOf, now
     """
     location, version = location_of(settings.to), meta.latest()
     home = home_of(meta.objects)
-    for relation in chosen(version, published_sight(version), settings):
-        sink = sink_of(location, outline_of(relation, home))
+    relations, unknown = chosen(version, published_sight(version), settings)
+    failures: dict[str, Exception] = {error.name: error for error in unknown}
+    for relation in relations:
         try:
+            sink = sink_of(location, outline_of(relation, home))
             progress(f"{relation.name}: {sink.tidy(settings.keep_ms, now_ms)}")
         except BeatenError:
             progress(f"{relation.name}: somebody writes it; left alone")
+        except MustStopError:
+            raise
+        except Exception as err:
+            failures[relation.name] = err
     forgotten = forget_manifests(location.objects, min(version.published, now_ms - settings.keep_ms << COUNTER_BITS))
     progress(f"removed {forgotten} manifests of epochs before")
+    require_none(failures, len(relations) - len(failures) + len(unknown))
 
 
-def chosen(version: HummockVersion, sight: Sight, settings: PublishSettings) -> tuple[Relation, ...]:
-    """The relations to publish, as they are seen: those that the settings name, else all materialized views.
-
-    Raises UnknownRelationError."""
+def chosen(
+    version: HummockVersion, sight: Sight, settings: PublishSettings
+) -> tuple[tuple[Relation, ...], tuple[UnknownPublishedError, ...]]:
+    """The relations to publish, as they are seen: those that the settings name, else all materialized views; and an error for each name
+    that no relation has."""
     there = {r.name: r for r in sight.relations(version.catalog) if r.kind in (RelationKind.TABLE, RelationKind.VIEW)}
     if settings.relations is None:
-        return tuple(r for r in there.values() if r.kind is RelationKind.VIEW and not r.internal)
+        return tuple(r for r in there.values() if r.kind is RelationKind.VIEW and not r.internal), ()
     wanted = {name.lower() for name in settings.relations}
-    if unknown := sorted(wanted - there.keys() - sight.held.keys()):  # one that has never passed is not there yet
-        raise UnknownRelationError(unknown[0], "view or table", tuple(there))
-    return tuple(r for r in there.values() if r.name in wanted)
+    unknown = sorted(wanted - there.keys() - sight.held.keys())  # one that has never passed is not there yet
+    return tuple(r for r in there.values() if r.name in wanted), tuple(UnknownPublishedError(name, tuple(there)) for name in unknown)
 
 
 @dataclass(frozen=True, slots=True)

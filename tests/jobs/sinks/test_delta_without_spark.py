@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from jobs.driver.runner import LocalRunner
-from jobs.plan.definition import UnknownRelationError
 from jobs.settings.pipeline import PublishSettings
 from jobs.sinks.base import SinkBusyError
 from jobs.sinks.delta_packages import with_delta
@@ -111,12 +110,14 @@ def test_tables_never_show_an_epoch_that_readers_do_not_see_nor_one_that_never_w
     assert not (shop.folder / "tables").exists()
 
 
-def test_a_name_that_is_no_view_or_table_is_answered_with_those_there_are(shop: Shop) -> None:
+def test_a_name_that_is_no_view_or_table_is_named_and_the_others_are_published(shop: Shop) -> None:
     shop.change()
     shop.commit()
-    settings = PublishSettings(shop.settings.to, ("orderz",))
-    with pytest.raises(UnknownRelationError, match=r"there is no view or table 'orderz'.*Did you mean 'orders'"):
-        publish_tables(shop.meta, settings, sinks_without_spark(settings))
+    settings = PublishSettings(shop.settings.to, ("orderz", "ratios"))
+    for act in (publish_tables, lambda *args: tidy_tables(*args, now_ms=0)):
+        with pytest.raises(TablesNotPublishedError, match=r"(?s)1 of 2 tables.*orderz: .*no such view or table.*Did you mean 'orders'"):
+            act(shop.meta, settings, sinks_without_spark(settings))
+        assert read_back(f"{shop.folder}/tables/ratios") == in_order(shop.model()["ratios"])
 
 
 def test_a_pipelines_own_packages_of_spark_stay_beside_deltas() -> None:

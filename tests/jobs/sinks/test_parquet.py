@@ -10,7 +10,7 @@ import pytest
 from jobs.sinks.kinds import sinks_without_spark
 from jobs.sinks.location import location_of
 from jobs.sinks.manifest import read_manifest
-from jobs.sinks.publication import _Rows, tidy_tables
+from jobs.sinks.publication import TablesNotPublishedError, _Rows, tidy_tables
 from statestore.objectstore.open import open_object_store
 from tests.jobs.sinks.shop import Shop, in_order, sorted_rows
 from tests.s3_servers import BUCKET, moto_server
@@ -70,7 +70,7 @@ def test_a_snapshot_that_breaks_off_halfway_is_none(tmp_path: Path, monkeypatch:
         shop.commit()
         with monkeypatch.context() as broken:
             broken.setattr(_Rows, "batches", half)
-            with pytest.raises(_BrokenOffError):
+            with pytest.raises(TablesNotPublishedError, match="_BrokenOffError"):
                 shop.publish()
         assert [info.name for info in location.objects.list("") if info.name.endswith(".parquet")] == []
         shop.publish()
