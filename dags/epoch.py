@@ -43,7 +43,11 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=1,  # which backfills do not keep; inject_barrier waits for the run's turn
         params=dict(PARAMS),
         deadline=deadlines(pipeline) or None,
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=15)},
+        default_args={
+            "retries": 2,
+            "retry_delay": timedelta(seconds=15),
+            "execution_timeout": timedelta(milliseconds=pipeline.epoch.limit),  # a driver that its cluster has forgotten waits for ever
+        },
         tags=["tussock"],
         doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`",
     ) as dag:

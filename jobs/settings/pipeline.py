@@ -23,6 +23,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     in_flight = 3                                      # epochs of a backlog under way at once; 1: each is committed before the next begins
     runner = "spark"                                   # "auto": small epochs run in Airflow's own task, without a JVM; large ones on Spark
     on_error = "stop"                                  # a view whose rows raise stops the epoch; "pause": it is paused, all else goes on
+    limit = "1d"                                       # longest time of one task of the epoch's DAG; Airflow then ends and retries it
 
     [spark]                                            # optional: settings of the jobs, as text
     "spark.driver.memory" = "1g"                       # any setting of Spark's
@@ -161,6 +162,13 @@ class OnError(StrEnum):
     PAUSE = "pause"  # the view and those over it, which keep their rows; everything else goes on
 
 
+class _Span(int):
+    """Milliseconds of a time span."""
+
+
+_SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")
+
+
 class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How epochs are cut: parallel units, vnodes of the store, most source bytes an epoch takes in, how many are under way at once; where
     they run, and what becomes of them where a view cannot take their rows."""
@@ -171,6 +179,7 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_flight: Annotated[int, _whole(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
     on_error: Annotated[OnError, Meta(description='"stop" or "pause"')] = OnError.STOP
+    limit: Annotated[_Span, _SPAN] = _Span(86_400_000)  # ms that a task of the epoch's DAG may take before Airflow ends it
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,13 +366,8 @@ class _CronOrNone(str):
     """A cron expression, or nothing where the file says "none"."""
 
 
-class _Span(int):
-    """Milliseconds of a time span."""
-
-
 _CRON = f"a cron expression of five fields, or one of {', '.join(_PRESETS)}"
 _TABLE = Meta(description="a table")
-_SPAN = Meta(description="a time span: a number and a unit, as in 90s, 15m, 36h or 7d")
 _Text = Annotated[str, Meta(pattern=r"\S", description="a text that is not empty")]
 _Texts = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1, description="a list of texts, at least one")]
 
