@@ -212,10 +212,11 @@ class Snapshot:
         return self._masks.get(self._key(path))
 
     def _key(self, path: str) -> str:
-        """A file's path within the table, however it is escaped."""
+        """A file's absolute path, however it is escaped. Files of a shallow clone lie in another table, and each writer has its own form of
+        their addresses (`file:/…`, `file:///…`, `s3a://…`)."""
         while (plain := unquote(path)) != path:
             path = plain
-        return path.rpartition(f"{self.place.root}/")[2]
+        return self.place.file(path)
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:

@@ -12,7 +12,9 @@ knows the record's place and text. Where the source quarantines, it is a reject 
 parsed: whether a record is bad never depends on which views exist.
 """
 
+import csv
 import difflib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -448,7 +450,7 @@ class _FileChunks:
     def _error(self, rows: pa.RecordBatch) -> TussockError | None:
         """What is wrong with the first record that cannot be read."""
         if (corrupt := self._corrupt(rows)) is not None:
-            return self._bad_row(corrupt)
+            return self._bad_row(corrupt, rows)
         try:
             for c, field in enumerate(self._read):
                 if "string" in field.type:
@@ -472,11 +474,46 @@ class _FileChunks:
         raw = self._corrupt(rows) if self._raw_column is None else rows.column(self._raw_column)
         return None if raw is None else with_shown_bytes(raw)
 
-    def _bad_row(self, corrupt: pa.Array) -> BadRowError:
+    def _bad_row(self, corrupt: pa.Array, rows: pa.RecordBatch) -> BadRowError:
         first = pc.index(corrupt.is_valid(), True).as_py()
         text = corrupt[first].as_buffer().to_pybytes().decode(errors="backslashreplace")
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-        return BadRowError(self.file.path, self._position + first + 1, shown, f"the declared columns are ({self._declared})")
+        reason = f"the declared columns are ({self._declared})"
+        if (bad := self._bad_value(text, rows, first)) is not None:
+            field, value = bad
+            reason = f"column {field.name!r} holds {value[:_SHOWN_CHARACTERS]!r}, expected {field.type}; {reason}"
+        return BadRowError(self.file.path, self._position + first + 1, shown, reason)
+
+    def _bad_value(self, text: str, rows: pa.RecordBatch, row: int) -> tuple[Field, str] | None:
+        """The first column that Spark has as NULL although the record has a text for it, and that text; None if that is not known."""
+        texts = raw_values(self._source, text, self._read)
+        for c, field in enumerate(self._read):
+            if (value := texts.get(c)) and not rows.column(c)[row].is_valid:
+                return field, value
+        return None
+
+
+def raw_values(source: CreateSource, text: str, fields: Sequence[Field]) -> dict[int, str]:
+    """The texts of a record's values by column, as far as a simple look at the record tells; for error messages alone."""
+    if source.format == "json":
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError):
+            return {}
+        values = {name.lower(): value for name, value in record.items()} if isinstance(record, dict) else {}
+        found = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
+        return {c: value if isinstance(value, str) else json.dumps(value) for c, value in found if value is not None}
+    if source.format == "csv":
+        given = {option.lower(): value for option, value in source.options.items()}
+        separator = given.get("sep", given.get("delimiter", ","))
+        if len(separator) != 1:
+            return {}
+        try:
+            parsed = next(csv.reader([text], delimiter=separator), [])
+        except (csv.Error, ValueError):
+            return {}
+        return dict(enumerate(parsed)) if len(parsed) == len(fields) else {}
+    return {}
 
 
 def _as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:

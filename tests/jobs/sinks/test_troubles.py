@@ -59,16 +59,15 @@ def test_a_broken_table_is_named_and_the_others_are_published(kind: str, tmp_pat
         shop.commit()
         shop.publish()
         damage(Path(shop.settings.to, "orders"))
-        for _ in range(2):
-            shop.change()
-            shop.commit()
-            with pytest.raises(TablesNotPublishedError) as raised:
-                shop.publish()
-            assert list(raised.value.failures) == ["orders"], what
-            assert "run again" not in str(raised.value), what
-            for name, rows in shop.model().items():
-                if name != "orders":
-                    assert rows_of(shop, kind, name) == in_order(rows), (what, name)
+        shop.change()
+        shop.commit()
+        with pytest.raises(TablesNotPublishedError) as raised:
+            shop.publish()
+        assert list(raised.value.failures) == ["orders"], what
+        assert "run again" not in str(raised.value), what
+        for name, rows in shop.model().items():
+            if name != "orders":
+                assert rows_of(shop, kind, name) == in_order(rows), (what, name)
         if kind == "delta" and what != "the files of the rows are gone":  # snapshots are not read to be tidied up
             with pytest.raises(TablesNotPublishedError):
                 tidy_tables(shop.meta, shop.settings, sinks_without_spark(shop.settings), 0)

@@ -1,11 +1,14 @@
 """Delta tables as sources, without a JVM: written by the deltalake package, and at every epoch compared with what that package itself reads
 of the version that was taken. Tables that Spark writes: delta_alone.py."""
 
+import json
 import random
 import shutil
+import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -403,3 +406,48 @@ def put_all(place: Path, put: Callable[[str, bytes], None]) -> None:
     for file in place.rglob("*"):
         if file.is_file():
             put(f"the table/{file.relative_to(place)}", file.read_bytes())
+
+
+def clone_of(place: Path, clone: Path, form: str) -> dict[str, Any]:
+    """A shallow clone of a table, as Spark writes it: its log names the other table's files. Returns the action of its one file.
+
+    `form`: of local addresses, `file:` or `file://`."""
+    log = [json.loads(line) for line in (place / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
+    (metadata,) = [action["metaData"] for action in log if "metaData" in action]
+    (add,) = [action["add"] for action in log if "add" in action]
+    features = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    add |= {"path": f"{form}{place}/{add['path']}"}
+    commit(clone, 0, {"protocol": protocol}, {"metaData": metadata | {"id": "a clone"}}, {"add": add})
+    return add
+
+
+def commit(place: Path, version: int, *actions: dict[str, Any]) -> None:
+    (place / "_delta_log").mkdir(parents=True, exist_ok=True)
+    (place / "_delta_log" / f"{version:020}.json").write_text("\n".join(map(json.dumps, actions)))
+
+
+def deletion_vector(*positions: int) -> dict[str, Any]:
+    """An inline deletion vector: a roaring bitmap of one container, in Z85."""
+    container = struct.pack("<IIHHI", 12346, 1, 0, len(positions) - 1, 16) + struct.pack(f"<{len(positions)}H", *positions)
+    data = struct.pack("<IQI", 1681511377, 1, 0) + container
+    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    numbers = struct.unpack(f">{-(-len(data) // 4)}I", data + b"\0" * (-len(data) % 4))
+    text = "".join(digits[number // 85**place % 85] for number in numbers for place in (4, 3, 2, 1, 0))
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(positions)}
+
+
+@pytest.mark.parametrize("form", ["file:", "file://"])
+def test_a_shallow_clone_is_read_across_its_first_deletion_vector(tmp_path: Path, form: str) -> None:
+    write_deltalake(str(tmp_path / "t"), table((1, 1.0, "a"), (2, 2.0, "b"), (3, 3.0, "c")))
+    add = clone_of(tmp_path / "t", tmp_path / "clone", form)
+    meta = new_store(tmp_path / "store")
+    append(meta, source(tmp_path / "clone"), COPY)
+    advance(LocalRunner(), meta)
+    remove = {"path": add["path"], "dataChange": True, "extendedFileMetadata": True, "partitionValues": {}, "size": add["size"]}
+    commit(tmp_path / "clone", 1, {"remove": remove}, {"add": add | {"deletionVector": deletion_vector(1)}})
+    advance(LocalRunner(), meta)
+    require_not_held(meta.latest().catalog)
+    truth = DeltaTable(str(tmp_path / "clone")).deletion_vectors()
+    assert pa.table(truth)["selection_vector"].to_pylist() == [[True, False, True]]
+    assert rows(meta, "copy") == [(1, 1.0, "a"), (3, 3.0, "c")]

@@ -1,0 +1,60 @@
+"""Troubles of sources that Spark reads: the file at fault is named, also if Spark does not name it, and the others go on."""
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.driver.guilty import first_failing
+from jobs.driver.source_holds import HeldSourceWarning
+from jobs.session import Session
+from statestore.errors import InputError, TussockError
+
+
+def test_halving_finds_an_item_that_fails_alone_and_reads_each_about_twice() -> None:
+    names = [str(n) for n in range(100)]
+    for bad in ({"0"}, {"99"}, {"17"}, {"3", "50"}, set(names)):
+        read = list[str]()
+
+        def fails(some: list[str], bad: set[str] = bad, read: list[str] = read) -> TussockError | None:
+            read += some
+            return InputError("x") if bad & set(some) else None
+
+        assert first_failing(names, fails, InputError("all"))[0] in bad  # type: ignore[arg-type]
+        assert len(read) <= 2 * len(names) + 7  # halves are rounded
+    assert first_failing(names, lambda some: None, InputError("together"))[0] == ""
+
+
+@pytest.mark.spark
+def test_each_source_in_trouble_is_held_with_its_file_and_column_and_the_sound_one_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("xml", "csv", "json", "fine"):
+        (tmp_path / name).mkdir()
+    data = gzip.compress(("<r>" + "".join(f"<row><a>{i}</a></row>" for i in range(500)) + "</r>").encode(), mtime=0)
+    for number in range(3):
+        (tmp_path / "xml" / f"{number}.xml.gz").write_bytes(data)
+    damaged = bytearray(data)
+    damaged[-6] ^= 0x20  # of the checksum
+    (tmp_path / "xml" / "3.xml.gz").write_bytes(damaged)
+    (tmp_path / "csv" / "1.csv").write_text("1,x\n2.5,y\n")
+    (tmp_path / "json" / "1.json").write_text('{"a": 1}\n{"a": "one"}\n')
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "fine" / "1.parquet")
+    with Session(str(tmp_path / "store"), spark) as session:
+        session.execute(f"CREATE SOURCE x (a int) USING xml OPTIONS (path '{tmp_path}/xml', rowTag 'row')")
+        session.execute(f"CREATE SOURCE c (a int, s string) USING csv OPTIONS (path '{tmp_path}/csv')")
+        session.execute(f"CREATE SOURCE j (a int) USING json OPTIONS (path '{tmp_path}/json')")
+        session.execute(f"CREATE SOURCE e (a int) USING csv OPTIONS (path '{tmp_path}/csv', encoding 'windows-1252')")
+        session.execute(f"CREATE SOURCE f USING parquet OPTIONS (path '{tmp_path}/fine')")
+        for name in "xcjef":
+            session.execute(f"CREATE MATERIALIZED VIEW of_{name} AS SELECT * FROM {name}")
+        with pytest.warns(HeldSourceWarning):
+            held = {name: holds[0].reason for name, holds in session.flush().held.items()}
+        assert session.read("of_f").to_pylist() == [{"a": 1}]
+    assert set(held) == {"x", "c", "j", "e"}
+    assert f"file {tmp_path}/xml/3.xml.gz cannot be read as xml: " in held["x"]
+    assert "record 2: '2.5,y' does not parse: column 'a' holds '2.5', expected int" in held["c"]
+    assert "column 'a' holds 'one', expected int" in held["j"]
+    assert "source 'e' cannot be read as csv: [INVALID_PARAMETER_VALUE.CHARSET]" in held["e"]
+    assert not any("\n" in reason or "java.base" in reason for reason in held.values())
