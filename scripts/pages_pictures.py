@@ -111,6 +111,7 @@ def take(page: Browser, base: str, run: str, epoch: int, out: Path, mark: str) -
         "run": (f"{dag}/runs/{run}/plugin/tussock-run", 900),
         "quality": (f"{tussock}{dag}/quality", 520),
         "expectations": (f"{tussock}{dag}/quality/carrier_delays", 760),
+        "verified": (f"{tussock}{dag}/verified", 560),
         "actions": (f"{tussock}{dag}/actions", 620),
         "action": (f"{tussock}/dags/upkeep_flights/actions/upkeep", 720),
     }
@@ -149,6 +150,7 @@ def main() -> None:
         home.python("pipelines/flights/load.py", "--out", home.env["FLIGHTS_DATA"], "--days", str(given.days + 2))
         home.python("-m", "jobs.cli", "apply", "flights")
         take_in(home, given.days - BY_AIRFLOW)
+        home.python("-m", "jobs.cli", "verify", "--pipeline", "flights")
         with home.up(DAG, PATIENCE_S), browser() as page:
             run = run_days(home, BY_AIRFLOW)
             (password,) = json.loads((home.folder / ".airflow/passwords.json").read_text()).values()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_KEEP = "columnNameOfCorruptRecord"
+
+
 class CsvFiles(SparkTexts):
     """CSV files, by Spark's reader. The names in a header are compared with the declared columns (jobs.sources.csv_header)."""
 
@@ -54,7 +57,26 @@ class CsvFiles(SparkTexts):
         return {k: v for k, v in super().reader_options(source).items() if k.lower() != ENFORCE} | {"enforceSchema": "true"}
 
     def _header(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> list[str] | None:
-        """The header as Spark reads it; None for a file without rows. Cost: two jobs of Spark over the file's beginning."""
-        options = {k: v for k, v in self.reader_options(source).items() if k.lower() not in ("header", "inferschema")}
-        first = self.load(spark, options | {"header": "false"}, [file]).head()
-        return None if first is None else [name or "" for name in first]
+        """The header as Spark reads it; None for a file without rows. Cost: two jobs of Spark over the file's beginning.
+
+        A header of several columns does not fit a schema of one, so Spark keeps its text. Without a schema, Spark takes the path of a
+        file whose records go over lines for a pattern, and finds no file where a folder is called `[x]`.
+        """
+        own = {k: v for k, v in self.reader_options(source).items() if k.lower() not in ("header", "inferschema", "mode", _KEEP.lower())}
+        options = own | {"mode": "PERMISSIVE", _KEEP: "text", "header": "false"}
+        first = self.load(spark, options, [file], "name string, text string").select("name", "text").head()
+        if first is None:
+            return None
+        return [first.name or ""] if first.text is None else _cells(spark, first.text, own)
+
+
+def _cells(spark: "SparkSession", record: str, options: Mapping[str, str]) -> list[str]:
+    """The values of one record, by Spark's parser."""
+    from pyspark.sql.functions import from_csv, lit, schema_of_csv
+
+    text = lit(record)
+    one = spark.range(1)
+    (schema,) = one.select(schema_of_csv(text, {**options})).first() or ("",)
+    columns = ", ".join(f"_c{n} string" for n in range(schema.count(": ")))
+    (cells,) = one.select(from_csv(text, columns, {**options})).first() or ((),)
+    return [cell or "" for cell in cells]

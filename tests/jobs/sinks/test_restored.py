@@ -444,6 +444,7 @@ def history(folder: Path, seed: int, kind: str, steps: int) -> None:
                 shop.address = f"{folder}/moved{number}"
                 moved_here(open_object_store(shop.address))
             case "rename":
+                home_of(open_object_store(shop.address))  # after a restore: a rename right after one looks like a copy, and is refused
                 Path(shop.address).rename(f"{folder}/renamed{number}")
                 shop.address = f"{folder}/renamed{number}"
                 home_of(open_object_store(shop.address))  # a later copy records the new place

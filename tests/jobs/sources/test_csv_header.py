@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import re
 from pathlib import Path
 
 import msgspec
@@ -55,7 +56,7 @@ CASES: dict[str, tuple[str, dict[str, str], bool]] = {
 
 def sparks_answer(spark: SparkSession, path: Path, options: dict[str, str]) -> bool:
     try:
-        spark.read.options(**options).schema("a string, b string").csv(str(path)).collect()
+        spark.read.options(**options).schema("a string, b string").csv(re.sub(r"([][{}])", r"\\\1", str(path))).collect()
     except (PySparkException, Py4JJavaError):
         return False
     return True
@@ -73,9 +74,12 @@ def taken(spark: SparkSession, path: Path, options: dict[str, str], fields: tupl
 @pytest.mark.parametrize("name", CASES)
 def test_a_header_is_taken_or_held_as_spark_takes_or_refuses_it(name: str, spark: SparkSession, tmp_path: Path) -> None:
     text, options, expected = CASES[name]
-    path = tmp_path / "a.csv"
+    path = tmp_path / "a [b]" / "c{d}.csv"  # a name that is no pattern, wherever the header is read
+    path.parent.mkdir()
     path.write_text(text, encoding="utf-8", newline="")
     assert taken(spark, path, CHECKED | options) is expected
+    if "lineSep" not in options:
+        assert taken(spark, path, {**CHECKED, "multiLine": "true", **options}) is expected
     assert sparks_answer(spark, path, CHECKED | options) is expected
     assert taken(spark, path, {**CHECKED, **options, "enforceSchema": "true"})
     assert taken(spark, path, CHECKED | options, weight=-1)  # rows that go were taken by their place
