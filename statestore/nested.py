@@ -40,11 +40,11 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
     if pa.types.is_map(kind):
         entries = [rebuilt(array.keys, kind.key_type, leaf), rebuilt(array.items, kind.item_type, leaf)]
         held = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
-        return _with_elements(array, kind, held)
+        return with_elements(array, kind, held)
     if pa.types.is_list(kind):
         if not pa.types.is_list(array.type):  # long offsets, or none
             array = array.cast(pa.list_(array.type.value_type))
-        return _with_elements(array, kind, rebuilt(array.values, kind.value_type, leaf))
+        return with_elements(array, kind, rebuilt(array.values, kind.value_type, leaf))
     return leaf(array, kind)
 
 
@@ -97,8 +97,8 @@ def canonical(array: pa.Array) -> pa.Array:
     gathered = array.take(pa.array(np.arange(len(array))))  # with zeros for NULLs, and without the elements that a NULL list may hold
     if pa.types.is_map(kind := gathered.type):
         entries = [canonical(gathered.keys), canonical(gathered.items)]
-        return _with_elements(gathered, kind, pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field]))
-    return _with_elements(gathered, kind, canonical(gathered.values)) if is_nested(kind) else gathered
+        return with_elements(gathered, kind, pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field]))
+    return with_elements(gathered, kind, canonical(gathered.values)) if is_nested(kind) else gathered
 
 
 def as_list(array: pa.Array) -> pa.Array:
@@ -106,7 +106,7 @@ def as_list(array: pa.Array) -> pa.Array:
     if not pa.types.is_map(array.type):
         return array
     held = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
-    return _with_elements(array, pa.list_(held.type), held)
+    return with_elements(array, pa.list_(held.type), held)
 
 
 def bits_type(kind: pa.DataType) -> pa.DataType:
@@ -129,6 +129,6 @@ def bits_of(array: pa.Array) -> pa.Array:
     return rebuilt(array, bits_type(array.type), lambda leaf, kind: leaf if leaf.type == kind else leaf.view(kind))
 
 
-def _with_elements(array: pa.Array, kind: pa.DataType, elements: pa.Array) -> pa.Array:
+def with_elements(array: pa.Array, kind: pa.DataType, elements: pa.Array) -> pa.Array:
     """Lists (or maps) of the same lengths over other elements, as many."""
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [elements])

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from jobs.catalog.query import query_session, with_lengths
+from jobs.catalog.query import VersionOf, query_session, with_lengths
 from jobs.catalog.read import NotThereYetError
 from jobs.catalog.reader import open_table, relation_frame, stored_table
 from jobs.sql.change import changed_rows, require_one_row_a_key
@@ -24,6 +24,7 @@ def computed_change(
     sandbox: Sandbox,
     bound: BoundChange,
     time_zone: str,
+    version_of: VersionOf,
 ) -> pa.Table:
     """The rows of a `statements.Change`: `op`, then the table's stored columns.
 
@@ -34,7 +35,7 @@ def computed_change(
     relation = next((r for r in version.catalog.at(epoch) if (r.name, r.kind) == (bound.table.name, RelationKind.TABLE)), None)
     if relation is None:
         raise NotThereYetError(bound.table.name, epoch)
-    session = query_session(spark, objects.uri, version, Sight(epoch), bound.relations, time_zone, bound.at)
+    session = query_session(spark, objects.uri, version, Sight(epoch), bound.relations, time_zone, bound.at, version_of)
     target = relation_frame(session, objects.uri, version, relation, epoch, hidden=True)
     names = [c.name for c in relation.columns]
     names += (f"__hidden_{name}" for name in target.columns[len(names) :])  # c6 may be a column's own name

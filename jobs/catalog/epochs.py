@@ -6,7 +6,6 @@ from datetime import datetime
 from jobs.catalog.reader import stored_table
 from jobs.catalog.stored_rows import StoredRows
 from statestore.meta.catalog import Relation, RelationKind
-from statestore.meta.readable import check_readable
 from statestore.meta.sight import Sight
 from statestore.meta.version import HummockVersion
 
@@ -28,8 +27,7 @@ class EpochsOf:
 
         Raises: EpochNotCommittedError, EpochExpiredError; UnknownRelationError, NotThereYetError; NoStoredRowsError for a source.
         """
-        check_readable(self.version, seen.epoch)
-        relation = self.stored.found(self.version, seen, name)
+        relation = self.stored.found(self.stored.version_of(self.version, seen.epoch), seen, name)
         if relation.kind is not RelationKind.PLAIN_VIEW:
             stored_table(relation)
         return relation

@@ -1,6 +1,6 @@
 """A SELECT over what a version stores: Spark's own query, in which every relation is a frame over the state store."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +21,14 @@ from statestore.meta.catalog import Relation, RelationKind
 from statestore.meta.readable import check_readable
 from statestore.meta.sight import Sight
 from statestore.meta.version import HummockVersion
+
+#: From the version of a statement and another epoch to the version on which to read that epoch. Raises EpochExpiredError.
+VersionOf = Callable[[HummockVersion, int], HummockVersion]
+
+
+def _own_version(version: HummockVersion, epoch: int) -> HummockVersion:
+    check_readable(version, epoch)
+    return version
 
 
 class FunctionInQueryError(InputError):
@@ -46,6 +54,7 @@ def query_frame(
     relations: Collection[str],
     time_zone: str,
     at: Sequence[RelationAt] = (),
+    version_of: VersionOf = _own_version,
 ) -> DataFrame:
     """The query over the rows of `relations` that `sight` shows, in a Spark session of its own: its views clash with nobody's.
 
@@ -54,6 +63,7 @@ def query_frame(
         relations: what the query reads; more may be named than it does.
         time_zone: the store's.
         at: what it reads at other epochs, by the names that its text has for them.
+        version_of: from `version` and one of those epochs to the version on which to read that epoch, `StoredRows.version_of`.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
     Warns: PausedViewWarning, HeldViewWarning.
@@ -61,7 +71,7 @@ def query_frame(
         Spark's own errors.
     """
     try:
-        return query_session(spark, store_uri, version, sight, relations, time_zone, at).sql(sql)
+        return query_session(spark, store_uri, version, sight, relations, time_zone, at, version_of).sql(sql)
     except AnalysisException as err:
         missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
         if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(sight.epoch)}:
@@ -80,13 +90,13 @@ def query_session(
     relations: Collection[str],
     time_zone: str,
     at: Sequence[RelationAt] = (),
+    version_of: VersionOf = _own_version,
 ) -> SparkSession:
     """A Spark session of its own in which each of `relations` that has stored rows is a view of those that `sight` shows, and each plain
     view its query, with what it uses; so is each of `at` at its own. Else as `query_frame`."""
     session = sql_session(spark, time_zone)
     for other in at:
-        check_readable(version, other.epoch)
-        _frame_at(session, store_uri, version, other).createOrReplaceTempView(quoted(other.name))
+        _frame_at(session, store_uri, version_of(version, other.epoch), other).createOrReplaceTempView(quoted(other.name))
     _make_known(session, store_uri, version, sight, relations)
     return session
 

@@ -160,7 +160,8 @@ class StatementMaker:
         """The rows that a SELECT reads and computes over what is seen."""
         from jobs.catalog.query import query_frame
 
-        return query_frame(self._spark(), self._meta.objects.uri, version, sight, sql, bound.relations, self._time_zone, bound.at)
+        uri, version_of = self._meta.objects.uri, self._stored.version_of
+        return query_frame(self._spark(), uri, version, sight, sql, bound.relations, self._time_zone, bound.at, version_of)
 
     def _rows(self, catalog: Catalog, version: HummockVersion, bound: BoundInsert | BoundInsertSelect) -> tuple[Insert, Sequence[str]]:
         """The INSERT of constants, or of a SELECT over what is committed."""
@@ -182,5 +183,7 @@ class StatementMaker:
         require_taken(self._meta, version, catalog, bound.reads)
         sandbox = self.binder(catalog.live()).sandbox
         with spark_errors_as_ours(SourceText(bound.statement, bound.start)), self._meta.reading(version.epoch) as pinned:
-            rows = computed_change(self._spark(), self._meta.objects, pinned, version.epoch, sandbox, bound, self._time_zone)
+            rows = computed_change(
+                self._spark(), self._meta.objects, pinned, version.epoch, sandbox, bound, self._time_zone, self._stored.version_of
+            )
         return self._writer.change(bound.table.name, rows)

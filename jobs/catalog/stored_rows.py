@@ -14,6 +14,7 @@ from jobs.plan.definition import UnknownRelationError
 from jobs.settings.process import clock_ms
 from statestore.errors import InputError
 from statestore.meta.catalog import Relation
+from statestore.meta.errors import EpochExpiredError
 from statestore.meta.readable import check_readable
 from statestore.meta.sight import Sight, published_sight, sight_until
 from statestore.meta.store import MetaStore
@@ -84,6 +85,8 @@ class StoredRows:
         Cost: that of what was written in between, not of the relation.
         """
         with self._meta.reading(since) as version:
+            if since < (floor := self._meta.latest().min_readable_epoch):  # a pin keeps its rows, and not what changed since then
+                raise EpochExpiredError(since, floor)
             sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
             found, last = self.changed(version, relation, since, sight)
             return changes_between(self._meta.objects, version, found, since, last, columns)
@@ -101,6 +104,15 @@ class StoredRows:
             raise NotThereYetError(found.name, since, found.created)
         stored_table(found)
         return found, last
+
+    def version_of(self, version: HummockVersion, epoch: int) -> HummockVersion:
+        """The version on which a statement reads another epoch: its own, or that of a pin on the epoch, once the floor has risen above it.
+        Raises EpochNotCommittedError, EpochExpiredError."""
+        try:
+            check_readable(version, epoch)
+        except EpochExpiredError:
+            return self._meta.version_at(epoch)
+        return version
 
     def seen_at(self, moment: datetime) -> Sight:
         """What readers saw then, by the epoch that was the newest published one; without an offset, local time of the store. Raises

@@ -56,13 +56,15 @@ class StatementRowError(InputError):
 class TableReplay(PlainNode, frozen=True, omit_defaults=True):
     """Replays the pinned DML entries of one table on its rows; state: the table. Output: the table's changes, all columns.
 
-    `row_id`: the last column is the hidden row id, and the key.
+    `row_id`: the last column is the hidden row id, and the key. `append_only`: no row goes or changes; of a key that repeats the first row
+    stays.
     """
 
     relation_id: int
     key: tuple[int, ...]
     types: tuple[str, ...]
     row_id: bool = False
+    append_only: bool = False
 
     @property
     def keeps_relation(self) -> bool:
@@ -80,7 +82,7 @@ class TableReplay(PlainNode, frozen=True, omit_defaults=True):
         return ()  # those of the entries are theirs: StatementRowError names them
 
     def text(self) -> str:
-        return f"TableReplay key=[{column_list(self.key)}]"
+        return f"TableReplay key=[{column_list(self.key)}]" + (" append-only" if self.append_only else "")
 
     def cost(self) -> str:
         return "rows that statements name by key; the table for each other UPDATE or DELETE"
@@ -148,7 +150,8 @@ class TableReplayExecutor:
             self._table.insert_rows(rows)
             return
         rows = self._own(conformed(rows, self._schema))
-        self._put(rows.take(_last_of_each(touched.keys_of(rows))), touched)
+        which = _first_of_each if self._node.append_only else _last_of_each
+        self._put(rows.take(which(touched.keys_of(rows))), touched)
 
     def _change(self, rows: pa.Table, entry: Entry, touched: "_Touched") -> None:
         goes = pc.less(rows[OP], 0)
@@ -178,10 +181,13 @@ class TableReplayExecutor:
         self._table.delete_rows(old.filter(found.found))
 
     def _put(self, rows: pa.Table, touched: "_Touched") -> None:
-        """Rows, no key twice, each in the place of the row with its key."""
+        """Rows, no key twice, each in the place of the row with its key; of an append-only table those whose keys are new."""
         if rows.num_rows == 0:
             return
         found = self._table.get_rows(rows.select(list(self._node.key)))
+        if self._node.append_only:
+            rows = rows.filter(pc.invert(found.found))
+            found = self._table.get_rows(rows.select(list(self._node.key)))
         touched.add(rows, conformed(found.rows, self._schema), found.found)
         self._table.insert_rows(rows)
 

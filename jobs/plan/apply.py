@@ -46,6 +46,7 @@ from jobs.sql.statements import (
     Statement,
     Transaction,
     Update,
+    append_only_refusal,
 )
 from statestore.errors import InputError
 from statestore.meta.catalog import Catalog, Relation, RelationKind
@@ -105,6 +106,17 @@ class CannotPauseError(InputError):
 
     def __str__(self) -> str:
         return f"view {self.name!r} can't be paused: {self.reason}"
+
+
+class AppendOnlyTableError(InputError):
+    """A statement that changes or deletes rows of an append-only table."""
+
+    def __init__(self, table: str, statement: str) -> None:
+        super().__init__(table, statement)
+        self.table, self.statement = table, statement
+
+    def __str__(self) -> str:
+        return f"{append_only_refusal(self.table, self.statement)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +225,16 @@ class Applying:
         match statement:
             case Insert() | Update():
                 word = "INSERT INTO" if isinstance(statement, Insert) else "UPDATE"
-                require_no_rejects(catalog, find(catalog, statement.table, RelationKind.TABLE), word)
+                table = find(catalog, statement.table, RelationKind.TABLE)
+                require_no_rejects(catalog, table, word)
+                if isinstance(statement, Update):
+                    _require_changeable(table, word)
                 return catalog
-            case Change() | Delete():
+            case Change():
                 find(catalog, statement.table, RelationKind.TABLE)
+                return catalog
+            case Delete():
+                _require_changeable(find(catalog, statement.table, RelationKind.TABLE), "DELETE")
                 return catalog
             case Drop():
                 return _drop(catalog, statement, self.epoch)
@@ -335,3 +353,10 @@ def paused(catalog: Catalog, reasons: Mapping[str, str], epoch: int) -> Catalog:
             catalog = pause_view(catalog, name, epoch)
     relations = (msgspec.structs.replace(r, paused_for=why[r.id]) if why.get(r.id) else r for r in catalog.relations)
     return msgspec.structs.replace(catalog, relations=tuple(relations))
+
+
+def _require_changeable(table: Relation, statement: str) -> None:
+    """Raises AppendOnlyTableError for a table whose rows stay: it was made anew since the statement was bound."""
+    definition = definition_of(table)
+    if isinstance(definition, TableDefinition) and definition.statement.only_grows:
+        raise AppendOnlyTableError(table.name, statement)

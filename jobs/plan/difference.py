@@ -59,6 +59,8 @@ def _of_tables(existing: CreateTable, wanted: CreateTable) -> Iterator[str]:
     before, after = (", ".join(s.fields[k].name for k in s.key) for s in (existing, wanted))
     if before != after:
         yield f"primary key: {_key(before)} there, {_key(after)} here"
+    if existing.only_grows != wanted.only_grows:
+        yield f"APPEND ONLY {'there' if existing.only_grows else 'here'} alone"
     if [f.name for f in existing.fields] == [f.name for f in wanted.fields]:
         for i, field in enumerate(existing.fields):
             if (was := existing.declared(i)) != (is_now := wanted.declared(i)) and field.type == wanted.fields[i].type:

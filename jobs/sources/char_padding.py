@@ -6,33 +6,61 @@ CharVarcharUtils (spark.sql.readSideCharPadding, which is true by default); fiel
 """
 
 import re
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.sql.quoting import quoted
 from statestore.nested import rebuilt
+from statestore.types import VARIANT
 
 NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a column of a schema: its type as it was declared
 _LEAF = re.compile(r"[^<>,()]+(?:\([^)]*\))?")
 _CHAR = re.compile(r"char\((\d+)\)")
 
 
-def padded(column: pa.ChunkedArray, note: str) -> pa.ChunkedArray:
+def padded(column: pa.ChunkedArray, note: str, table: pa.DataType | None = None) -> pa.ChunkedArray:
     """A column with the spaces of its declared type.
 
     Args:
         column: strings, or nested values that hold strings.
         note: the declared type, as NOTE has it: `char(5)`, `struct<a:char(5),b:array<varchar(3)>>`.
+        table: the type that the note describes, of whose structs the column may have some fields, in any order; None: the column's own.
 
-    Raises: LookupError for a note that does not describe the column. Cost: a pass over the strings of char types.
+    Raises: LookupError for a note that does not describe the type. Cost: a pass over the strings of char types.
     """
-    widths, end = _widths(column.type, note, 0)
-    if end != len(note):
-        raise LookupError(f"the schema notes the type {note} of a column of {column.type}")
+    widths = widths_of(column.type, note, column.type if table is None else table)
     if not any(widths):
         return column
     return pa.chunked_array([_padded(chunk, widths) for chunk in column.chunks], column.type)
+
+
+def widths_of(kind: pa.DataType, note: str, table: pa.DataType) -> list[int]:
+    """The width of each leaf of a type, 0 if it is none of char(n). `note` and `table`: as of `padded`. Raises LookupError."""
+    widths, end = _widths(table, note, 0)
+    if end != len(note):
+        raise LookupError(f"the schema notes the type {note} of a column of {table}")
+    return _chosen(kind, table, iter(widths))
+
+
+def _chosen(kind: pa.DataType, table: pa.DataType, widths: Iterator[int]) -> list[int]:
+    """The widths of the leaves of `kind`, fields of structs by their names without regard to case. `widths`: of the leaves of `table`."""
+    if not pa.types.is_nested(table):
+        return [next(widths)]
+    inner = [table.field(i) for i in range(table.num_fields)]
+    if pa.types.is_map(table):
+        inner = [table.key_field, table.item_field]
+    if not pa.types.is_struct(table) or table == VARIANT:
+        wanted = [kind.key_field, kind.item_field] if pa.types.is_map(kind) else [kind.field(i) for i in range(kind.num_fields)]
+        return [width for k, t in zip(wanted, inner, strict=True) for width in _chosen(k.type, t.type, widths)]
+    wanted_types = {field.name.lower(): field.type for field in kind}
+    found = {t.name.lower(): _chosen(wanted_types.get(t.name.lower(), t.type), t.type, widths) for t in inner}
+    return [width for field in kind for width in found.get(field.name.lower(), [0] * _leaves(field.type))]
+
+
+def _leaves(kind: pa.DataType) -> int:
+    return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
 
 
 def _padded(chunk: pa.Array, widths: list[int]) -> pa.Array:
@@ -47,6 +75,8 @@ def _padded(chunk: pa.Array, widths: list[int]) -> pa.Array:
 
 def _widths(kind: pa.DataType, note: str, at: int) -> tuple[list[int], int]:
     """The width of each leaf of a type, in the order of `rebuilt`, 0 if it is none of char(n); and where the note of the type ends."""
+    if kind == VARIANT:
+        return [0] * VARIANT.num_fields, _after("variant", note, at)
     if pa.types.is_struct(kind):
         widths, at = [], _after("struct<", note, at)
         for n, field in enumerate(kind):

@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 from jobs.flow.chunk import WEIGHT, make_chunk
 from jobs.flow.failure import SourceFileError
 from jobs.sources.base import Asked, Item, Pins
-from jobs.sources.char_padding import padded
+from jobs.sources.char_padding import padded, widths_of
+from jobs.sources.delta_by_spark import rows_by_spark
+from jobs.sources.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
 from jobs.sources.delta_errors import (
     BadDeltaKeyError,
     DeltaHistoryGoneError,
@@ -37,10 +39,8 @@ from jobs.sources.delta_log import (
     LOG,
     Commit,
     DeltaPlace,
-    Mapped,
     Piece,
     Snapshot,
-    columns_of,
     commits_after,
     mask_at,
     partition_column,
@@ -51,19 +51,20 @@ from jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
 from jobs.sources.files import MISSING
 from jobs.sources.kept import Keeper
 from jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file, server_options, without_query
-from jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, reads_as, splits
+from jobs.sources.pairing import Misfit, misfit, picked
+from jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, splits
 from jobs.sources.pins import PinnedFile
+from jobs.sources.variants import canonical_variants
 from jobs.sql.logical import Field
-from jobs.sql.quoting import quoted
 from jobs.sql.statements import CreateSource
 from statestore.decoding import decoder_of
 from statestore.errors import TussockError
 from statestore.hummock.sealed_batch import SealedBatch
 from statestore.meta.catalog import ALL_READ, TableSchema
-from statestore.nested import is_nested
+from statestore.nested import is_nested, relabelled
 from statestore.objectstore.base import ObjectInfo, ObjectNotFoundError
 from statestore.table.storage_table import StorageTable
-from statestore.types import UnsupportedTypeError, arrow_type, type_name
+from statestore.types import arrow_type, holds_variant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,14 +124,13 @@ class DeltaTables:
                 raise BadOptionError(source.name, option, value, f"a delta source has no such option; those it has: {', '.join(OPTIONS)}")
         if _KEY in source.options and not _key_columns(source):
             raise BadDeltaKeyError(source.name, source.options[_KEY], "names no column")
-        _place(source).url()
 
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         if (found := _place(source).snapshot()) is None and any(c in without_query(source.options["path"]) for c in "*["):
             raise BadPathError(source.options["path"], "a Delta table is one folder, and none has exactly this name")
         snapshot = self._readable(source, found)
+        _require_schema(source, snapshot.columns, snapshot.version)
         fields = source.fields or _fields(snapshot)
-        _require_schema(msgspec.structs.replace(source, fields=fields), snapshot.schema, snapshot.version)
         types = {f.name.lower(): f.type for f in fields}
         for column in _key_columns(source):
             if (kind := types.get(column)) is None:
@@ -156,7 +156,7 @@ class DeltaTables:
         before, place = newest_taken(taken), _place(source)
         snapshot = self._readable(source, place.snapshot())
         if before is None:
-            _require_schema(source, snapshot.schema, snapshot.version)
+            _require_schema(source, snapshot.columns, snapshot.version)
             pieces = snapshot.pieces()
             pinned = PinnedVersions(place.root, snapshot.id, snapshot.version, sum(p.size for p in pieces))
         else:
@@ -253,15 +253,14 @@ class DeltaTables:
         return None
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
-        """By Delta's own reader in Spark if the session has its jars, else by the deltalake package, whose rows pass through this process.
-        Raises DeltaReadError. Cost: a HEAD per file."""
+        """Raises DeltaReadError. Cost: a HEAD per file; see `rows_by_spark`."""
         pinned, place = _versions.decode(document), _place(source)
         item = _item(pinned).name
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda piece: _file_of(place, source, item, piece), self._pinned_pieces(source, place, pinned)[1]))
-        frame = place.frame(session, pinned.last)
-        names = {name.lower(): name for name in frame.columns}
-        return frame.selectExpr(*(f"CAST({quoted(names[f.name.lower()])} AS {f.type}) AS {quoted(f.name)}" for f in source.fields))
+        if (snapshot := place.snapshot(pinned.last)) is None:
+            raise DeltaReadError(item, f"version {pinned.last} of the Delta table {place.root} is gone.")
+        return rows_by_spark(session, source, snapshot)
 
     def translate(self, error: Exception, source: CreateSource, document: msgspec.Raw) -> TussockError | None:
         return None
@@ -299,12 +298,6 @@ class DeltaTables:
             raise MissingDeltaTableError(source.name, _place(source).root)
         if (feature := snapshot.unknown_feature()) is not None:
             raise UnsupportedDeltaFeatureError(source.name, snapshot.place.root, feature)
-        mapped = {c.name for c in snapshot.columns if c.stored != c.name}
-        declared = {f.name.lower() for f in source.fields} or {f.name.lower() for f in snapshot.schema}
-        for field in snapshot.schema:
-            if field.name in mapped and field.name.lower() in declared and is_nested(field.type):
-                feature = f"column mapping with the nested column {field.name!r}"
-                raise UnsupportedDeltaFeatureError(source.name, snapshot.place.root, feature)
         return snapshot
 
     def _new_commits(self, source: CreateSource, before: DeltaTaken, snapshot: Snapshot) -> list[Commit]:
@@ -320,32 +313,18 @@ class DeltaTables:
             if commit is None:
                 raise DeltaHistoryGoneError(source.name, place.root, before.version, f"{place.root}/{LOG}/{version:020}.json")
             commits.append(commit)
-        if snapshot.id != before.table:
-            then = (
-                place.snapshot(before.version) if any(c.of("metaData") for c in commits) else None
-            )  # CREATE OR REPLACE goes on with the log
-            if then is None or then.id != before.table:
-                raise DeltaTableReplacedError(source.name, place.root, recorded, found)
+        then = place.snapshot(before.version) if any(c.of("metaData") for c in commits) else None
+        if snapshot.id != before.table and (then is None or then.id != before.table):  # CREATE OR REPLACE goes on with the log
+            raise DeltaTableReplacedError(source.name, place.root, recorded, found)
         for commit in commits:
-            self._require_same_columns(source, place, commit, snapshot)
-        _require_schema(source, snapshot.schema, snapshot.version)
+            for metadata in commit.of("metaData"):
+                columns = columns_of(msgspec.json.decode(metadata["schemaString"]), metadata["partitionColumns"])
+                _require_schema(source, columns, commit.version)
+                _require_same_columns(source, place, commit.version, columns, snapshot)
+        if then is not None:  # None: no version sets columns, or a checkpoint has replaced the log before the first new version
+            _require_same_columns(source, place, snapshot.version, then.columns, snapshot)
+        _require_schema(source, snapshot.columns, snapshot.version)
         return commits
-
-    def _require_same_columns(self, source: CreateSource, place: DeltaPlace, commit: Commit, newest: Snapshot) -> None:
-        """A version that sets the schema may change neither type nor stored name of a declared column: rows that go are read by it."""
-        import json
-
-        from deltalake import Schema
-
-        now = {c.name.lower(): c for c in newest.columns}
-        for metadata in commit.of("metaData"):
-            schema = pa.schema(Schema.from_json(metadata["schemaString"]).to_arrow())
-            _require_schema(source, schema, commit.version)
-            for column in columns_of(json.loads(metadata["schemaString"]), metadata["partitionColumns"]):
-                for field in source.fields:
-                    if field.name.lower() == column.name.lower() and now[field.name.lower()] != column:
-                        found = "the column with another name in files, as a partition column no more, or as char of another length"
-                        raise DeltaSchemaChangedError(source.name, place.root, commit.version, field.name, found, field.type)
 
     @staticmethod
     def _refuse_skip(source: CreateSource, skip: Sequence[str]) -> None:
@@ -379,16 +358,20 @@ def _read(source: CreateSource, part: DeltaPart, columns: Sequence[int]) -> pa.T
             weights += weight * _there(place, part.table, piece.path, version, positions)
     else:
         weights = np.where(pc.is_in(rows.column(len(from_file)), _INSERTS).to_numpy(), 1, -1)
-    found: dict[int, pa.ChunkedArray] = {c: rows.column(i) for i, c in enumerate(from_file)}
+    declared = [arrow_type(field.type) for field in source.fields]
+    found: dict[int, pa.ChunkedArray] = {c: relabelled(rows.column(i), declared[c]) for i, c in enumerate(from_file)}
     for c in columns:
         if c not in found:
             column = stored[source.fields[c].name.lower()]
             if piece.partition is None:
                 raise LookupError(f"the log does not say the partition of the file {piece.path}, which goes")
             text = piece.partition.get(column.stored, piece.partition.get(column.name))
-            found[c] = partition_column(text, arrow_type(source.fields[c].type), rows.num_rows)
-        if note := stored[source.fields[c].name.lower()].char_note:
-            found[c] = padded(found[c], note)
+            found[c] = partition_column(text, declared[c], rows.num_rows)
+        if (column := stored[source.fields[c].name.lower()]).char_note:
+            found[c] = padded(found[c], column.char_note, arrow_type(column.type))
+        if holds_variant(declared[c]):
+            chunks = [picked(chunk, declared[c], canonical_variants) for chunk in found[c].chunks]
+            found[c] = relabelled(pa.chunked_array(chunks, chunks[0].type if chunks else declared[c]), declared[c])
     chunk = make_chunk([found[c] for c in columns], pa.array(weights))
     return chunk if weights.all() else chunk.filter(pc.not_equal(chunk[WEIGHT], 0))
 
@@ -408,7 +391,7 @@ def _stored_fields(source: CreateSource, columns: Sequence[Mapped], wanted: Sequ
     """The columns to read of a file, as it names them; those of partitions are not in it. Rows of a feed say what happened to them."""
     stored = {c.name.lower(): c for c in columns}
     fields = [(source.fields[c], stored[source.fields[c].name.lower()]) for c in wanted]
-    found = tuple(Field(s.stored, field.type) for field, s in fields if not s.is_partition)
+    found = tuple(Field(s.stored, s.stored_as(field.type)) for field, s in fields if not s.is_partition)
     return found if piece.weights else (*found, Field(CHANGE_TYPE, "string"))
 
 
@@ -439,28 +422,44 @@ def _reading(source: CreateSource) -> Mapping[str, str]:
 
 
 def _fields(snapshot: Snapshot) -> tuple[Field, ...]:
-    return tuple(Field(field.name, _type_of(field.type)) for field in snapshot.schema)
+    """The columns of a table, then the fields of structs that no source can have: both have the type void, or another that is not kept."""
+    return (*(Field(c.name, c.type) for c in snapshot.columns), *(Field(path, VOID) for path in void_fields(snapshot.schema)))
 
 
-def _type_of(kind: pa.DataType) -> str:
-    try:
-        return type_name(kind)
-    except UnsupportedTypeError:
-        return str(kind)
+def _read_by(column: Mapped, field: Field) -> tuple[object, ...]:
+    """All that decides how a declared column is read of files."""
+    padding = widths_of(arrow_type(field.type), column.char_note, arrow_type(column.type)) if column.char_note else []
+    return column.stored, column.is_partition, column.stored_as(field.type), any(padding) and padding
 
 
-def _require_schema(source: CreateSource, schema: pa.Schema, version: int) -> None:
+def _require_same_columns(source: CreateSource, place: DeltaPlace, version: int, columns: Sequence[Mapped], newest: Snapshot) -> None:
+    """No version may change how a declared column is read of files, since rows that go are read as those of the newest version.
+
+    Requires: `columns` have the declared ones. `version`: the one that sets them. Raises DeltaSchemaChangedError."""
+    now, then = ({c.name.lower(): c for c in some} for some in (newest.columns, columns))
+    for field in source.fields:
+        column = now.get(field.name.lower())
+        if column is not None and _read_by(then[field.name.lower()], field) != _read_by(column, field):
+            found = "the column with another name in files, as a partition column no more, or as char of another length"
+            raise DeltaSchemaChangedError(source.name, place.root, version, field.name, found, field.type)
+
+
+def _require_schema(source: CreateSource, columns: Sequence[Mapped], version: int) -> None:
     """Every declared column has to be there, in a type whose every value is one of the declared type. Raises DeltaSchemaChangedError."""
-    there = {f.name.lower(): f.type for f in schema}
+    there = {c.name.lower(): c.type for c in columns}
     for field in source.fields:
         found = there.get(field.name.lower())
         if found is None:
-            shown = f"no such column (the table has {', '.join(schema.names)})"
-        elif not reads_as(found, arrow_type(field.type)):
-            shown = str(found)
+            place = Misfit(field.name, f"no such column (the table has {', '.join(c.name for c in columns)})", field.type)
+        elif found == VOID:  # files lack it
+            continue
+        elif not is_kept(found):
+            place = Misfit(field.name, found, field.type)
+        elif (misplaced := misfit(arrow_type(found), arrow_type(field.type), field.name, may_lack=False)) is not None:
+            place = misplaced
         else:
             continue
-        raise DeltaSchemaChangedError(source.name, _place(source).root, version, field.name, shown, field.type)
+        raise DeltaSchemaChangedError(source.name, _place(source).root, version, *place)
 
 
 def _fitting(commits: Sequence[Commit], max_bytes: int | None) -> list[Commit]:

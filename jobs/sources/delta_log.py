@@ -28,34 +28,30 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.sources.char_padding import NOTE, padded
+from jobs.sources.delta_columns import Mapped, columns_of
 from jobs.sources.delta_errors import DeltaLogError
-from jobs.sources.errors import BadPathError
+from jobs.sources.delta_mirror import mirrored
 from jobs.sources.listing import open_file, split_bucket
 from statestore.decoding import decoded
 from statestore.objectstore.base import ObjectNotFoundError
 from statestore.objectstore.open import open_s3
-from statestore.types import arrow_type, type_name
 
 if TYPE_CHECKING:  # who has no Delta source does not wait for the package
+    from tempfile import TemporaryDirectory
+
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
 
 LOG = "_delta_log"
 #: Features of tables that this reader knows, or that concern writers alone.
-KNOWN_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening", "columnMapping"})
+KNOWN_FEATURES = frozenset(
+    {
+        *("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening", "typeWidening-preview"),
+        *("columnMapping", "variantType", "variantType-preview", "variantShredding", "variantShredding-preview"),
+    }
+)
 CHANGE_TYPE = "_change_type"
 
 Mask = npt.NDArray[np.bool_]
-
-
-class Mapped(msgspec.Struct, frozen=True):
-    """A column of a version: by which name files and partition values have it."""
-
-    name: str
-    stored: str
-    is_partition: bool
-    char_note: str = ""  # its declared type if that holds char(n) or varchar(n); see jobs.sources.char_padding
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -89,55 +85,32 @@ class DeltaPlace:
             return "s3://" + path.partition("://")[2]
         return path if path.startswith("/") else f"{self.root}/{path}"
 
-    def url(self) -> str:
-        """The table for the deltalake package. Raises BadPathError for a folder that the package cannot open."""
-        from jobs.sinks.location import delta_url, unfit_for_delta
-
-        bucket, name = split_bucket(self.path)
-        if (reason := unfit_for_delta(name)) is not None:
-            raise BadPathError(self.path, f"{reason}. Rename the folder, or give the table another one")
-        return delta_url(bucket, name)
-
     def snapshot(self, version: int | None = None) -> "Snapshot | None":
         """A version of the table, the newest by default; None where there is no table, or not this version.
 
-        Raises: DeltaLogError, ObjectStoreUnavailableError. Cost: the log since a checkpoint."""
+        Raises: DeltaLogError, ObjectStoreUnavailableError. Cost: the log since a checkpoint; `mirrored`'s for a folder that the package
+        cannot open."""
+        return self.opened(version, rows=False)
+
+    def opened(self, version: int | None, *, rows: bool) -> "Snapshot | None":
+        """As `snapshot`. `rows`: the package is to read rows, too."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        url = self.url()
-        with _translated(self.root, "read the log of the table"):
+        from jobs.sinks.location import delta_url, unfit_for_delta
+
+        bucket, name = split_bucket(self.path)
+        mirror = mirrored(bucket, name, self.options, rows=rows) if unfit_for_delta(name) else None
+        url, options = (delta_url(bucket, name), self._storage_options()) if mirror is None else (mirror.name, None)
+        with translated(self.root, "read the log of the table"):
             try:
-                return Snapshot(self, DeltaTable(url, version=version, storage_options=self._storage_options()))
+                return Snapshot(self, DeltaTable(url, version=version, storage_options=options), mirror)
             except TableNotFoundError:
                 return None
             except DeltaError as err:
                 if version is None or "Invalid table version" not in str(err):
                     raise
                 return None  # the package has no class of its own for a version that is not there
-
-    def frame(self, session: "SparkSession", version: int) -> "DataFrame":
-        """All rows of a version, by Delta's reader in Spark, or where the session lacks its jars by the deltalake package."""
-        from jobs.sources.spark_files import _spark_path, spark_errors
-
-        try:
-            return session.read.format("delta").option("versionAsOf", version).load(_spark_path(self.root))
-        except spark_errors() as err:
-            if "DATA_SOURCE_NOT_FOUND" not in str(err):
-                raise
-        from deltalake import DeltaTable, QueryBuilder
-
-        from jobs.sql.collected import frame_of
-
-        with _translated(self.root, "read the table"):
-            table = DeltaTable(self.root, version=version, storage_options=self._storage_options())
-            rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
-        snapshot = Snapshot(self, table)
-        kinds = {field.name: arrow_type(type_name(field.type)) for field in snapshot.schema}  # the package answers with views of strings
-        rows = rows.cast(pa.schema([(name, kinds[name]) for name in rows.column_names]))
-        notes = {column.name: column.char_note for column in snapshot.columns}
-        columns = [padded(rows[name], note) if (note := notes[name]) else rows[name] for name in rows.column_names]
-        return frame_of(session, pa.table(columns, rows.column_names))
 
     def _storage_options(self) -> dict[str, str] | None:
         bucket, name = split_bucket(self.path)
@@ -167,6 +140,7 @@ class Snapshot:
 
     place: DeltaPlace
     table: "DeltaTable"
+    mirror: "TemporaryDirectory[str] | None" = None  # the folder that the package reads instead of the table's own
 
     @property
     def version(self) -> int:
@@ -178,14 +152,14 @@ class Snapshot:
         return str(self.table.metadata().id)
 
     @cached_property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return pa.schema(self.table.schema().to_arrow())
+    def schema(self) -> Mapping[str, Any]:
+        """The columns as the log has them."""
+        return dict(msgspec.json.decode(self.table.schema().to_json()))
 
     @cached_property
     def columns(self) -> tuple[Mapped, ...]:
         """The columns, and how files name them."""
-        return columns_of(msgspec.json.decode(self.table.schema().to_json()), self.table.metadata().partition_columns)
+        return columns_of(self.schema, self.table.metadata().partition_columns)
 
     def unknown_feature(self) -> str | None:
         """A feature that its reader would have to know, and this one does not."""
@@ -195,7 +169,7 @@ class Snapshot:
 
     def pieces(self) -> list[Piece]:
         """The files that hold the rows."""
-        with _translated(self.place.root, "list the files of the table"):
+        with translated(self.place.root, "list the files of the table"):
             adds = pa.table(self.table.get_add_actions(flatten=False))
         masked = self._masks
         if unknown := set(masked) - {self._key(path) for path in adds["path"].to_pylist()}:
@@ -216,13 +190,16 @@ class Snapshot:
         their addresses (`file:/…`, `file:///…`, `s3a://…`)."""
         while (plain := unquote(path)) != path:
             path = plain
-        return self.place.file(path)
+        found = self.place.file(path)
+        if self.mirror is not None and found.startswith(f"{self.mirror.name}/"):
+            return self.place.file(found.removeprefix(f"{self.mirror.name}/"))
+        return found
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
         if "deletionVectors" not in (self.table.protocol().reader_features or ()):
             return {}
-        with _translated(self.place.root, "read the deletion vectors of the table"):
+        with translated(self.place.root, "read the deletion vectors of the table"):
             rows = pa.table(self.table.deletion_vectors())
         return {
             self._key(path): np.asarray(pc.fill_null(mask.values, True).to_numpy(zero_copy_only=False), np.bool_)
@@ -231,7 +208,7 @@ class Snapshot:
 
 
 @contextmanager
-def _translated(place: str, what: str) -> Iterator[None]:
+def translated(place: str, what: str) -> Iterator[None]:
     """Around every call of the package; see jobs.sinks.delta_state. An error about the table itself stays until somebody mends the table:
     DeltaLogError."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -326,19 +303,6 @@ def _netted(weights: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int |
     plain = sum(weight for weight, version in weights if version is None)
     masked = tuple(w for w in weights if w[1] is not None)
     return (*masked, (plain, None)) if plain else masked
-
-
-def columns_of(schema: Mapping[str, Any], partition_columns: Sequence[str]) -> tuple[Mapped, ...]:
-    """The columns of a schema as the log has it."""
-    return tuple(
-        Mapped(
-            f["name"],
-            f["metadata"].get("delta.columnMapping.physicalName", f["name"]),
-            f["name"] in partition_columns,
-            f["metadata"].get(NOTE, ""),
-        )
-        for f in schema["fields"]
-    )
 
 
 def partition_column(text: str | None, kind: pa.DataType, rows: int) -> pa.ChunkedArray:

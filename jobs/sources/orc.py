@@ -11,7 +11,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
-from jobs.sources.parquet import fields_by_name, reads_as
+from jobs.sources.pairing import reads_as
+from jobs.sources.parquet import fields_by_name
 from jobs.sources.pins import PinnedFile, RangeFile, open_pinned
 from jobs.sources.spark_files import SparkTypedFiles
 from jobs.sql.logical import Field

@@ -1,16 +1,17 @@
 """Parquet files, read by actors: split at row groups, only the needed columns, exactly the declared types.
 
-Columns are found by name, without regard to case, as Spark finds them. A file's type reads as the declared one where no value can be lost
-or change its meaning (a narrower integer, float as double, a decimal with room for all digits, a timestamp as microseconds); anything
-else is a SchemaMismatchError, also where Spark would wrap around silently (int read as smallint). So is a declared column that a file
-lacks, unless the source says `missing 'null'`: then it is NULL in all rows of that file, as Spark has it. A time with digits below the
-microsecond is a TooFineTimeError. A column of the type "always null" reads as any type.
+Columns, and the fields of structs at any depth, are found by name, without regard to case, as Spark finds them. Which types read as the
+declared ones: jobs.sources.pairing. Anything else is a SchemaMismatchError, also if Spark would wrap around silently (int read as
+smallint). So is a declared column or field that a file lacks, unless the source has the option `missing 'null'`: then it is NULL in all
+rows of that file, as in Spark. A time with digits below the microsecond is a TooFineTimeError. A column of the type "always null" reads as
+any type.
 
 Where the source quarantines, all columns are judged, whichever are wanted: a wider integer or decimal is read, and rows with a value that
 does not fit are rejects, as those with a string that is not UTF-8.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +19,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jobs.flow.chunk import weighted
 from jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
@@ -31,6 +31,8 @@ from jobs.sources.kept import hadoop_options, place_of_bytes
 from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
 from jobs.sources.listing import open_file
 from jobs.sources.narrowing import narrowed, narrows, not_fitting
+from jobs.sources.pairing import misfit, picked, undeclared_fields
+from jobs.sources.parquet_file import OpenedFile, opened_file
 from jobs.sources.parquet_schema import parquet_fields
 from jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, open_pinned, verify_pin
 from jobs.sources.rejects import ON_ERROR, QUARANTINE, first_reasons, marked, not_text, quarantines, reason_where
@@ -41,7 +43,7 @@ from jobs.sql.statements import CreateSource
 from statestore.decoding import decoder_of
 from statestore.errors import TussockError
 from statestore.nested import is_nested, rebuilt, relabelled
-from statestore.types import MONTHS, VARIANT, arrow_type, type_name
+from statestore.types import arrow_type, type_name
 from statestore.vnode import one_array
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
 SPLIT_BYTES = 64 << 20
 _OPTIONS = (*OWN_OPTIONS, "timeZone")
 MIN_SPLIT_BYTES = 1 << 20  # below it, opening a file costs more than reading it
-_INT_DIGITS = {8: 10, 16: 10, 32: 10, 64: 20}  # decimal digits that Spark wants before the point: Parquet has no integer below 32 bits
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -154,9 +155,9 @@ def splits(file: PinnedFile, fields: Sequence[Field], target_bytes: int, options
     if file.size <= target_bytes:
         return [Split(file)]
     verify_pin(file, options)
-    with _open(file, options) as reader:
-        meta = reader.metadata
-        _require_columns(file, reader.schema_arrow, fields, range(len(fields)), options)
+    with _open(file, options) as opened:
+        meta = opened.file.metadata
+        _require_columns(file, opened.schema, fields, range(len(fields)), options)
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
         sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
         starts = np.concatenate([[0], np.cumsum([g.num_rows for g in groups])])
@@ -195,19 +196,19 @@ def read_split(
     """
     file, quarantine, reasons = split.file, options.get(ON_ERROR) == QUARANTINE, list[pa.Array | None]()
     verify_pin(file, options)
-    with _open(file, options) as reader:
-        schema = reader.schema_arrow
+    with _open(file, options) as opened:
+        schema, reader = opened.schema, opened.file
         wanted = tuple(columns)
         is_wanted = frozenset(wanted).__contains__
         width = len(fields) if width is None else width
         judged = (*wanted, *(c for c in range(width) if quarantine and not is_wanted(c)))
         names = iter(_require_columns(file, schema, fields, [c for c in judged if c < width], options))
         there = ((next(names) if c < width else None, c) for c in judged)
-        found = [(name, c) for name, c in there if is_wanted(c) or _may_be_bad(schema, name, fields[c].type)]
+        found = [(name, c) for name, c in there if is_wanted(c) or _may_be_bad(schema, name, fields[c].type, options)]
         groups = list(range(reader.metadata.num_row_groups)) if split.row_groups is None else list(split.row_groups)
         rows = sum(reader.metadata.row_group(g).num_rows for g in groups)
         try:
-            table = reader.read_row_groups(groups, columns=[name for name, _ in found if name is not None], use_threads=False)
+            table = opened.read(groups, [name for name, _ in found if name is not None])
             legacy = legacy_zones(reader.metadata.metadata, options)
             int96 = {c.path for c in (reader.schema.column(i) for i in range(len(reader.schema))) if c.physical_type == "INT96"}
             typed = []
@@ -219,11 +220,14 @@ def read_split(
                 column, field = table[name], fields[c]
                 if name in int96:
                     column = far_years_as_spark(column, partial(_in_seconds, file, options, groups, name))
-                if quarantine and not reads_as(column.type, arrow_type(field.type)):
+                if quarantine and not _reads_as(column.type, field.type, options):
                     values, bad = narrowed(column, arrow_type(field.type))
                     typed.append(values)
                     reasons.append(not_fitting(field.name, column, field.type, bad))
                     continue
+                if is_nested(column.type):
+                    chunks = [picked(chunk, arrow_type(field.type)) for chunk in column.chunks]
+                    column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], arrow_type(field.type))
                 if "timestamp" in field.type and holds_nanoseconds(column.type) and (fine := too_fine(column)).any():
                     if not quarantine:
                         raise TooFineTimeError(file.path, split.first_row + 1 + int(fine.argmax()), field.name, field.type)
@@ -238,25 +242,30 @@ def read_split(
     verify_pin(file, options)
     positions = np.arange(split.first_row, split.first_row + rows, dtype=np.int64)
     row_ids = pa.array(positions | (file.number << POSITION_BITS), pa.int64())
-    declared = {field.name.lower() for field in fields}
+    declared = {field.name.lower(): field.type for field in fields}
     table = pa.Table.from_arrays([*typed[: len(wanted)], row_ids], names=[*(fields[c].name for c in wanted), ROW_ID_NAME])
     table = marked(table, file.path, split.first_row, first_reasons(*reasons))
-    return with_undeclared(table, [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared])
+    undeclared = [f"{f.name} {f.type}" for f in schema if f.name.lower() not in declared]
+    inner = (undeclared_fields(schema.field(name).type, arrow_type(fields[c].type), name) for name, c in found if name is not None)
+    return with_undeclared(table, [*undeclared, *(field for fields_of_one in inner for field in fields_of_one)])
 
 
 def _in_seconds(file: PinnedFile, options: Mapping[str, str], groups: Sequence[int], name: str) -> pa.ChunkedArray:
     """A column of INT96 in seconds."""
-    with _open(file, options, "s") as reader:
-        return reader.read_row_groups(list(groups), columns=[name], use_threads=False)[name]
+    with _open(file, options, "s") as opened:
+        return opened.read(groups, [name])[name]
 
 
-def _open(file: PinnedFile, options: Mapping[str, str], int96_unit: str = "us") -> pq.ParquetFile:
+@contextmanager
+def _open(file: PinnedFile, options: Mapping[str, str], int96_unit: str = "us") -> Iterator[OpenedFile]:
     store, name = open_pinned(file, options)
     try:
         source = pa.OSFile(local) if (local := file.local_path) else pa.PythonFile(RangeFile(store, name, file.size), mode="r")
-        return pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit=int96_unit, arrow_extensions_enabled=False)
+        opened = opened_file(source, pre_buffer=True, coerce_int96_timestamp_unit=int96_unit, arrow_extensions_enabled=False)
     except (pa.ArrowException, OSError) as err:
         raise _unreadable(file, err, options) from err
+    with opened.file:
+        yield opened
 
 
 def _unreadable(file: PinnedFile, err: Exception, options: Mapping[str, str]) -> TussockError:
@@ -280,8 +289,9 @@ def _require_columns(
             there = "no such column" if not same else "several columns of this name"
             raise SchemaMismatchError(file.path, declared.name, f"{there} (the file has {', '.join(schema.names)})", declared.type)
         one_by_one = options.get(ON_ERROR) == QUARANTINE and narrows(same[0].type, arrow_type(declared.type))
-        if not (one_by_one or column_reads_as(same[0].type, arrow_type(declared.type))):
-            raise SchemaMismatchError(file.path, declared.name, _shown(same[0].type, declared.type), declared.type)
+        place = misfit(same[0].type, arrow_type(declared.type), declared.name, may_lack=options.get(MISSING) == "null")
+        if place is not None and not one_by_one:
+            raise SchemaMismatchError(file.path, *(place if is_nested(same[0].type) else (declared.name, place.found, declared.type)))
         found.append(same[0].name)
     return found
 
@@ -294,82 +304,16 @@ def fields_by_name(schema: pa.Schema) -> dict[str, list[pa.Field]]:
     return found
 
 
-def _may_be_bad(schema: pa.Schema, name: str | None, declared: str) -> bool:
+def _may_be_bad(schema: pa.Schema, name: str | None, declared: str, options: Mapping[str, str]) -> bool:
     """Whether values of a file's column may be none of the declared type."""
     if name is None:
         return False
     kind = schema.field(name).type
-    return "string" in declared or holds_nanoseconds(kind) or not column_reads_as(kind, arrow_type(declared))
+    return "string" in declared or holds_nanoseconds(kind) or not _reads_as(kind, declared, options)
 
 
-def column_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
-    """As `reads_as`, of a whole column: a variant's parts may come in either order, as files have them."""
-    if declared == VARIANT and not pa.types.is_null(found):
-        return pa.types.is_struct(found) and {f.name: f.type for f in found} == {f.name: f.type for f in VARIANT}
-    return reads_as(found, declared)
-
-
-def _shown(found: pa.DataType, declared: str) -> str:
-    if declared == "variant" and pa.types.is_struct(found) and "typed_value" in [f.name for f in found]:
-        return "a shredded variant, of which Spark alone makes whole ones (spark.sql.variant.writeShredding.enabled=false writes those)"
-    return str(found)
-
-
-def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether every value of a file's type is a value of the declared type with the same meaning."""
-    kinds = pa.types
-    if kinds.is_dictionary(found):
-        return reads_as(found.value_type, declared)
-    if kinds.is_time(declared):
-        return bool(found == pa.time64("us"))  # what Spark reads
-    if found == declared or kinds.is_null(found):  # nothing but NULLs
-        return True
-    if is_nested(found) or is_nested(declared):
-        return declared != VARIANT and _nested_reads_as(found, declared)
-    if kinds.is_duration(declared) or kinds.is_duration(found):  # in a file both are plain numbers
-        return {found, declared} in ({pa.int64(), pa.duration("us")}, {pa.int32(), MONTHS})
-    if kinds.is_integer(found):
-        return _integer_reads_as(found, declared)
-    if kinds.is_floating(found):
-        return bool(kinds.is_floating(declared) and found.bit_width <= declared.bit_width)
-    if kinds.is_decimal(found):
-        return bool(kinds.is_decimal(declared) and min(declared.scale - found.scale, _whole_digits(declared) - _whole_digits(found)) >= 0)
-    if kinds.is_date(found):
-        return kinds.is_timestamp(declared) and declared.tz is None
-    if kinds.is_timestamp(found):  # local times read as instants of UTC, as Spark reads them; never instants as local times
-        if declared == pa.int64():
-            return bool(found.unit == "ns")  # the number in the file, as Spark reads it
-        return kinds.is_timestamp(declared) and (found.tz is None or declared.tz is not None)
-    is_text = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
-    is_bytes = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
-    return any(is_one(found) for is_one in (*is_text, *is_bytes)) and (kinds.is_string(declared) or kinds.is_binary(declared))
-
-
-def _nested_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Field by field in order, names without regard to case."""
-    kinds = pa.types
-    if kinds.is_map(found) and kinds.is_map(declared):
-        return reads_as(found.key_type, declared.key_type) and reads_as(found.item_type, declared.item_type)
-    if kinds.is_struct(found) and kinds.is_struct(declared):
-        same = [f.name.lower() for f in found] == [f.name.lower() for f in declared]
-        return same and all(reads_as(f.type, d.type) for f, d in zip(found, declared, strict=True))
-    is_list = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
-    return any(is_one(found) for is_one in is_list) and kinds.is_list(declared) and reads_as(found.value_type, declared.value_type)
-
-
-def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
-    kinds = pa.types
-    if kinds.is_signed_integer(declared):
-        return bool(found.bit_width <= declared.bit_width if kinds.is_signed_integer(found) else found.bit_width < declared.bit_width)
-    if kinds.is_decimal(declared):
-        if kinds.is_unsigned_integer(found):
-            return bool(found.bit_width == 64 and declared == pa.decimal128(20, 0))
-        return bool(_whole_digits(declared) >= _INT_DIGITS[found.bit_width])
-    return bool(kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32()))  # Spark reads uint32 as double signed
-
-
-def _whole_digits(decimal: pa.Decimal128Type) -> int:
-    return int(decimal.precision - decimal.scale)
+def _reads_as(found: pa.DataType, declared: str, options: Mapping[str, str]) -> bool:
+    return misfit(found, arrow_type(declared), "", may_lack=options.get(MISSING) == "null") is None
 
 
 def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None) -> pa.ChunkedArray:
@@ -379,8 +323,6 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
         return pa.chunked_array([pa.nulls(len(column), target)], target)
-    if target == VARIANT:
-        return pa.chunked_array([_variant(chunk) for chunk in column.chunks], target)
     if is_nested(target):
         return pa.chunked_array([_nested_as_declared(chunk, target, legacy_zone) for chunk in column.chunks], target)
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns" and target != pa.int64():
@@ -397,11 +339,6 @@ def _as_declared(column: pa.ChunkedArray, declared: str, legacy_zone: str | None
     if legacy_zone is not None and declared == "timestamp":  # local times have no zone, and Spark leaves them
         column = rebased(column, legacy_zone)
     return column
-
-
-def _variant(array: pa.StructArray) -> pa.StructArray:
-    parts = [array.field(part.name) for part in VARIANT]
-    return pa.StructArray.from_arrays(parts, fields=list(VARIANT), mask=array.is_null() if array.null_count else None)
 
 
 def _nested_as_declared(array: pa.Array, target: pa.DataType, legacy_zone: str | None) -> pa.Array:

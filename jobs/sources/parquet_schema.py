@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.sources.parquet_file import leaf_count, opened_file
 from jobs.sql.logical import Field
 from statestore.errors import DamagedError, InputError
 from statestore.types import INTERVALS, MONTH_INTERVALS, UnsupportedTypeError, array_name, map_name, struct_name, type_name
@@ -70,12 +71,12 @@ def parquet_fields(file: BinaryIO, name: str) -> tuple[Field, ...]:
     A type that no table can hold (times of day, nanoseconds that Spark refuses) is called as Arrow calls it. Raises: UnreadableSchemaError.
     """
     try:
-        opened = pq.ParquetFile(file, arrow_extensions_enabled=False)
+        opened = opened_file(file, arrow_extensions_enabled=False)
     except (pa.ArrowException, OSError) as err:
         raise UnreadableSchemaError(name, "parquet", str(err).rstrip(".")) from err
-    noted, variants = _noted_by_spark(opened.schema_arrow), _variants(opened.schema)
-    leaves = _Leaves(opened.schema, variants)
-    return tuple(Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema_arrow))
+    columns, noted = opened.file.schema, _noted_by_spark(opened.schema)
+    leaves = _Leaves(columns, _variants(columns))
+    return tuple(Field(f.name, noted.get(f.name) or found) for f, found in ((f, leaves.type_of(f)) for f in opened.schema))
 
 
 def _noted_by_spark(schema: pa.Schema) -> dict[str, str]:
@@ -109,7 +110,7 @@ class _Leaves:
 
     def type_of(self, column: pa.Field) -> str:
         """What Spark reads a column as; Arrow's name of its type if no table can hold it. Requires: called for each column in order."""
-        self._at, self._next = self._next, self._next + _leaf_count(column.type)
+        self._at, self._next = self._next, self._next + leaf_count(column.type)
         try:
             return self._spark_type(column.type)
         except UnsupportedTypeError:
@@ -119,7 +120,7 @@ class _Leaves:
         """Of the type whose leaves begin at `_at`, which moves behind them. Raises UnsupportedTypeError."""
         if pa.types.is_struct(kind) and kind.num_fields:
             if self._at in self._variants and not pa.types.is_nested(kind.field(0).type):
-                self._at += _leaf_count(kind)
+                self._at += leaf_count(kind)
                 return "variant"
             return struct_name([(field.name, self._spark_type(field.type)) for field in kind])
         if pa.types.is_map(kind):
@@ -128,13 +129,6 @@ class _Leaves:
             return array_name(self._spark_type(kind.value_type))
         self._at += 1
         return _leaf_type(kind, self._columns[self._at - 1])
-
-
-def _leaf_count(kind: pa.DataType) -> int:
-    """The number of a file's columns that hold a column of this type."""
-    if pa.types.is_dictionary(kind):
-        return _leaf_count(kind.value_type)
-    return sum(_leaf_count(kind.field(i).type) for i in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
 
 
 def _leaf_type(kind: pa.DataType, leaf: pq.ColumnSchema) -> str:

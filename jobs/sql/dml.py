@@ -35,7 +35,7 @@ from jobs.sql.key_columns import require_values
 from jobs.sql.logical import Expr, Literal
 from jobs.sql.sandbox import Sandbox, column_of, items, option_of, seq_of, table_of
 from jobs.sql.source_text import SourceText
-from jobs.sql.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update
+from jobs.sql.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update, append_only_refusal
 from jobs.sql.text_lengths import fitted_texts
 from statestore.meta.catalog import Relation, RelationKind
 from statestore.nested import conformed
@@ -143,6 +143,7 @@ def bind_update(sandbox: Sandbox, source: SourceText) -> Update | BoundChange:
     cursor.expect("UPDATE")
     relation = named_table(sandbox, cursor)
     table = table_of(relation)
+    _refuse_if_append_only(cursor, table, "UPDATE")
     walk = ExpressionWalk(sandbox, source, "UPDATE")
     columns, values = assignments_of(walk, table, parsed.assignments())
     condition = option_of(parsed.condition())
@@ -183,6 +184,7 @@ def bind_delete(sandbox: Sandbox, source: SourceText) -> Delete | BoundChange:
     cursor = Cursor(source)
     cursor.expect("DELETE", "FROM")
     relation = named_table(sandbox, cursor)
+    _refuse_if_append_only(cursor, table_of(relation), "DELETE")
     if has_subquery(sandbox, parsed.condition()):
         return bind_change(sandbox, source, relation, parsed)
     try:
@@ -213,6 +215,7 @@ def bind_truncate(sandbox: Sandbox, source: SourceText) -> Delete:
     cursor = Cursor(source)
     cursor.expect("TRUNCATE", "TABLE")
     relation = named_table(sandbox, cursor)
+    _refuse_if_append_only(cursor, table_of(relation), "TRUNCATE TABLE")
     cursor.end()
     assert parsed.productPrefix() == "TruncateTable"
     return Delete(relation.name, None)
@@ -225,7 +228,17 @@ def bind_merge(sandbox: Sandbox, source: SourceText) -> BoundChange:
     cursor.expect("MERGE")
     if not cursor.accept("INTO") or parsed.withSchemaEvolution():
         raise cursor.error("expected MERGE INTO table")
-    return bind_change(sandbox, source, named_table(sandbox, cursor), parsed)
+    relation = named_table(sandbox, cursor)
+    if not (parsed.matchedActions().isEmpty() and parsed.notMatchedBySourceActions().isEmpty()):
+        _refuse_if_append_only(cursor, table_of(relation), "MERGE with WHEN MATCHED or WHEN NOT MATCHED BY SOURCE")
+    return bind_change(sandbox, source, relation, parsed)
+
+
+def _refuse_if_append_only(cursor: Cursor, table: CreateTable, statement: str) -> None:
+    """Raises SqlError at the name that the cursor has just read."""
+    if table.only_grows:
+        cursor.at -= 1
+        raise cursor.complaint(append_only_refusal(table.name, statement))
 
 
 def _bind_row_expressions(

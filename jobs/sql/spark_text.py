@@ -235,6 +235,8 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             return f"timestampadd({node.unit()}, {', '.join(args)})"
         case "TimestampDiff":
             return f"timestampdiff({node.unit()}, {', '.join(args)})"
+        case "PreciseTimestampConversion":
+            return _precise(node, args[0])
         case "DatetimeSub":
             return f"({args[0]} - {args[1]})"
         case "JsonToStructs" | "CsvToStructs" | "XmlToStructs":
@@ -252,6 +254,24 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
             return f"{node.prettyName()}({', '.join(args)}, {_schema(node.dataType())})"
         case _:
             return f"{_NAMES.get(name) or node.prettyName()}({', '.join(args)})"
+
+
+def _precise(node: JavaObject, arg: str) -> str:
+    """Microseconds since 1970 of a moment, or back, as window() and session_window() have them: a local time's as if it were UTC's."""
+    first = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+    match node.child().dataType().catalogString(), node.dataType().catalogString():
+        case "timestamp_ntz", "bigint":
+            return f"timestampdiff(MICROSECOND, {first}, {arg})"
+        case "bigint", "timestamp_ntz":
+            return f"timestampadd(MICROSECOND, {arg}, {first})"
+        case _, "bigint":
+            return f"unix_micros({arg})"
+        case _:
+            return f"timestamp_micros({arg})"
+
+
+#: What SQL says for a PreciseTimestampConversion, and which of its arguments that one's is.
+_PRECISE = {"UnixMicros": 0, "MicrosToTimestamp": 0, "TimestampDiff": 1, "TimestampAdd": 0}
 
 
 def _has_vector(node: JavaObject) -> bool:
@@ -344,6 +364,8 @@ class Comparison:
         a, b = left.productPrefix(), right.productPrefix()
         if a == "Cast" and (hole := self._hole(left.child())) is not None and (b != "Cast" or not right.dataType().equals(left.dataType())):
             return self.same(left.child(), right)  # the optimizer left it out, or computed it; where it is needed, it comes back
+        if b == "PreciseTimestampConversion" and a in _PRECISE:
+            return self.same(list(items(left.children()))[_PRECISE[a]], right.child())
         if a != b:
             return bool(b == "Literal" and left.foldable()) and not self._has_hole(left) and self._folds_to(left, right)
         if a == "Literal":

@@ -68,7 +68,10 @@ class Default(msgspec.Struct, frozen=True):
 
 
 class CreateTable(msgspec.Struct, frozen=True, tag=True):
-    """A table that takes INSERT, UPDATE and DELETE. A repeated key overwrites; without a key every row is a row of its own."""
+    """A table that takes INSERT, UPDATE and DELETE. A repeated key overwrites; without a key every row is a row of its own.
+
+    One that is append-only takes INSERTs alone, and the first row of a key stays; unset is not stored.
+    """
 
     name: str
     fields: tuple[Field, ...]
@@ -79,6 +82,12 @@ class CreateTable(msgspec.Struct, frozen=True, tag=True):
     comment: str | None = None
     comments: tuple[tuple[int, str], ...] = ()  # (column, what it says)
     lengths: tuple[tuple[int, str], ...] = ()  # (column, `char(5)` or `varchar(5)`) of string columns whose texts have a length
+    append_only: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether it is append-only."""
+        return self.append_only is True
 
     def declared(self, column: int) -> str:
         """A column's type as CREATE TABLE says it."""
@@ -88,6 +97,14 @@ class CreateTable(msgspec.Struct, frozen=True, tag=True):
     def required(self) -> tuple[int, ...]:
         """The columns in which NULL is refused."""
         return (*self.key, *self.not_null)
+
+
+def append_only_refusal(table: str, statement: str) -> str:
+    """Why an append-only table does not take a statement, and what to do."""
+    return (
+        f"table {table!r} is APPEND ONLY and takes only INSERT, not {statement}: its views keep no state for rows that go. "
+        "Insert a row that corrects the other, or create a table without APPEND ONLY"
+    )
 
 
 class CreateView(msgspec.Struct, frozen=True, tag=True):

@@ -1,6 +1,7 @@
 """CREATE TABLE, with columns or AS SELECT, and ALTER TABLE: what Spark's parser reads of them, checked."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
@@ -29,6 +30,10 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
     cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the table")
     begin = cursor.offset
+    if (flag := _append_only(cursor)) is not None:  # Spark's grammar has no such words; blanks keep all other places
+        first, end = flag
+        source = replace(source, text=f"{source.text[:first]}{' ' * (end - first)}{source.text[end:]}")
+        cursor = Cursor(source, cursor.at)
     parsed = sandbox.parse_statement(source)
     kind = parsed.productPrefix()
     if kind not in ("CreateTable", "CreateTableAsSelect"):
@@ -38,7 +43,8 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
     if any(extra.isDefined() for extra in extras) or not spec.properties().isEmpty() or not parsed.partitioning().isEmpty():
         reason = "a table is columns and a PRIMARY KEY; USING, PARTITIONED BY, TBLPROPERTIES and the like do not apply"
         raise sql_error(source, begin, reason)
-    table = CreateTable(name, (), (), parsed.ignoreIfExists(), comment=text_of(spec.comment()))
+    append_only = msgspec.UNSET if flag is None else True
+    table = CreateTable(name, (), (), parsed.ignoreIfExists(), comment=text_of(spec.comment()), append_only=append_only)
     if kind == "CreateTableAsSelect":
         return _table_as(sandbox, source, cursor, table, parsed)
     columns = list(items(parsed.columns()))
@@ -62,7 +68,22 @@ def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTa
         table.comment,
         tuple((i, text) for i, column in enumerate(columns) if (text := text_of(column.comment())) is not None),
         lengths_of([name_of_type(column.dataType()) for column in columns]),
+        append_only,
     )
+
+
+def _append_only(cursor: Cursor) -> tuple[int, int] | None:
+    """Where APPEND ONLY stands behind the columns of a table, or behind its name: the offset of the first character and that behind the
+    last one. None: it does not. Requires: the table's name was read."""
+    ahead = Cursor(cursor.source, cursor.at)
+    if ahead.accept("("):
+        ahead.close()
+    while ahead.at < len(ahead.tokens) and not ahead.comes("AS"):
+        first = ahead.offset
+        if ahead.accept("APPEND", "ONLY"):
+            return first, ahead.tokens[ahead.at - 1].end
+        ahead.at += 1
+    return None
 
 
 def bind_alter(sandbox: Sandbox, cursor: Cursor) -> AlterTable | AddColumns:
@@ -213,7 +234,7 @@ def _table_as(sandbox: Sandbox, source: SourceText, cursor: Cursor, table: Creat
     output = [(a.name(), a.dataType()) for a in items(frame.queryExecution().analyzed().output())]
     fields = declared_fields(source, cursor.offset, output)
     rows = bind_rows(sandbox, select, frame, parsed.query(), CreateTable(table.name, fields, ()), tuple(range(len(fields))))
-    return BoundCreateTableAs(CreateTable(table.name, fields, (), table.if_not_exists, comment=table.comment), rows)
+    return BoundCreateTableAs(msgspec.structs.replace(table, fields=fields), rows)
 
 
 def declared_fields(source: SourceText, offset: int, columns: Sequence[tuple[str, JavaObject]], lengths: bool = False) -> tuple[Field, ...]:

@@ -68,7 +68,12 @@ def payload_name(data: bytes) -> str:
 
 
 def pin_name(epoch: int, holder: str, renewal: int = 0) -> str:
-    return f"{PINS}{epoch:020}/{hash_of(holder.encode())}-{renewal:06}.json"
+    return f"{pins_on(epoch)}{hash_of(holder.encode())}-{renewal:06}.json"
+
+
+def pins_on(epoch: int) -> str:
+    """Where the pins on an epoch are."""
+    return f"{PINS}{epoch:020}/"
 
 
 def data_prefix(epoch: int) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from statestore.meta.document import decode_document, encode_document
 from statestore.meta.errors import PinLapsedError
-from statestore.meta.names import PINS, pin_name
+from statestore.meta.names import PINS, pin_name, pins_on
 from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 LEASE_MS = 6 * 60 * 60 * 1000  # of a pin, unless its reader says otherwise
@@ -72,13 +72,14 @@ def pin_stands(objects: ObjectStore, pin: Pin) -> bool:
     return True
 
 
-def list_pins(objects: ObjectStore) -> tuple[Pin, ...]:
-    """All pins, by epoch. A LIST and a GET each: for compaction and vacuum, not for commits. Raises DamagedDocumentError.
+def list_pins(objects: ObjectStore, epoch: int | None = None) -> tuple[Pin, ...]:
+    """All pins, by epoch, or those on one epoch. A LIST and a GET each: for compaction and vacuum, not for commits. Raises
+    DamagedDocumentError.
 
     A pin that is renewed meanwhile is seen: the renewal lists after what it renews, which stays until the renewal after it.
     """
     pins = []
-    for found in objects.list(PINS):
+    for found in objects.list(PINS if epoch is None else pins_on(epoch)):
         try:
             pins.append(decode_document(found.name, objects.get(found.name), Pin))
         except ObjectNotFoundError:

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from itertools import count
 from threading import Event, Thread
 
-import msgspec
-
 from statestore.errors import RetryableError
 from statestore.meta.delta import Change, FloorRaised, RelationsForgotten
 from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, PinLapsedError
@@ -49,34 +47,44 @@ class Readers:
 
     def pin(self, epoch: int, lease_ms: int, onward: bool = False) -> Pin:
         """See MetaStore.pin."""
-        version = self._versions.latest()
-        check_readable(version, epoch)
-        pin = Pin(epoch, f"{self._writer}/{next(self._numbers)}", version.id, self._clock_ms() + lease_ms, onward=onward)
+        holder = f"{self._writer}/{next(self._numbers)}"
+        version = self.version_at(epoch)
         while True:
+            pin = Pin(epoch, holder, version.id, self._clock_ms() + lease_ms, onward=onward)
             write_pin(self._objects, pin)
-            newest = self._versions.latest()
             try:
-                check_readable(newest, epoch)  # the floor rose in between, and the one who raised it may not have seen us
+                now = self.version_at(epoch, besides=holder)  # the floor may have risen in between, without our pin being seen
             except (EpochExpiredError, EpochNotCommittedError):
                 delete_pins(self._objects, pin)
                 raise
-            if _ssts(version) <= _ssts(newest):
+            if _ssts(version) <= _ssts(now):
                 return pin
-            # A compaction took out SSTs in between, and vacuum may not have seen us: pin the version that stands now, in the same object.
-            version, pin = newest, msgspec.structs.replace(pin, version=newest.id)
+            version = now  # a compaction took out SSTs in between, and vacuum may not have seen us: pin what stands now, in the same object
+
+    def version_at(self, epoch: int, besides: str = "") -> HummockVersion:
+        """See MetaStore.version_at. `besides`: the holder of a pin that does not count."""
+        newest = self._versions.latest()
+        try:
+            check_readable(newest, epoch)
+        except EpochExpiredError:
+            pins = [pin for pin in list_pins(self._objects, epoch) if pin.holder != besides]
+            for version in (self._versions.at(pin.version) for pin in sorted(pins, key=lambda pin: -pin.version)):
+                if version.min_readable_epoch <= epoch:
+                    return version
+            raise
+        return newest
 
     @contextmanager
     def reading(self, epoch: int, lease_ms: int) -> Iterator[HummockVersion]:
         """See MetaStore.reading. While the block runs a thread renews the pin, each time a third of its lease is over.
 
-        A process that may only read the store reads the newest version without a pin, with a warning. Rows are right all the same: a
+        A process that may only read the store reads `version_at` without a pin, with a warning. Rows are right all the same: a
         version is fixed and its SSTs never change; one that vacuum removed meanwhile is MissingSstError.
         """
         try:
             pin = self.pin(epoch, lease_ms)
         except AccessDeniedError as err:
-            version = self._versions.latest()
-            check_readable(version, epoch)
+            version = self.version_at(epoch)
             warnings.warn(UnpinnedReadWarning(self._objects.uri, epoch, err.reason), stacklevel=3)
             yield version
             return

@@ -311,6 +311,14 @@ class MetaStore:
         """The version to read `pin.epoch` on: its SSTs stay as long as the pin."""
         return self._versions.at(pin.version)
 
+    def version_at(self, epoch: int) -> HummockVersion:
+        """The version to read an epoch on: the newest one; if the floor has risen above the epoch, the version of a pin on it, whose SSTs
+        stay as long as that pin.
+
+        Raises EpochNotCommittedError; EpochExpiredError if nothing pins the epoch. Cost: below the floor, a LIST and a GET per pin on it.
+        """
+        return self._readers.version_at(epoch)
+
     def reading(self, epoch: int, lease_ms: int = LEASE_MS) -> AbstractContextManager[HummockVersion]:
         """The version to read `epoch` on, whose SSTs stay while the block runs, however long, and however compaction and vacuum go on.
 

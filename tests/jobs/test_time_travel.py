@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -15,6 +16,7 @@ from jobs.catalog.reader import NoStoredRowsError
 from jobs.plan.definition import UnknownRelationError
 from jobs.session import Session
 from jobs.sql.errors import SqlError, UnsupportedQueryError
+from jobs.upkeep.compaction import compact
 from statestore.meta.epoch import epoch_ms
 from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 from tests.truth.compare import assert_same_answer
@@ -258,3 +260,58 @@ def test_an_epoch_that_retention_let_go_is_refused_and_the_oldest_is_named(story
         moment = datetime.fromtimestamp(epoch_ms(first) / 1000, UTC)
         with pytest.raises(BadMomentError, match=r"no epoch as old as that is kept; expected .* or later"):
             session.query(f"SELECT * FROM t TIMESTAMP AS OF '{moment}'")
+
+
+def test_a_pinned_epoch_is_readable_in_each_way_until_its_pin_is_removed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = str(tmp_path / "store")
+    with Session(store, spark) as session:
+        session.execute("CREATE TABLE t (a int, b int, PRIMARY KEY (a)); INSERT INTO t VALUES (1, 10), (2, 20)")
+        first = session.flush().epoch
+        assert cli.main(["pin", "add", "--store", store, "--epoch", str(first)]) == 0
+        holder = capsys.readouterr().out.rpartition("held by ")[2].strip()
+        session.execute("UPDATE t SET b = 11 WHERE a = 1; DELETE FROM t WHERE a = 2; INSERT INTO t VALUES (3, 30)")
+        session.flush()
+        for a in range(4, 7):
+            session.execute(f"INSERT INTO t VALUES ({a}, 0)")
+            session.flush()
+        compact(session.meta, full=True)
+        session.execute("DROP TABLE t; CREATE TABLE t AS SELECT 7 AS other")
+        session.flush()
+        for _ in range(2):
+            assert cli.main(["vacuum", "--store", store, "--keep", "0s", "--keep-epochs", "1"]) == 0
+        assert first < session.meta.latest().min_readable_epoch
+        then = [(1, 10), (2, 20)]
+
+        def found(rows: pa.Table) -> list[tuple[int, int]]:
+            return sorted(zip(rows["a"].to_pylist(), rows["b"].to_pylist(), strict=True))
+
+        travels = f"SELECT o.* FROM t VERSION AS OF {first} o JOIN t n ON n.other = 7"
+        assert found(session.read("t", epoch=first)) == then
+        assert found(session.query("SELECT * FROM t", epoch=first)) == then
+        assert found(session.query(travels)) == then
+        assert found(session.table("t", first).toArrow()) == then
+        session.execute(f"CREATE TABLE again (a int, b int); INSERT INTO again SELECT * FROM t VERSION AS OF {first}")
+        session.flush()
+        assert found(session.read("again")) == then
+        capsys.readouterr()
+        assert cli.main(["read", "t", "--store", store, "--epoch", str(first), "--csv"]) == 0
+        assert sorted(capsys.readouterr().out.split()[1:]) == ["1,10", "2,20"]
+        assert cli.main(["pin", "add", "--store", store, "--epoch", str(first)]) == 0  # a longer lease, by another holder
+        later = capsys.readouterr().out.rpartition("held by ")[2].strip()
+        assert cli.main(["pin", "remove", holder, "--store", store]) == 0
+        assert found(session.read("t", epoch=first)) == then
+        with pytest.raises(EpochExpiredError):  # its rows are kept, and not every change since
+            session.changes("t", first)
+
+    with Session(store, spark) as session:
+        assert cli.main(["pin", "remove", later, "--store", store]) == 0
+        for read in (
+            lambda: session.read("t", epoch=first),
+            lambda: session.query("SELECT * FROM t", epoch=first),
+            lambda: session.query(travels),
+            lambda: session.table("t", first),
+        ):
+            with pytest.raises(EpochExpiredError, match=f"epoch {first} is no longer kept"):
+                read()

@@ -153,6 +153,7 @@ _CODE = (FunctionModule("pricing", "def taxed(x): return x"),)
 _CREATE_FUNCTION = CreateFunction("taxed", _FIELDS, "double", "pricing", "taxed", _CODE, "with tax", True, True)
 STATEMENTS: dict[str, msgspec.Struct] = {
     "create_table_keyless": _KEYLESS,
+    "create_table_append_only": msgspec.structs.replace(_KEYLESS, append_only=True),
     "create_table_as": CreateTableAs(_KEYLESS, 3, _ROWS),
     "alter_table": statements.AlterTable(_KEYLESS, _CREATE_TABLE),
     "add_columns": statements.AddColumns(
@@ -208,6 +209,7 @@ NODES: dict[str, Node] = {
     "expand": Expand(((_K, _TEN), (_SUM, _TEN)), (0,), ("int", "int", "int", "int")),
     "generate": Generate(logical.Generator.INLINE, Column(1, "string"), True, 2, ("int", "string", "int", "int")),
     "table_replay_keyless": TableReplay(7, (2,), ("int", "string", "bigint"), True),
+    "table_replay_append_only": TableReplay(7, (0,), ("int", "string"), False, True),
     "project": Project((_SUM,), ("int",)),
     "filter": Filter(_BIG, ("int", "string")),
     "unexpired": Unexpired(TemporalFilter(1, Comparison.GREATER, _YESTERDAY, True, (0,), (0,), ("int", "string"))),

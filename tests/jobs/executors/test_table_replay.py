@@ -303,3 +303,28 @@ def test_a_change_deletes_before_it_puts_and_new_rows_get_ids(tmp_path: Path, ke
     changes = table.epoch(Change("t", 2, "change"))
     assert visible(changes) == [(-1, (1, "a")), (1, (7, "x")), (1, (8, "y"))]
     assert {row[-1] for _, row in changes} == {old, (1 << 32) + 1}
+
+
+def test_of_an_append_only_table_the_first_row_of_a_key_stays(tmp_path: Path, kernel: Kernel) -> None:
+    rng, known = random.Random(8), dict[int, Row]()
+    table = Table(tmp_path / "store", kernel, msgspec.structs.replace(NODE, append_only=True))
+    for _ in range(6):
+        entries = []
+        for _ in range(rng.randrange(4)):
+            rows = [(rng.randrange(30), rng.choice("abc"), rng.random()) for _ in range(rng.randrange(1, 9))]
+            if rng.random() < 0.3:  # the rows of a MERGE that inserts: no key twice
+                rows = list({row[0]: row for row in rows}.values())
+                insert = table.insert(*rows)
+                table.payloads[insert.object] = table.payloads[insert.object].add_column(0, "op", pa.array(np.ones(len(rows), np.int8)))
+                entries.append(Change("t", len(rows), insert.object))
+            else:
+                entries.append(table.insert(*rows))
+            for row in rows:
+                known.setdefault(row[0], row)
+        before = dict(known) if not entries else {}
+        changes = table.epoch(*entries)
+        assert all(weight > 0 for weight, _ in changes)
+        assert entries or known == before
+        store = HummockStore(table.objects, table.version, BlockCache())
+        stored = StateTable(table.schema, store, table.version.epoch, VNODES).scan(range(VNODES))
+        assert sorted(row for batch in stored for row in rows_in(batch)) == sorted(known.values())

@@ -5,13 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.sinks.location import unfit_for_delta
 from jobs.sources.delta_log import DeltaPlace
-from jobs.sources.errors import BadPathError
 from jobs.sources.listing import list_files, open_file
 from tests.names import QUICK, TWINS, names
 
@@ -68,15 +65,6 @@ def test_keys_in_a_bucket_are_listed_and_opened_as_they_are(s3_bucket: tuple[str
             path = f"{bucket}/names/{folder}{'' if options else f'?{query}'}"
             (only,) = list_files(path, {**options, "path": path})
             assert bytes_of(only.path, {**options, "path": path}).decode() == folder
-
-
-@pytest.mark.parametrize("name", ["a%20b", "p%41", "back\\slash", "tab\tname", "line\nname"])
-def test_a_delta_folder_that_the_package_would_take_for_another_is_refused(name: str) -> None:
-    """The package decodes a path twice: it would read the table of the twin, if there is one."""
-    assert unfit_for_delta(f"lake/{name}") is not None
-    for path in (f"/lake/{name}", f"s3://bucket/lake/{name}"):
-        with pytest.raises(BadPathError, match="Rename the folder"):
-            DeltaPlace(path, {}).url()
 
 
 @given(names(without="\\\t\n"))

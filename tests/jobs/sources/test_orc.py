@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
 from jobs.sources.orc import OrcFiles, orc_reads_as
-from jobs.sources.parquet import reads_as
+from jobs.sources.pairing import reads_as
 from jobs.sql.logical import Field
 from statestore.types import arrow_type
 from tests.jobs.sources.counted import calls_during

@@ -1,0 +1,145 @@
+"""The rows of a Delta table as Spark reads them, to be compared with views.
+
+Delta's own reader needs its jars in the session. Without them, the deltalake package reads flat tables, and Spark's Parquet reader reads
+the files of tables with nested columns: the package refuses some of those, for example a list in a map that got a field.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.sources.char_padding import padded, widths_of
+from jobs.sources.delta_columns import Mapped, is_kept
+from jobs.sources.delta_log import DeltaPlace, Piece, Snapshot, partition_column, translated
+from jobs.sql.logical import Field
+from jobs.sql.quoting import quoted
+from jobs.sql.statements import CreateSource
+from statestore.nested import is_nested, relabelled
+from statestore.types import arrow_type, type_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+
+def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snapshot) -> "DataFrame":
+    """The declared columns of all rows of a version.
+
+    Raises LookupError for a version that is gone. Cost: lazy, but the rows of a flat table pass through this process if the session lacks
+    Delta's jars.
+    """
+    from jobs.sources.spark_files import spark_errors
+
+    try:
+        frame = session.read.format("delta").option("versionAsOf", snapshot.version).load(_spark_path(snapshot.place.root))
+    except spark_errors() as err:
+        if "DATA_SOURCE_NOT_FOUND" not in str(err):
+            raise
+        if any(is_nested(arrow_type(field.type)) for field in source.fields):
+            return _of_files(session, source, snapshot)
+        frame = _by_the_package(session, snapshot.place, snapshot.version)
+    found = {field.name.lower(): field for field in frame.schema}
+    columns = []
+    for declared in source.fields:
+        field = found.get(declared.name.lower())  # a column of the type void is in no frame
+        text = "NULL" if field is None else _by_name(quoted(field.name), field.dataType, arrow_type(declared.type))
+        columns.append(f"CAST({text} AS {declared.type}) AS {quoted(declared.name)}")
+    return frame.selectExpr(*columns)
+
+
+def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) -> "DataFrame":
+    """The columns of a table that can be kept and are not nested, read by the deltalake package."""
+    from deltalake import QueryBuilder
+
+    from jobs.sql.collected import frame_of
+
+    if (snapshot := place.opened(version, rows=True)) is None:
+        raise LookupError(f"version {version} of the table {place.root} is gone")
+    flat = [c for c in snapshot.columns if is_kept(c.type) and not is_nested(arrow_type(c.type))]
+    names = ", ".join('"' + column.name.replace('"', '""') + '"' for column in flat)
+    with translated(place.root, "read the table"):
+        rows = pa.table(QueryBuilder().register("t", snapshot.table).execute(f"SELECT {names} FROM t").read_all())
+    typed = [relabelled(rows.column(i), arrow_type(column.type)) for i, column in enumerate(flat)]  # it answers with views of strings
+    columns = [padded(values, column.char_note) if column.char_note else values for values, column in zip(typed, flat, strict=True)]
+    return frame_of(session, pa.table(columns, [column.name for column in flat]))
+
+
+def _of_files(session: "SparkSession", source: CreateSource, snapshot: Snapshot) -> "DataFrame":
+    """The declared columns, by Spark's Parquet reader: it pairs fields by name, and makes NULL of those that a file lacks."""
+    stored = {column.name.lower(): column for column in snapshot.columns}
+    fields = [(field, stored[field.name.lower()]) for field in source.fields]
+    alike: dict[tuple[str, ...], list[Piece]] = {}
+    for piece in snapshot.pieces():
+        masked = piece.weights[0][1] is not None
+        alike.setdefault((repr(piece.partition), piece.path if masked else ""), []).append(piece)
+    frames = [_of_pieces(session, snapshot, fields, pieces) for pieces in alike.values()]
+    declared = ", ".join(f"{quoted(field.name)} {field.type}" for field in source.fields)
+    return reduce(lambda before, more: before.unionAll(more), frames) if frames else session.createDataFrame([], declared)
+
+
+def _of_pieces(session: "SparkSession", snapshot: Snapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]) -> "DataFrame":
+    """Of files of one partition, or of one file with a deletion vector."""
+    from jobs.sql.collected import frame_of
+
+    declared = ", ".join(f"{quoted(c.stored)} {c.stored_as(f.type)}" for f, c in fields if not c.is_partition)
+    frame = session.read.schema(declared or "_no_column int").parquet(*(_spark_path(snapshot.place.file(p.path)) for p in pieces))
+    if (mask := snapshot.mask(pieces[0].path)) is not None:
+        gone = frame_of(session, pa.table({"_gone": pa.array(np.flatnonzero(~mask), pa.int64())}))
+        frame = frame.selectExpr("*", "_metadata.row_index AS _gone").join(gone, "_gone", "left_anti")
+    columns = []
+    for field, column in fields:
+        kind = arrow_type(field.type)
+        if not column.is_partition:
+            widths = widths_of(kind, column.char_note, arrow_type(column.type)) if column.char_note else []
+            text = f"CAST({quoted(column.stored)} AS {field.type})"
+            columns.append(f"{_padded(text, field.type, widths)} AS {quoted(field.name)}")
+            continue
+        partition = pieces[0].partition or {}
+        value = partition_column(partition.get(column.stored, partition.get(column.name)), kind, 1)
+        if column.char_note:
+            value = padded(value, column.char_note)
+        shown = frame_of(session, pa.table({"v": value})).selectExpr("CAST(v AS string)").collect()[0][0]
+        text = "NULL" if shown is None else "'" + shown.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        columns.append(f"CAST({text} AS {field.type}) AS {quoted(field.name)}")
+    return frame.selectExpr(*columns)
+
+
+def _padded(text: str, kind: str, widths: Sequence[int]) -> str:
+    """The text of a column with the spaces of char(n). Raises LookupError for nested columns that hold chars."""
+    if not any(widths):
+        return text
+    if kind != "string":
+        raise LookupError("Spark alone does not read char(n) within nested columns of a Delta table: start the session with Delta's jars")
+    return f"CASE WHEN char_length({text}) < {widths[0]} THEN rpad({text}, {widths[0]}, ' ') ELSE {text} END"
+
+
+def _spark_path(path: str) -> str:
+    from jobs.sources.spark_files import _spark_path as spark_path
+
+    return spark_path(path)
+
+
+def _by_name(text: str, found: "DataType", declared: pa.DataType, depth: int = 0) -> str:
+    """A SQL expression for a value with the fields of the declared structs, in their order. `text`: the value, of the type `found`."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    x = f"x{depth}"
+    match found:
+        case StructType() if pa.types.is_struct(declared):
+            there = {field.name.lower(): field for field in found}
+            parts = []
+            for wanted in declared:
+                field = there.get(wanted.name.lower())
+                inner = "NULL" if field is None else _by_name(f"{text}.{quoted(field.name)}", field.dataType, wanted.type, depth)
+                parts.append(f"CAST({inner} AS {type_name(wanted.type)}) AS {quoted(wanted.name)}")
+            return f"CASE WHEN {text} IS NOT NULL THEN struct({', '.join(parts)}) END"
+        case ArrayType():
+            return f"transform({text}, {x} -> {_by_name(x, found.elementType, declared.value_type, depth + 1)})"
+        case MapType():
+            values = _by_name(f"v{depth}", found.valueType, declared.item_type, depth + 1)
+            keys = _by_name(x, found.keyType, declared.key_type, depth + 1)
+            return f"transform_keys(transform_values({text}, ({x}, v{depth}) -> {values}), ({x}, v{depth}) -> {keys})"
+    return text

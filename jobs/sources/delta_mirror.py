@@ -1,0 +1,47 @@
+"""Delta tables in folders that the deltalake package cannot open: it decodes a path twice, and would open `a b` instead of `a%20b`.
+
+The package reads such a table through a temporary folder that has the table's entries under their own names: links to the entries of a
+local table, or copies of the objects of a bucket.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from statestore.objectstore.base import ObjectStore
+from statestore.objectstore.open import open_s3
+
+_ROWS = ".parquet"
+_PARALLEL = 16
+
+
+def mirrored(bucket: str, name: str, options: Mapping[str, str], *, rows: bool) -> "TemporaryDirectory[str]":
+    """A folder with a table's entries, which is removed with the object.
+
+    Args:
+        bucket, name: of the table's folder; a bucket that is empty means this machine.
+        options: of the bucket's server.
+        rows: include the files of rows, which a read of the log does not need.
+
+    Cost: of a local table a link for each entry of its folder; in a bucket a LIST, and a GET for each object.
+    """
+    folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="tussock-delta-")
+    if not bucket:
+        for entry in Path("/", name).iterdir() if Path("/", name).is_dir() else ():
+            if rows or entry.suffix != _ROWS:
+                Path(folder.name, entry.name).symlink_to(entry)
+        return folder
+    store = open_s3(bucket, name, options)
+    wanted = [found.name for found in store.list("") if rows or "_delta_log/" in found.name or not found.name.endswith(_ROWS)]
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        list(pool.map(lambda object_name: _copy(store, object_name, Path(folder.name)), wanted))
+    return folder
+
+
+def _copy(store: ObjectStore, name: str, folder: Path) -> None:
+    """An object as a file. Names with `..` do not leave the folder."""
+    file = folder / name
+    if not name.endswith("/") and file.resolve().is_relative_to(folder.resolve()):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(store.get(name))

@@ -1,0 +1,186 @@
+"""The types of files and the declared types: which values of the one are values of the other, and how nested values take their shape.
+
+A type reads as the declared one if no value can be lost or change its meaning: a narrower integer, float as double, a decimal with room for
+all digits, a timestamp as microseconds. Fields of structs go by their names without regard to case, as in Spark: a file may have more of
+them, and in another order. A field that the file lacks is NULL in each struct that is not NULL itself.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from jobs.sources.variants import is_variant, whole_variants
+from statestore.nested import is_nested, with_elements
+from statestore.types import MONTHS, VARIANT, UnsupportedTypeError, type_name
+
+_INT_DIGITS = {8: 10, 16: 10, 32: 10, 64: 20}  # decimal digits that Spark wants before the point: Parquet has no integer below 32 bits
+
+
+class Misfit(NamedTuple):
+    """A place in a column at which a file's type does not read as the declared one."""
+
+    path: str  # the column and the fields below it: `s.items.element.price`
+    found: str
+    expected: str
+
+
+def misfit(found: pa.DataType, declared: pa.DataType, path: str, *, may_lack: bool) -> Misfit | None:
+    """The first place at which a file's type does not read as the declared one.
+
+    Args:
+        path: the name of the column.
+        may_lack: whether a struct of the file may lack declared fields.
+
+    Returns: None if every value of the file's type is a value of the declared type with the same meaning.
+    """
+    kinds = pa.types
+    if kinds.is_null(found):  # nothing but NULLs
+        return None
+    if declared == VARIANT or not (is_nested(found) and is_nested(declared)):
+        return None if _reads_as(found, declared) else _misfit(path, found, declared)
+    if kinds.is_struct(found) and kinds.is_struct(declared):
+        return next(_misfits_of_fields(found, declared, path, may_lack), None)
+    if kinds.is_map(found) and kinds.is_map(declared):
+        sides = [("key", found.key_type, declared.key_type), ("value", found.item_type, declared.item_type)]
+    elif is_list(found) and is_list(declared):
+        sides = [("element", found.value_type, declared.value_type)]
+    else:
+        return _misfit(path, found, declared)
+    inner = (misfit(f, d, f"{path}.{side}", may_lack=may_lack) for side, f, d in sides)
+    return next((place for place in inner if place is not None), None)
+
+
+def reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether every value of a file's type is a value of the declared type with the same meaning, all declared fields of structs there."""
+    return misfit(found, declared, "", may_lack=False) is None
+
+
+def picked(array: pa.Array, declared: pa.DataType, variants: Callable[[pa.StructArray], pa.StructArray] = whole_variants) -> pa.Array:
+    """A column in the shape of its declared type, its leaves as they are but for variants.
+
+    Structs get the declared fields in the declared order, those that the file lacks in Arrow's null type. `variants` makes VARIANT of
+    the groups that hold some.
+
+    Requires: `misfit` finds nothing. Raises: pa.ArrowInvalid for a damaged variant. Cost: lists are not copied; variants in parts are put
+    together one by one.
+    """
+    kinds = pa.types
+    if kinds.is_null(array.type):
+        return array
+    if declared == VARIANT:
+        return variants(array)
+    if kinds.is_struct(declared):
+        places = {field.name.lower(): i for i, field in enumerate(array.type)}
+        found = (places.get(field.name.lower()) for field in declared)
+        fields = [
+            pa.nulls(len(array)) if i is None else picked(array.field(i), f.type, variants) for i, f in zip(found, declared, strict=True)
+        ]
+        return pa.StructArray.from_arrays(fields, names=[f.name for f in declared], mask=array.is_null() if array.null_count else None)
+    if kinds.is_map(declared):
+        keys, values = picked(array.keys, declared.key_type, variants), picked(array.items, declared.item_type, variants)
+        kind = pa.map_(keys.type, values.type)
+        return with_elements(array, kind, pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field]))
+    if kinds.is_list(declared):
+        if not kinds.is_list(array.type):  # long offsets, or none
+            array = array.cast(pa.list_(array.type.value_type))
+        elements = picked(array.values, declared.value_type, variants)
+        return with_elements(array, pa.list_(elements.type), elements)
+    return array
+
+
+def undeclared_fields(found: pa.DataType, declared: pa.DataType, path: str) -> Iterator[str]:
+    """The fields that structs of a column have and its declared type has not: `s.x int32`. Requires: `misfit` finds nothing."""
+    kinds = pa.types
+    if declared == VARIANT or not (is_nested(found) and is_nested(declared)):
+        return
+    if kinds.is_struct(declared):
+        wanted = {field.name.lower(): field.type for field in declared}
+        for field in found:
+            if (kind := wanted.get(field.name.lower())) is None:
+                yield f"{path}.{field.name} {field.type}"
+            else:
+                yield from undeclared_fields(field.type, kind, f"{path}.{field.name}")
+    elif kinds.is_map(declared):
+        yield from undeclared_fields(found.key_type, declared.key_type, f"{path}.key")
+        yield from undeclared_fields(found.item_type, declared.item_type, f"{path}.value")
+    else:
+        yield from undeclared_fields(found.value_type, declared.value_type, f"{path}.element")
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists, with offsets of any width or of a fixed length."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _misfits_of_fields(found: pa.DataType, declared: pa.DataType, path: str, may_lack: bool) -> Iterator[Misfit]:
+    there: dict[str, list[pa.Field]] = {}
+    for field in found:
+        there.setdefault(field.name.lower(), []).append(field)
+    for wanted in declared:
+        same, place = there.get(wanted.name.lower(), []), f"{path}.{wanted.name}"
+        if len(same) > 1:
+            yield Misfit(place, "several fields of this name", _shown(wanted.type))
+        elif same:
+            if (inner := misfit(same[0].type, wanted.type, place, may_lack=may_lack)) is not None:
+                yield inner
+        elif not may_lack:
+            yield Misfit(place, f"no such field (the struct has {', '.join(f.name for f in found)})", _shown(wanted.type))
+
+
+def _misfit(path: str, found: pa.DataType, declared: pa.DataType) -> Misfit:
+    return Misfit(path, str(found), _shown(declared))
+
+
+def _shown(declared: pa.DataType) -> str:
+    try:
+        return type_name(declared)
+    except UnsupportedTypeError:
+        return str(declared)
+
+
+def _reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+    """As `reads_as`, if one of the types is not nested or the declared one is a variant."""
+    kinds = pa.types
+    if declared == VARIANT:
+        return is_variant(found)
+    if kinds.is_dictionary(found):
+        return _reads_as(found.value_type, declared)
+    if kinds.is_time(declared):
+        return bool(found == pa.time64("us"))  # what Spark reads
+    if found == declared:
+        return True
+    if is_nested(found) or is_nested(declared):
+        return False
+    if kinds.is_duration(declared) or kinds.is_duration(found):  # in a file both are plain numbers
+        return {found, declared} in ({pa.int64(), pa.duration("us")}, {pa.int32(), MONTHS})
+    if kinds.is_integer(found):
+        return _integer_reads_as(found, declared)
+    if kinds.is_floating(found):
+        return bool(kinds.is_floating(declared) and found.bit_width <= declared.bit_width)
+    if kinds.is_decimal(found):
+        return bool(kinds.is_decimal(declared) and min(declared.scale - found.scale, _whole_digits(declared) - _whole_digits(found)) >= 0)
+    if kinds.is_date(found):
+        return kinds.is_timestamp(declared) and declared.tz is None
+    if kinds.is_timestamp(found):  # local times read as instants of UTC, as Spark reads them; never instants as local times
+        if declared == pa.int64():
+            return bool(found.unit == "ns")  # the number in the file, as Spark reads it
+        return kinds.is_timestamp(declared) and (found.tz is None or declared.tz is not None)
+    is_text = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+    is_bytes = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
+    return any(is_one(found) for is_one in (*is_text, *is_bytes)) and (kinds.is_string(declared) or kinds.is_binary(declared))
+
+
+def _integer_reads_as(found: pa.DataType, declared: pa.DataType) -> bool:
+    kinds = pa.types
+    if kinds.is_signed_integer(declared):
+        return bool(found.bit_width <= declared.bit_width if kinds.is_signed_integer(found) else found.bit_width < declared.bit_width)
+    if kinds.is_decimal(declared):
+        if kinds.is_unsigned_integer(found):
+            return bool(found.bit_width == 64 and declared == pa.decimal128(20, 0))
+        return bool(_whole_digits(declared) >= _INT_DIGITS[found.bit_width])
+    return bool(kinds.is_float64(declared) and (found.bit_width < 32 or found == pa.int32()))  # Spark reads uint32 as double signed
+
+
+def _whole_digits(decimal: pa.Decimal128Type) -> int:
+    return int(decimal.precision - decimal.scale)
