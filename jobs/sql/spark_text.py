@@ -257,21 +257,18 @@ def written(sandbox: Sandbox, node: JavaObject, args: list[str]) -> str:
 
 
 def _precise(node: JavaObject, arg: str) -> str:
-    """Microseconds since 1970 of a moment, or back, as window() and session_window() have them: a local time's as if it were UTC's."""
-    first = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+    """Microseconds since 1970 of an instant, or back, as window() and session_window() have them. Raises NoTextError."""
     match node.child().dataType().catalogString(), node.dataType().catalogString():
-        case "timestamp_ntz", "bigint":
-            return f"timestampdiff(MICROSECOND, {first}, {arg})"
-        case "bigint", "timestamp_ntz":
-            return f"timestampadd(MICROSECOND, {arg}, {first})"
-        case _, "bigint":
+        case "timestamp", "bigint":
             return f"unix_micros({arg})"
-        case _:
+        case "bigint", "timestamp":
             return f"timestamp_micros({arg})"
+        case _:
+            raise NoTextError("no function counts the microseconds of a local time; cast it to a timestamp")
 
 
-#: What SQL says for a PreciseTimestampConversion, and which of its arguments that one's is.
-_PRECISE = {"UnixMicros": 0, "MicrosToTimestamp": 0, "TimestampDiff": 1, "TimestampAdd": 0}
+#: The nodes of the texts that `_precise` writes.
+_PRECISE = frozenset({"UnixMicros", "MicrosToTimestamp"})
 
 
 def _has_vector(node: JavaObject) -> bool:
@@ -365,7 +362,7 @@ class Comparison:
         if a == "Cast" and (hole := self._hole(left.child())) is not None and (b != "Cast" or not right.dataType().equals(left.dataType())):
             return self.same(left.child(), right)  # the optimizer left it out, or computed it; where it is needed, it comes back
         if b == "PreciseTimestampConversion" and a in _PRECISE:
-            return self.same(list(items(left.children()))[_PRECISE[a]], right.child())
+            return self.same(left.child(), right.child())
         if a != b:
             return bool(b == "Literal" and left.foldable()) and not self._has_hole(left) and self._folds_to(left, right)
         if a == "Literal":

@@ -19,8 +19,6 @@ pytestmark = pytest.mark.spark
 VIEWS = {
     "sessions": "SELECT shop, session_window.start AS b, session_window.end AS e, count(*) AS n FROM pages "
     "GROUP BY shop, session_window(at, concat(n, ' minutes'))",
-    "local_sessions": "SELECT session_window AS w, max(id) AS m FROM (SELECT id, CAST(at AS timestamp_ntz) AS at, "
-    "concat(n * 20, ' hours ', id, ' days') AS gap FROM pages) GROUP BY session_window(at, gap)",
     "projected": "SELECT id, parse_url(url, 'HOST') AS host, get_json_object(doc, '$.a') AS a, n + 1 AS more FROM pages",
     "filtered": "SELECT id, n FROM pages WHERE n > 0 AND get_json_object(doc, '$.b') = 'x'",
     "quoted": "SELECT id, concat('`a0` ''', mask(get_json_object(doc, '$.b')), '`a0`') AS b FROM pages",

@@ -7,6 +7,7 @@ import pytest
 from jobs.cli import main
 from jobs.settings.retention import BadDurationError, duration_ms
 from jobs.vacuum import main as vacuum_main
+from statestore.meta.errors import EpochExpiredError
 from statestore.meta.names import data_prefix
 from statestore.objectstore.local import LocalObjectStore
 from tests.statestore.hummock.living_store import LivingStore, named_by
@@ -56,7 +57,22 @@ def test_a_pin_holds_what_vacuum_would_take_until_it_is_removed(store: LivingSto
     assert tussock(store, "vacuum", "--keep", "0s", "--keep-epochs", "1") == 0
     (pin,) = store.meta.pins()
     store.check(store.meta.pinned_version(pin), epoch)
+    store.run({8: 8})
+    store.compact()
+    assert tussock(store, "vacuum", "--keep", "0s", "--keep-epochs", "1") == 0
+    assert store.meta.latest().min_readable_epoch > epoch
+    with store.meta.reading(epoch) as version:  # below the floor, by a pin of its own on the version of the other
+        assert len(store.meta.pins()) == 2
+        store.check(version, epoch)
+    later = store.meta.pin(epoch, lease_ms=10**13)  # the clock of this store is not that of the command
     assert tussock(store, "pin", "remove", holder) == 0
+    assert tussock(store, "vacuum", "--keep", "0s", "--keep-epochs", "1") == 0
+    store.check(store.meta.version_at(epoch), epoch)
+    store.meta.unpin(later)
+    with pytest.raises(EpochExpiredError):
+        store.meta.pin(epoch)
+    assert store.meta.pins() == ()
+    capsys.readouterr()
     assert tussock(store, "pin", "remove", holder) == 1
     told = capsys.readouterr()
     assert "no pin is held by" in told.err
