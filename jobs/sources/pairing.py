@@ -78,7 +78,8 @@ def picked(array: pa.Array, declared: pa.DataType, variants: Callable[[pa.Struct
         ]
         return pa.StructArray.from_arrays(fields, names=[f.name for f in declared], mask=array.is_null() if array.null_count else None)
     if kinds.is_map(declared):
-        keys, values = picked(array.keys, declared.key_type, variants), picked(array.items, declared.item_type, variants)
+        entries = array.values  # not `keys` and `items`, which may be longer than they are
+        keys, values = picked(entries.field(0), declared.key_type, variants), picked(entries.field(1), declared.item_type, variants)
         kind = pa.map_(keys.type, values.type)
         return with_elements(array, kind, pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field]))
     if kinds.is_list(declared):
