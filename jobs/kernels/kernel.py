@@ -334,8 +334,12 @@ def _shown_inputs(rows: pa.Table, row: int, expr: Expr) -> str:
 
 
 def _shown(column: pa.ChunkedArray, row: int) -> str:
-    as_python = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-    text = repr(column[row].as_py()) if as_python else str(shown_at(column, row))
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        data = column[row].as_buffer()  # of a text, too: it may be what no text can be
+        value = None if data is None else data.to_pybytes()
+        text = repr(value.decode(errors="backslashreplace") if value is not None and pa.types.is_string(column.type) else value)
+    else:
+        text = str(shown_at(column, row))
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 

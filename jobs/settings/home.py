@@ -90,7 +90,11 @@ def home_of(objects: ObjectStore) -> Home:
         assert known is not None
     if not known.is_at(place):
         raise CopiedStoreError(objects.uri, known.address, place.address)
-    if (known.address, known.mark) != (place.address, place.mark):  # restored in place, or renamed: what is copied from here on is of here
+    if known.address == place.address:
+        is_as_recorded = known.mark == place.mark  # or was restored in place
+    else:  # a folder that was renamed: what is copied from here on is of here
+        is_as_recorded = not place.address.startswith("file://") or _path(known.address) == _path(place.address)
+    if not is_as_recorded:
         objects.put(NAME, encode_document(msgspec.structs.replace(known, address=place.address, mark=place.mark)))
     return known
 
@@ -128,6 +132,11 @@ def place_of(objects: ObjectStore) -> Place:
     except ObjectNotFoundError:
         written = 0
     return Place(_address_in_bucket(objects.uri), str(written) if written else "")
+
+
+def _path(address: str) -> str:
+    """Without the host, by whose names a shared folder has several addresses."""
+    return address.partition("://")[2].partition("/")[2]
 
 
 def _mark_of_file(path: str) -> str:
