@@ -29,7 +29,6 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     session = SparkSession.builder.master("local[2,4]").appName("tussock-tests").config(map=settings).getOrCreate()
     yield session
