@@ -38,7 +38,8 @@ def rebuilt(array: pa.Array, kind: pa.DataType, leaf: Leaf) -> pa.Array:
         children = [rebuilt(array.field(i), kind.field(i).type, leaf) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null() if array.null_count else None)
     if pa.types.is_map(kind):
-        entries = [rebuilt(array.keys, kind.key_type, leaf), rebuilt(array.items, kind.item_type, leaf)]
+        parts = array.values  # `keys` and `items` of a part of an array may be longer than it
+        entries = [rebuilt(parts.field(0), kind.key_type, leaf), rebuilt(parts.field(1), kind.item_type, leaf)]
         held = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
         return with_elements(array, kind, held)
     if pa.types.is_list(kind):
@@ -105,7 +106,7 @@ def as_list(array: pa.Array) -> pa.Array:
     """A column of maps as lists of structs (key, value); lists as they are."""
     if not pa.types.is_map(array.type):
         return array
-    held = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+    held = pa.StructArray.from_arrays([array.values.field(0), array.values.field(1)], names=["key", "value"])
     return with_elements(array, pa.list_(held.type), held)
 
 

@@ -57,7 +57,7 @@ class CsvFiles(SparkTexts):
         return {k: v for k, v in super().reader_options(source).items() if k.lower() != ENFORCE} | {"enforceSchema": "true"}
 
     def _header(self, spark: "SparkSession", source: CreateSource, file: PinnedFile) -> list[str] | None:
-        """The header as Spark reads it; None for a file without rows. Cost: two jobs of Spark over the file's beginning.
+        """The header as Spark reads it; None for a file without rows. Cost: a job over the file's beginning, and two without a file.
 
         A header of several columns does not fit a schema of one, so Spark keeps its text. Without a schema, Spark takes the path of a
         file whose records go over lines for a pattern, and finds no file where a folder is called `[x]`.

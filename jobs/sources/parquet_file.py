@@ -110,8 +110,8 @@ def _mapped(array: pa.Array, first: int, maps: frozenset[Leaves]) -> pa.Array:
         return pa.StructArray.from_arrays(fields, names=[f.name for f in kind], mask=array.is_null() if array.null_count else None)
     wanted = _mapped_type(kind, first, maps)
     if pa.types.is_map(kind):
-        keys = _mapped(array.keys, first, maps)
-        entries = [keys, _mapped(array.items, first + leaf_count(kind.key_type), maps)]
+        parts = array.values  # `keys` and `items` of a part of a file may be longer than it
+        entries = [_mapped(parts.field(0), first, maps), _mapped(parts.field(1), first + leaf_count(kind.key_type), maps)]
     else:
         if not pa.types.is_list(kind):
             array = array.cast(pa.list_(kind.value_type))
