@@ -7,11 +7,26 @@ from typing import Any
 
 import pytest
 
+from tests.turns import turn
+
 os.environ.setdefault("TUSSOCK_DISK_CACHE", "off")  # tests of S3 stores must not meet what an earlier run left on this host
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-cases", action="store_true", help="rewrite case files and golden files; review the difference as code")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m takes out what is deep
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the tests marked `in_turn(n)` each nth is quick, in turn by the commit, and all others are deep."""
+    waiting: dict[int, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("in_turn")
+        if mark is not None and item.get_closest_marker("deep") is None:
+            turns: int = mark.args[0]
+            waiting[turns] = waiting.get(turns, -1) + 1
+            if waiting[turns] % turns != turn(turns):
+                item.add_marker(pytest.mark.deep)
 
 
 @pytest.fixture(scope="session")

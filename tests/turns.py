@@ -1,5 +1,6 @@
 """Long lists that the quick tests take a part of, in turn: which part, the commit says, so a commit tests the same things on every run."""
 
+import functools
 import os
 import subprocess
 from collections.abc import Sequence
@@ -9,12 +10,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+@functools.cache
+def _commit() -> int:
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    return int(asked.stdout.strip() or "0", 16)
+
+
 def turn(turns: int) -> int:
     """This commit's turn, below `turns`; TUSSOCK_TURN=n names another."""
     if (chosen := os.environ.get("TUSSOCK_TURN")) is not None:
         return int(chosen) % turns
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
-    return int(asked.stdout.strip() or "0", 16) % turns
+    return _commit() % turns
 
 
 def in_turn(items: Sequence[T], turns: int) -> list[T]:

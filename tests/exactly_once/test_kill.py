@@ -1,6 +1,6 @@
 """The epoch job killed with SIGKILL at each of its steps and started again.
 
-Each kill costs a driver of its own, so the quick run takes every second step, in turn by the commit; the deep one takes all.
+Each kill costs a driver of its own, so the quick run takes every third step, in turn by the commit; the deep one takes all.
 """
 
 import signal
@@ -46,7 +46,7 @@ DEEP = (
 
 def some_of(quick: Sequence[Any], deep: Sequence[Any]) -> list[Any]:
     """Cases of a test: those of the quick run in turn, all others deep."""
-    now = in_turn(quick, 2)
+    now = in_turn(quick, 3)
     return [pytest.param(*([c] if isinstance(c, str) else c), marks=[] if c in now else [pytest.mark.deep]) for c in (*quick, *deep)]
 
 

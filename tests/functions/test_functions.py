@@ -52,12 +52,17 @@ def sandbox(spark: SparkSession) -> Sandbox:
 
 
 @pytest.fixture(scope="module")
-def bound(sandbox: Sandbox, request: pytest.FixtureRequest) -> dict[str, Expr]:
-    """By name the example of each function, bound over the columns of `edges`; with --update-cases the registry is judged anew first."""
+def judged_anew(sandbox: Sandbox, request: pytest.FixtureRequest) -> None:
+    """With --update-cases the registry, judged before all else."""
     if request.config.getoption("--update-cases"):
         FUNCTIONS[:] = [judged(sandbox, one) for one in FUNCTIONS]
         save(FUNCTIONS)
         PAGE.write_text(page(FUNCTIONS))
+
+
+@pytest.fixture(scope="module")
+def bound(judged_anew: None, sandbox: Sandbox) -> dict[str, Expr]:
+    """By name the example of each function, bound over the columns of `edges`."""
     found: dict[str, Expr] = {}
     for how in (KERNEL, SPARK):
         functions = [one for one in of(how) if one.name not in ALONE]
@@ -102,6 +107,7 @@ def test_the_registry_has_every_function_that_spark_lists(spark: SparkSession) -
 
 
 @pytest.mark.spark
+@pytest.mark.in_turn(4)
 def test_every_function_is_computed_by_whom_the_registry_says(bound: dict[str, Expr]) -> None:
     by_spark = {name for name, e in bound.items() if needs_spark(e)}
     assert by_spark == {one.name for one in of(SPARK)}
@@ -150,7 +156,7 @@ def test_what_is_kept_equals_spark_as_rows_come_change_and_go(session: SparkSess
 
 
 @pytest.mark.spark
-def test_what_is_refused_is_refused_for_the_reason_that_is_given(bound: dict[str, Expr], sandbox: Sandbox) -> None:
+def test_what_is_refused_is_refused_for_the_reason_that_is_given(judged_anew: None, sandbox: Sandbox) -> None:
     assert [found for one in of(REFUSED) if (found := judged(sandbox, one)) != one] == []
 
 
@@ -166,6 +172,7 @@ def to_column(expression: JavaObject, name: str) -> JavaObject:
 
 
 @pytest.mark.spark
+@pytest.mark.in_turn(4)
 def test_what_is_handed_to_spark_means_what_the_user_wrote(bound: dict[str, Expr], session: SparkSession) -> None:
     """Row by row, errors included: as the text that the catalog keeps, and as the example itself."""
     rows = edges()

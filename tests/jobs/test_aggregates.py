@@ -170,6 +170,7 @@ def _select(calls: dict[str, str | None], grouped: bool, ours: bool) -> str:
     return f"SELECT {', '.join([*(['g'] if grouped else []), *columns])} FROM t" + (" GROUP BY g" if grouped else "")
 
 
+@pytest.mark.in_turn(2)
 def test_every_aggregate_equals_sparks_after_every_epoch(spark: SparkSession, tmp_path: Path) -> None:
     rng, judge, rows = random.Random(1), judge_session(spark), dict[int, dict[str, Any]]()
     with Session(str(tmp_path / "store"), spark, units=3, runner="local") as session:

@@ -109,6 +109,7 @@ DOCS = (
 )
 
 
+@pytest.mark.in_turn(2)
 def test_fields_of_documents_that_fit_no_schema_are_those_that_spark_finds(session: Session) -> None:
     rows = ", ".join(f"({500 + i}, NULL, NULL, 'http://A/x', {string_text(doc)}, NULL)" for i, doc in enumerate(DOCS))
     session.execute(f"INSERT INTO pages VALUES {rows}")
@@ -118,6 +119,7 @@ def test_fields_of_documents_that_fit_no_schema_are_those_that_spark_finds(sessi
     session.flush()
 
 
+@pytest.mark.in_turn(2)
 def test_views_follow_inserts_updates_and_deletes(session: Session) -> None:
     session.execute(
         """INSERT INTO shops VALUES (1, 'north'), (2, 'south'), (3, NULL);
@@ -147,6 +149,7 @@ def test_explain_says_what_spark_computes(session: Session) -> None:
     assert re.search(r"Project \[.*c\d \+ 1", text.split("Spark computes")[0]), "what a kernel renders is computed before"
 
 
+@pytest.mark.in_turn(2)
 def test_a_row_on_which_spark_raises_is_named(session: Session) -> None:
     session.execute(
         "CREATE MATERIALIZED VIEW numbers AS SELECT id, to_number(parse_url(url, 'QUERY'), '999') AS number FROM pages WHERE id > 100"

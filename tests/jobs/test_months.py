@@ -78,6 +78,7 @@ def _spark_gives(spark: SparkSession, query: str) -> pa.Table:
 @pytest.mark.parametrize(
     "key", [pytest.param("", id="without a key", marks=pytest.mark.deep), pytest.param(", PRIMARY KEY (x, id)", id="with such a key")]
 )
+@pytest.mark.in_turn(2)
 def test_views_of_months_are_equal_to_spark_through_epochs(spark: SparkSession, tmp_path: Path, key: str) -> None:
     values = [(x if key == "" or x != "NULL" else "INTERVAL '0' YEAR", y, z) for x, y, z in VALUES]
     with Session(str(tmp_path), spark) as session:

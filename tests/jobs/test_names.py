@@ -39,6 +39,7 @@ def rows() -> pa.Table:
 
 
 @pytest.mark.parametrize("key", ["", ", PRIMARY KEY (key, w)"], ids=["no key", "key, w"])
+@pytest.mark.in_turn(2)
 def test_a_table_s_columns_may_be_called_what_the_engine_calls_its_own(
     key: str, rows: pa.Table, spark: SparkSession, tmp_path: Path
 ) -> None:

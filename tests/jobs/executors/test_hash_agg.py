@@ -170,6 +170,7 @@ def _float_answer(function: str, values: list[float]) -> float:
 
 @pytest.mark.parametrize("keys", [(0,), (1,), (0, 1, 9), (7, 10, 11), ()], ids=str)
 @pytest.mark.parametrize(("append_only", "partial"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.in_turn(3)
 def test_groups_equal_the_batch_answer_at_every_epoch(
     keys: tuple[int, ...], append_only: bool, partial: bool, objects: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

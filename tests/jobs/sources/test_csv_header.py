@@ -72,6 +72,7 @@ def taken(spark: SparkSession, path: Path, options: dict[str, str], fields: tupl
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.in_turn(3)
 def test_a_header_is_taken_or_held_as_spark_takes_or_refuses_it(name: str, spark: SparkSession, tmp_path: Path) -> None:
     text, options, expected = CASES[name]
     path = tmp_path / "a [b]" / "c{d}.csv"  # a name that is no pattern, wherever the header is read

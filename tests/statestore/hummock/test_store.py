@@ -14,6 +14,8 @@ from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 from statestore.objectstore.base import ObjectStore
 from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, empty_version, sealed, storage_key
 
+MANY_BLOCKS = hummock._MANY_BLOCKS
+
 
 def _names(rng: random.Random, wide: bool) -> list[bytes]:
     base = [rng.randbytes(rng.randint(0, 12)) for _ in range(400)]
@@ -63,6 +65,7 @@ def model(request: pytest.FixtureRequest, objects: ObjectStore) -> tuple[StoreMo
     return model, rng
 
 
+@pytest.mark.in_turn(2)
 def test_multi_get_agrees_with_a_dict_at_every_epoch(model: tuple[StoreModel, random.Random]) -> None:
     store_model, rng = model
     store = store_model.store()
@@ -77,6 +80,7 @@ def test_multi_get_agrees_with_a_dict_at_every_epoch(model: tuple[StoreModel, ra
             assert rows.to_pylist() == [row or {"n": None, "s": None} for row in expected]
 
 
+@pytest.mark.in_turn(2)
 def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.Random]) -> None:
     store_model, rng = model
     store = store_model.store()
@@ -91,26 +95,24 @@ def test_iter_agrees_with_a_dict_over_any_range(model: tuple[StoreModel, random.
                 assert got == store_model.scan(epoch, low, high if last is None else min(last, high))
 
 
-@pytest.mark.parametrize("limit", [None, 1, 3, 500])
-@pytest.mark.parametrize(("reverse", "streamed"), [(False, False), (True, False), (False, True)])
-def test_scan_prefix_agrees_with_a_dict(
-    model: tuple[StoreModel, random.Random], limit: int | None, reverse: bool, streamed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if streamed:
-        monkeypatch.setattr(hummock, "_MANY_BLOCKS", 1)  # few ranges of many rows are read one after the other
+@pytest.mark.in_turn(2)
+def test_scan_prefix_agrees_with_a_dict(model: tuple[StoreModel, random.Random], monkeypatch: pytest.MonkeyPatch) -> None:
     store_model, rng = model
-    store = store_model.store()
     keys = sorted(store_model.rows)
     for epoch in (10, 70, 120):
+        rows_then = store_model.scan(epoch)
         prefixes = [key[: rng.randint(6, len(key))] for key in rng.sample(keys, 30)]
         prefixes += [(5).to_bytes(4, "big"), (5).to_bytes(4, "big") + b"\x00\x03", (5).to_bytes(4, "big") + b"\x77\x77"]
         prefixes = [p for p in prefixes if p[:4] == (5).to_bytes(4, "big")]
-        index, found, rows = store.scan_prefix(5, pa.array(prefixes, pa.binary()), epoch, limit, reverse, schema=ROW_SCHEMA)
-        expected = []
-        for i, prefix in enumerate(prefixes):
-            under = [(i, key, row) for key, row in store_model.scan(epoch) if key.startswith(prefix)]
-            expected += (under[::-1] if reverse else under)[:limit]
-        assert list(zip(index.to_pylist(), found.to_pylist(), rows.to_pylist(), strict=True)) == expected
+        under = [[(i, key, row) for key, row in rows_then if key.startswith(prefix)] for i, prefix in enumerate(prefixes)]
+        for reverse, streamed in ((False, False), (True, False), (False, True)):
+            # streamed: few ranges of many rows are read one after the other
+            monkeypatch.setattr(hummock, "_MANY_BLOCKS", 1 if streamed else MANY_BLOCKS)
+            store = store_model.store()
+            for limit in (None, 1, 3, 500):
+                index, found, rows = store.scan_prefix(5, pa.array(prefixes, pa.binary()), epoch, limit, reverse, schema=ROW_SCHEMA)
+                expected = [row for rows in under for row in (rows[::-1] if reverse else rows)[:limit]]
+                assert list(zip(index.to_pylist(), found.to_pylist(), rows.to_pylist(), strict=True)) == expected
 
 
 def test_get_and_columns_give_single_rows_and_parts_of_them(objects: ObjectStore) -> None:
