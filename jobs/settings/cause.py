@@ -21,6 +21,7 @@ _PLAIN = frozenset(
         "IllegalArgumentException",
         "IllegalStateException",
         "OSError",
+        "PanicException",
         "PySparkException",
         "PythonException",
         "RuntimeException",
@@ -30,6 +31,11 @@ _PLAIN = frozenset(
         "ValueError",
     }
 )
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library written in Rust met a fault of its own. Such an error is no Exception, so that `except Exception` lets it pass."""
+    return type(error).__name__ == "PanicException"
 
 
 def cause_of(error: BaseException) -> str:

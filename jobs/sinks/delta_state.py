@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from jobs.settings.cause import cause_of, is_panic
 from jobs.settings.pipeline import TableEngine
 from jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Held, Outline
 from jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of
@@ -87,6 +88,10 @@ def one_call(place: str, what: str) -> Iterator[None]:
             yield
     except OSError as err:
         raise ObjectStoreUnavailableError(place, what, first_line(err)) from err
+    except BaseException as err:
+        if is_panic(err):
+            raise DeltaError(cause_of(err)) from err
+        raise
 
 
 def first_line(error: Exception) -> str:

@@ -33,7 +33,7 @@ class Location:
     def delta_url(self, table: str) -> str:
         """The address of a table's folder for the deltalake package. Raises BadStoreError for a folder that the package cannot open."""
         name = f"{self.root}/{table}"
-        if (reason := unfit_for_delta(name)) is not None:
+        if (reason := unfit_for_delta(name) or (unfit_to_write_delta(name) if self.address is None else None)) is not None:
             raise BadStoreError(self.uri(table), f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one")
         return delta_url("" if self.address is None else self.address.bucket, name.partition("/")[2])
 
@@ -98,6 +98,7 @@ def location_in(objects: ObjectStore) -> Location:
 
 
 _UNFIT = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+_NO_HOST = re.compile(r"[\[\]^|]")
 
 
 def unfit_for_delta(path: str) -> str | None:
@@ -107,6 +108,15 @@ def unfit_for_delta(path: str) -> str | None:
     if (found := _UNFIT.search(path)) is None:
         return None
     return f"the deltalake package takes {found[0]!r} in the name of a folder for something else"
+
+
+def unfit_to_write_delta(path: str) -> str | None:
+    """Why the deltalake package cannot write to a local folder of this path; None if it can.
+
+    It makes a host's name of the path when it writes, and a host's name has none of these characters."""
+    if (found := _NO_HOST.search(path)) is None:
+        return None
+    return f"the deltalake package cannot write to a folder with {found[0]!r} in its path"
 
 
 def delta_url(bucket: str, name: str) -> str:

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.flow.failure import SourceAwayError, SourceFileError
-from jobs.settings.cause import cause_of
+from jobs.settings.cause import cause_of, is_panic
 from jobs.sources.base import SourceReader
 from jobs.sources.errors import ways_on
 from jobs.sql.statements import CreateSource
@@ -109,5 +109,7 @@ def boundary(source: CreateSource, path: str = "", store: str = "") -> Iterator[
         raise SourceAwayError(source.name, path, str(err)) from err
     except TussockError:
         raise
-    except Exception as err:
+    except BaseException as err:
+        if not isinstance(err, Exception) and not is_panic(err):
+            raise
         raise SourceTroubleError(source.name, path, source.format, cause_of(err)) from err

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError
+from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from pyspark.errors import AnalysisException, PySparkException
 
@@ -20,8 +21,10 @@ from jobs.driver.runner import LocalRunner
 from jobs.driver.source_holds import held_sources
 from jobs.flow.failure import SourceAwayError
 from jobs.settings.cause import cause_of, java_cause
+from jobs.sinks.base import BrokenTableError
+from jobs.sinks.delta_state import translated
 from jobs.sources.base import SourceReader
-from jobs.sources.boundary import SourceTroubleError, bounded
+from jobs.sources.boundary import SourceTroubleError, boundary, bounded
 from jobs.sources.kafka_errors import KafkaUnavailableError
 from jobs.sources.registry import READERS
 from jobs.sql.logical import Field, Scan
@@ -90,6 +93,19 @@ def test_every_error_of_every_method_becomes_one_of_the_source(format: str) -> N
             assert raised.value.path == ("a file" if method == "read" else "")
             assert "\n" not in str(raised.value)
             str(raised.value).encode()
+
+
+def test_a_fault_of_a_library_in_rust_becomes_an_error_of_the_source_and_of_the_table(tmp_path: Path) -> None:
+    """Such an error is no Exception. A place that the deltalake package cannot write to gives one."""
+    with pytest.raises(BaseException, match="object store url") as panic:  # noqa: PT011 (its class cannot be imported)
+        write_deltalake(str(tmp_path / "[x]"), pa.table({"k": [1]}))
+    assert not isinstance(panic.value, Exception)
+    with pytest.raises(SourceTroubleError, match="object store url"), boundary(source("s", "delta")):
+        raise panic.value
+    with pytest.raises(BrokenTableError, match="object store url"), translated("/x", "write"):
+        raise panic.value
+    with pytest.raises(KeyboardInterrupt), boundary(source("s", "delta")):
+        raise KeyboardInterrupt
 
 
 def test_errors_about_the_source_and_of_newer_drivers_pass_as_they_are() -> None:
