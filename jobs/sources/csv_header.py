@@ -88,7 +88,7 @@ def _difference(found: Sequence[str], declared: Sequence[str], case_sensitive: b
     """How a header differs from the declared columns; None if it does not. A column without a name has any."""
 
     def folded(name: str) -> str:
-        return name.strip() if case_sensitive else name.strip().lower()
+        return name.strip(" \t") if case_sensitive else name.strip(" \t").lower()
 
     known = {folded(name) for name in declared}
     for n, (there, wanted) in enumerate(zip(found, declared, strict=False), start=1):

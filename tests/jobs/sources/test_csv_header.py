@@ -97,11 +97,11 @@ def test_compressed_and_encoded_headers_are_compared(spark: SparkSession, tmp_pa
 
 
 def test_a_column_without_a_name_and_blanks_are_no_difference(spark: SparkSession, tmp_path: Path) -> None:
-    """Wider than Spark, which refuses both: no rows can come from the wrong column."""
+    """Wider than Spark, which refuses them: no rows can come from the wrong column."""
     path = tmp_path / "a.csv"
-    for text in (",b\n1,2\n", '"",b\n1,2\n', "a, b\n1,2\n"):
-        path.write_text(text)
-        assert taken(spark, path, CHECKED)
+    for text, options in ((",b\n1,2\n", {}), ('"",b\n1,2\n', {}), ("a, b\n1,2\n", {}), ("\na,b\r\n1,2\r\n", {"multiLine": "true"})):
+        path.write_text(text, newline="")
+        assert taken(spark, path, CHECKED | options)
     path.write_text(",a\n1,2\n")
     assert not taken(spark, path, CHECKED)
 
@@ -167,7 +167,7 @@ def test_random_headers_are_judged_as_spark_judges_them(spark: SparkSession, tmp
         names = rng.choice([["a", "b"], ["b", "a"], ["a", "B"], ["a", "c"], ["a"], ["a", "b", "c"]])
         sep, quote, end = rng.choice(",;\t"), rng.choice(['"', "'"]), rng.choice(["\n", "\r\n"])
         shown = [f"{quote}{n}{quote}" if rng.random() < 0.5 else n for n in names]
-        before = rng.choice(["", "", "\ufeff", "#c\n", "\n"])
+        before = rng.choice(["", "", "\ufeff", f"#c{end}", end])
         path.write_text(f"{before}{sep.join(shown)}{end}{sep.join('12345'[: len(names)])}{end}", encoding="utf-8", newline="")
         options = {**CHECKED, "sep": sep, "quote": quote, "multiLine": rng.choice(["true", "false"]), "comment": "#"}
         options |= {} if before.startswith("#") or rng.random() < 0.5 else {"ignoreLeadingWhiteSpace": "true"}
