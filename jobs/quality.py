@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from jobs.gate.gate import validate_epoch
 from jobs.gate.record import HeldViewsError, QualityGateError, QualityRecord, judged, record_lines
-from jobs.gate.suite import read_suite
+from jobs.gate.suite import read_suites
 from jobs.settings.jvm_errors import jvm_errors_as_ours
 from jobs.settings.pipeline import GateScope, Pipeline, load_pipeline
 from statestore.errors import TussockError
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         pipeline = load_pipeline(Path(chosen.pipeline))
         meta = open_meta(pipeline.store)
-        suites = [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
+        suites = read_suites(pipeline.quality)
         if (record := judged(meta.objects, chosen.epoch, suites)) is not None:
             print(f"epoch {chosen.epoch} was judged by these suites before", flush=True)
         else:

@@ -375,10 +375,10 @@ def suites_of(name: str) -> tuple[Path, ...]:
 def verdict(name: str, epoch: int) -> "Verdict":
     """What the pipeline's suites, as they are now, have said of `epoch`; NONE where they were not run on it."""
     from jobs.gate.record import Verdict, judged
-    from jobs.gate.suite import read_suite
+    from jobs.gate.suite import read_suites
 
-    meta = open_meta(find_pipeline(name, pipelines_folder()))
-    record = judged(meta.objects, epoch, [read_suite(file) for file in suites_of(name)])
+    pipeline = find_pipeline(name, pipelines_folder())
+    record = judged(open_meta(pipeline).objects, epoch, read_suites(pipeline.quality))
     return Verdict.NONE if record is None else record.verdict
 
 

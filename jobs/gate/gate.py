@@ -43,11 +43,11 @@ from jobs.gate.record import (
     write_record,
 )
 from jobs.gate.rows import PandasRows, Rows, SparkRows
-from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suite, require_columns
+from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suites, require_columns
 from jobs.gate.text import expectation_text
 from jobs.gate.without_spark import MOST_ROWS, objection
 from jobs.plan.definition import output_of
-from jobs.settings.pipeline import Pipeline
+from jobs.settings.pipeline import GateScope, Pipeline
 from statestore.errors import InputError
 from statestore.meta.sight import published_sight
 from statestore.meta.version import HummockVersion
@@ -260,10 +260,12 @@ def _validate(
     from jobs.catalog.reader import relation_frame
 
     relations = {relation.name: relation for relation in version.catalog.at(epoch) if output_of(relation) is not None}
-    suites = [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
-    for suite in suites:
-        if suite.view not in relations:
-            raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
+    suites: list[Suite] = []
+    broken: dict[str, ViewQuality] = {}
+    for suite in read_suites(pipeline.quality):
+        with _own_trouble(pipeline, suite, broken):
+            _require_fits(suite, relations)
+            suites.append(suite)
     still = tuple(name for name, relation in relations.items() if stays_published(version, relation, epoch))
     sight = published_sight(version)
     seen = {suite.view: sight.epoch_of(suite.view) for suite in suites if suite.view not in still}
@@ -273,7 +275,10 @@ def _validate(
         suite.view: at if relations[suite.view].created <= (at := seen[suite.view]) and passed_before(records[at], suite) else None
         for suite in judged
     }
-    looks = [look for suite in judged for look in _looks(meta.objects, version, relations, suite, epoch, sizes, since[suite.view])]
+    looks: list[_Look] = []
+    for suite in judged:
+        with _own_trouble(pipeline, suite, broken):
+            looks += _looks(meta.objects, version, relations, suite, epoch, sizes, since[suite.view])
     changed = {look.suite.view for look in looks if look.since is not None} - {look.suite.view for look in looks if look.since is None}
     earlier = {suite.view: _earlier(suite, records[seen[suite.view]], epoch) for suite in suites if suite.view not in still}
     views = {
@@ -292,9 +297,31 @@ def _validate(
                         rows = MeasuredRows(kept)
                     case held:
                         rows = PandasRows(held, look.part, look.key)
-                found = gate.check(look.suite, look.part, rows, epoch, look.key)
-                views[look.suite.view] = _with(views[look.suite.view], look, found, earlier[look.suite.view])
-    return QualityRecord(epoch, tuple(views.values()), tuple(suite.view for suite in suites if suite.view in still))
+                with _own_trouble(pipeline, look.suite, broken):
+                    found = gate.check(look.suite, look.part, rows, epoch, look.key)
+                    views[look.suite.view] = _with(views[look.suite.view], look, found, earlier[look.suite.view])
+    return QualityRecord(epoch, tuple((views | broken).values()), tuple(suite.view for suite in suites if suite.view in still))
+
+
+@contextmanager
+def _own_trouble(pipeline: Pipeline, suite: Suite, broken: dict[str, ViewQuality]) -> Iterator[None]:
+    """Where the gate judges view by view, a suite that cannot be used is a failure of its view, kept in `broken`; else it is raised."""
+    try:
+        yield
+    except QualitySuiteError as err:
+        if pipeline.quality is None or pipeline.quality.scope is GateScope.PIPELINE:
+            raise
+        failure = Failure("a suite that can be used", str(err).rstrip("."))
+        broken[suite.view] = ViewQuality(suite.view, 0, len(suite.items), (failure,), suite=suite.digest)
+
+
+def _require_fits(suite: Suite, relations: "Mapping[str, Relation]") -> None:
+    """Raises QualitySuiteError for a suite that is broken, or whose view or columns are not there."""
+    if suite.broken is not None:
+        raise suite.broken
+    if suite.view not in relations:
+        raise QualitySuiteError(str(suite.file), f"view {suite.view!r}", f"a view of the pipeline: {', '.join(sorted(relations))}")
+    require_columns(suite, [column.name for column in relations[suite.view].columns])
 
 
 def _session(spark: "SparkSession", meta: "MetaStore") -> "SparkSession":
@@ -319,7 +346,6 @@ def _looks(
 
     small_view_rows, most_rows = sizes
     relation = relations[suite.view]
-    require_columns(suite, [column.name for column in relation.columns])
     stored = _stored_rows(version, stored_table(relation).table_id)
     is_large = stored > small_view_rows
     key = suite.key or tuple(_key_columns(relation))

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jobs.settings.pipeline import GateScope, QualitySettings
 from statestore.errors import InputError
 
 ROW_EXPECTATIONS = frozenset(
@@ -114,6 +115,7 @@ class Suite:
     text: str  # its whole document, in one way of writing it
     severity: str = "error"  # of the expectations that name none
     maintain: bool | None = None  # whether measures of the view are kept; None: where it is large
+    broken: QualitySuiteError | None = None  # why the file cannot be used; such a suite has no items
 
     def reports(self, item: dict[str, Any]) -> bool:
         """Whether an expectation that fails is reported, and keeps nothing from readers."""
@@ -169,6 +171,23 @@ def read_suite(file: Path) -> Suite:
     items, full_scan = tuple(document["expectations"]), meta.get("scan") == "full"
     key = None if key is None else tuple(key)
     return Suite(file.stem, file, items, key, full_scan, digest, text, meta.get("severity", "error"), meta.get("maintain"))
+
+
+def read_suites(quality: QualitySettings | None) -> list[Suite]:
+    """The suites of a pipeline. Raises QualitySuiteError for a file that cannot be used.
+
+    Where the gate judges view by view, such a file is the matter of its view alone: its suite is `broken`.
+    """
+    if quality is None:
+        return []
+    return [read_suite(file) if quality.scope is GateScope.PIPELINE else _whole_or_broken(file) for file in quality.suites()]
+
+
+def _whole_or_broken(file: Path) -> Suite:
+    try:
+        return read_suite(file)
+    except QualitySuiteError as err:
+        return Suite(file.stem, file, (), None, False, hashlib.sha256(str(err).encode()).hexdigest(), "", broken=err)
 
 
 def require_columns(suite: Suite, columns: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from jobs.driver.epoch import advance
 from jobs.driver.publish import publish
 from jobs.driver.runner import LocalRunner
 from jobs.driver.supersede import abandon
+from jobs.gate.gate import validate_epoch
 from jobs.gate.record import (
     Failure,
     HeldViewsError,
@@ -394,6 +395,56 @@ def test_an_expectation_that_only_warns_is_reported_and_keeps_nothing_from_reade
     assert "0 of 1 passed, 1 to be reported" in (shop.folder / "docs/index.html").read_text()
     suite("per_g", ("c1", "critical"), severity="warning")  # what an expectation says itself goes first
     assert steps.judge("shop", second).failed == ("per_g",)
-    suite("per_g", ("c1", "fatal"))
+
+
+BROKEN = {
+    "not JSON": "{",
+    "no expectation that GX knows": '{"expectations": [{"type": "expect_peace"}]}',
+    "a column that is not there": '{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "w"}}]}',
+    "an argument that is not there": '{"expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"x": 1}}]}',
+    "a severity that is not there": '{"expectations": [{"type": "expect_table_row_count_to_be_between", "severity": "fatal"}]}',
+}
+
+
+BY_SPARK = ("no expectation that GX knows", "an argument that is not there")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.spark] * (name in BY_SPARK)) for name in BROKEN])
+def test_a_suite_that_cannot_be_used_holds_back_its_view_alone(shop: Shop, name: str, request: pytest.FixtureRequest) -> None:
+    first = shop.change((0, 0, 1))
+    shop.publish(first)
+    broken, whole = (shop.folder / f"pipelines/shop/quality/{view}.json" for view in ("per_g", "keys"))
+    broken.write_text(BROKEN[name])
+    whole.write_text('{"expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}]}')
+    second = shop.change((7, 3, 1))
+    pipeline = steps.find_pipeline("shop", steps.pipelines_folder())
+    record = validate_epoch(lambda _: request.getfixturevalue("spark"), shop.meta, pipeline, second)
+    assert record.failed == ("per_g",)
+    assert steps.verdict("shop", second) is Verdict.FAILED
+    assert steps.publish("shop", second).held == {"per_g": first, "sizes": first}
+    shop.require(per_g=first, sizes=first, keys=second)
+    with pytest.raises(HeldViewsError, match=r"view 'per_g': a suite that can be used: found .*per_g\.json: found "):
+        steps.require_none_held_back("shop", second)
+    broken.write_text('{"expectations": []}')
+    steps.judge("shop", second)
+    steps.publish("shop", second)
+    shop.require(per_g=second, sizes=second, keys=second)
+
+
+def test_a_suite_of_a_view_that_is_gone_is_named_and_holds_back_nothing(shop: Shop) -> None:
+    (shop.folder / "pipelines/shop/quality/old.json").write_text('{"expectations": []}')
+    first = shop.change((0, 0, 1))
+    steps.judge("shop", first)
+    steps.publish("shop", first)
+    shop.require(per_g=first, sizes=first, keys=first)
+    with pytest.raises(HeldViewsError, match=r"old\.json: found view 'old', expected a view of the pipeline: keys, per_g, sizes"):
+        steps.require_none_held_back("shop", first)
+
+
+def test_a_suite_that_cannot_be_used_is_an_error_where_the_gate_judges_the_pipeline(shop: Shop) -> None:
+    toml = shop.folder / "pipelines/shop/pipeline.toml"
+    toml.write_text(toml.read_text().replace('scope = "view"', 'scope = "pipeline"'))
+    (shop.folder / "pipelines/shop/quality/per_g.json").write_text(BROKEN["a severity that is not there"])
+    epoch = shop.change((0, 0, 1))
     with pytest.raises(QualitySuiteError, match='expectation 1: severity "fatal", expected "error" or "warning"'):
-        steps.judge("shop", second)
+        steps.judge("shop", epoch)
