@@ -36,11 +36,12 @@ class SourceTroubleError(SourceFileError):
     def __str__(self) -> str:
         if self.path:
             return (
-                f"file {self.path} cannot be read as {self.format}: {self.reason}. "
+                f"file {self.path} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
                 f"Repair it, and the next run takes it in; or go on: {ways_on(self.path)}."
             )
         return (
-            f"source {self.source!r} cannot be read as {self.format}: {self.reason}. Correct its files, and the next run takes them in. If "
+            f"source {self.source!r} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
+            "Correct its files, and the next run takes them in. If "
             f"an option of the source is the cause, DROP SOURCE {self.source} (CASCADE drops its readers too) and create it with another."
         )
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from jobs.settings.cause import cause_of
+from jobs.settings.jvm_errors import is_of_machine
 from jobs.sources.csv_header import ENFORCE, has_header, option, require_header
-from jobs.sources.errors import BadOptionError
+from jobs.sources.errors import BadOptionError, UnreadableFileError
 from jobs.sources.files import files_of
 from jobs.sources.pins import PinnedFile, verify_pin
-from jobs.sources.spark_files import SparkTexts
+from jobs.sources.spark_files import SparkTexts, spark_errors
 from jobs.sql.statements import CreateSource
 
 if TYPE_CHECKING:
@@ -38,6 +40,11 @@ class CsvFiles(SparkTexts):
             reason = "expected 'false' (a file whose header differs from the columns is held) or 'true' (columns go by their place)"
             raise BadOptionError(source.name, "enforceSchema", enforce, reason)
 
+    def sample(self, source: CreateSource, value: str) -> str:
+        """See SparkTexts."""
+        separator = option(source.options, "sep") or option(source.options, "delimiter") or ","
+        return separator.join([value] * len(source.fields))
+
     def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame":
         """As SparkFiles; raises CsvHeaderError too. Rows that are taken back were taken by their place, so they are read so again."""
         if has_header(source.options) and (option(source.options, ENFORCE) or "false").lower() != "true":
@@ -46,7 +53,12 @@ class CsvFiles(SparkTexts):
             def judge(file: PinnedFile) -> None:
                 verify_pin(file, source.options)
                 fields = source.fields[: source.width_of(file.number)]
-                require_header(file, fields, source.options, case_sensitive, lambda: self._header(spark, source, file))
+                try:
+                    require_header(file, fields, source.options, case_sensitive, lambda: self._header(spark, source, file))
+                except spark_errors() as err:
+                    if is_of_machine(err):
+                        raise
+                    raise UnreadableFileError(file.path, self.format, cause_of(err)) from err
 
             with ThreadPoolExecutor(16) as pool:
                 list(pool.map(judge, [f for f in files_of(document) if f.weight > 0]))

@@ -187,7 +187,7 @@ class UnreadableFileError(SourceFileError):
 
     def __str__(self) -> str:
         return (
-            f"file {self.path} cannot be read as {self.format}: {self.reason}. "
+            f"file {self.path} cannot be read as {self.format}: {self.reason.rstrip('.')}. "
             f"Repair it, and the next run takes it in; or go on: {ways_on(self.path)}."
         )
 

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import msgspec
 import numpy as np
@@ -71,6 +72,7 @@ _INHERITED = (
     "spark.sql.caseSensitive",
     "spark.sql.legacy.timeParserPolicy",
 )
+_PLAIN = frozenset({"boolean", "int", "bigint", "double", "string", "date", "timestamp", "timestamp_ntz"})
 TIME_ZONE = "timeZone"  # the option of Spark's readers of text: the zone of times without an offset
 _SHOWN_CHARACTERS = 200
 
@@ -257,10 +259,44 @@ class SparkTexts(SparkFiles):
 
     corrupt_records: ClassVar[bool] = True
 
+    def sample(self, source: CreateSource, value: str) -> str:
+        """A record with this text in each column, as one file of the source could hold it."""
+        raise NotImplementedError
+
+    def require_good_values(self, source: CreateSource, spark: "SparkSession") -> None:
+        """Refuse what Spark refuses of an option's value, before a file is there that would be blamed for it. Raises BadOptionError.
+
+        Cost: a job over one record; where it fails, one for each option.
+        """
+        plain = [f for f in source.fields if f.type in _PLAIN] or [Field("value", "string")]  # other types may not be of the format
+        source = msgspec.structs.replace(source, fields=tuple(plain))
+        if (refused := self._refusal(source, spark)) is None:
+            return
+        for option in source.options:
+            rest = {name: value for name, value in source.options.items() if name != option}
+            if option not in OWN_OPTIONS and self._refusal(msgspec.structs.replace(source, options=rest), spark) is None:
+                raise BadOptionError(source.name, option, source.options[option], f"Spark refuses it: {refused}")
+        raise BadOptionError(source.name, "OPTIONS", ", ".join(source.options), f"Spark refuses them together: {refused}")
+
+    def _refusal(self, source: CreateSource, spark: "SparkSession") -> str | None:
+        """What Spark says against the options when it reads a record with them; None if it reads one."""
+        jvm: Any = spark._jvm
+        # no parser of dates, an older one neither, takes this text; so what is refused is refused for the options alone
+        # (two records: one may be a header)
+        records = spark._jsparkSession.createDataset([self.sample(source, "\u2603")] * 2, jvm.org.apache.spark.sql.Encoders.STRING())
+        declared = ", ".join(f"{quoted(f.name)} {f.type}" for f in source.fields)
+        try:
+            reader: Any = spark.read.options(**self.reader_options(source)).schema(declared)._jreader
+            getattr(reader, self.format)(records).collectToPython()
+        except spark_errors() as err:
+            return cause_of(err)
+        return None
+
     def describe(self, source: CreateSource, spark: "Callable[[], SparkSession]") -> tuple[Field, ...]:
         if not source.fields:
             raise UndeclaredColumnsError(source.name, source.format)
         self.require_known_options(source, spark())
+        self.require_good_values(source, spark())
         self.first_file(source)
         return source.fields
 
@@ -513,7 +549,21 @@ def raw_values(source: CreateSource, text: str, fields: Sequence[Field]) -> dict
         except (csv.Error, ValueError):
             return {}
         return dict(enumerate(parsed)) if len(parsed) == len(fields) else {}
+    if source.format == "xml":
+        return _of_element(text, fields)
     return {}
+
+
+def _of_element(text: str, fields: Sequence[Field]) -> dict[int, str]:
+    """The texts of an XML record's attributes and of its children without children, by column."""
+    try:
+        record = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError):
+        return {}
+    values = {f"_{name}".lower(): value for name, value in record.attrib.items()}
+    values |= {child.tag.rpartition("}")[2].lower(): child.text.strip() for child in record if len(child) == 0 and child.text is not None}
+    found = ((c, values.get(field.name.lower())) for c, field in enumerate(fields))
+    return {c: value for c, value in found if value}
 
 
 def _as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:

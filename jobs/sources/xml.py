@@ -24,3 +24,8 @@ class XmlFiles(SparkTexts):
         if (option := given.get(_XSD.lower())) is not None:
             reason = "whether a record is read would follow a file beside the source's, which may change"
             raise BadOptionError(source.name, option, source.options[option], reason)
+
+    def sample(self, source: CreateSource, value: str) -> str:
+        """See SparkTexts. Names that no element can have are left out by Spark too."""
+        row = next((tag for option, tag in source.options.items() if option.lower() == _ROW_TAG.lower()), "ROW")
+        return f"<{row}>{''.join(f'<{f.name}>{value}</{f.name}>' for f in source.fields if f.name.isidentifier())}</{row}>"
