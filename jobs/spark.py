@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from jobs.settings.class_archive import submit_options
 from jobs.settings.debugging import debugging
+from jobs.settings.spark_executors import watch_executors
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -147,7 +148,9 @@ def build_spark(app_name: str = "tussock", master: str | None = None, settings: 
         builder = SparkSession.builder.appName(app_name)
         for name, value in {**chosen, **REQUIRED}.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+        watch_executors(spark.sparkContext)
+        return spark
 
 
 def _settings_of_a_new_application(master: str | None, chosen: dict[str, str]) -> dict[str, str]:

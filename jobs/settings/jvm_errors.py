@@ -104,7 +104,9 @@ class ExecutorLostError(RetryableError):
 
 def is_of_machine(error: Exception) -> bool:
     """Whether an error of Spark's is about the machines that it runs on: no input is at fault."""
-    return _of_machine(str(error)) is not None
+    from jobs.settings.spark_executors import given_up
+
+    return given_up() is not None or _of_machine(str(error)) is not None
 
 
 def _of_machine(text: str) -> RetryableError | None:
@@ -120,7 +122,8 @@ def jvm_errors_as_ours() -> Iterator[None]:
     """Turns what the JVM raises into errors with a message. Imports nothing of Spark in a process that has not.
 
     Raises: SparkStartError, SparkGoneError; what a task carried out of Spark (jobs.flow.failure); WorkerFailedError for what else a worker
-        raised; WorkerDiskFullError, ExecutorLostError; SparkFailedError for a statement that Spark refuses; SparkJobError for the rest.
+        raised; WorkerDiskFullError, ExecutorLostError, NoExecutorsError; SparkFailedError for a statement that Spark refuses;
+        SparkJobError for the rest.
     """
     root = logging.getLogger()
 
@@ -146,8 +149,11 @@ def _of_jvm(error: Exception) -> TussockError | None:
     from pyspark.errors import AnalysisException, ParseException, PySparkException, PySparkRuntimeError
 
     from jobs.flow.failure import carried_failure
+    from jobs.settings.spark_executors import given_up
     from jobs.sql.errors import SparkFailedError
 
+    if isinstance(error, Py4JJavaError | PySparkException) and (alone := given_up()) is not None:
+        return alone
     if isinstance(error, Py4JJavaError | PySparkException):
         if (carried := carried_failure(error)) is not None:
             return carried
