@@ -6,6 +6,7 @@ same stream key. The sum of a stream's chunks is the relation's content as a mul
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,12 @@ def chunk_schema(types: Sequence[str]) -> pa.Schema:
 
 def empty_chunk(types: Sequence[str]) -> pa.Table:
     """A chunk of these column types without rows."""
+    return _empty(tuple(types))
+
+
+@lru_cache(maxsize=1024)
+def _empty(types: tuple[str, ...]) -> pa.Table:
+    """Made once for each list of types: idle fragments of every epoch ask for theirs."""
     return chunk_schema(types).empty_table()
 
 

@@ -126,6 +126,15 @@ class Kernel:
             return rows
         return rows.filter(self.project(rows, (condition,), ("boolean",))["c0"])
 
+    def attempt(self, rows: pa.Table, exprs: tuple[Expr, ...]) -> pa.Table | None:
+        """One column per expression, as DuckDB has it; None if one of them raises on a row. Requires: no expression calls a Python
+        function. Cost: one query, also if it raises."""
+        self._register_functions()
+        try:
+            return self._in_order(_columns_text(exprs), _placed(rows))
+        except duckdb.Error:
+            return None
+
     def compute(self, columns: str, rows: pa.Table) -> pa.Table:
         """Compute columns that an executor writes as DuckDB text, e.g. `c0 // 2 AS half, c1`.
 

@@ -14,8 +14,9 @@ weight -1, netted with the new one's.
 A paused view has no fragment here, and nothing that runs reads one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
 from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
@@ -134,7 +135,35 @@ def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Sch
 
     Args:
         before: the catalog of the epoch before, which says what a relation read until now. None: what it reads now.
+
+    Cost: grows with the fragments; nothing for a catalog that stands since the epoch before and was scheduled then.
     """
+    if before is catalog and not any(r.created >= epoch or (r.paused or 0) > epoch for r in catalog.stored()):
+        return _standing(_Standing(catalog))
+    return _schedule(catalog, epoch, before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Standing:
+    """A catalog, the same only as itself: comparing two would take as long as a schedule."""
+
+    catalog: Catalog
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Standing) and other.catalog is self.catalog
+
+    def __hash__(self) -> int:
+        return id(self.catalog)
+
+
+@lru_cache(maxsize=4)
+def _standing(of: _Standing) -> Schedule:
+    """The schedule of every epoch that leaves a catalog as it is."""
+    latest = max((max(r.created, r.paused or 0) for r in of.catalog.stored()), default=0)
+    return _schedule(of.catalog, latest + 1, of.catalog)
+
+
+def _schedule(catalog: Catalog, epoch: int, before: Catalog | None) -> Schedule:
     relations = tuple(
         r for r in catalog.live() if not r.paused_at(epoch) and r.kind not in (RelationKind.PLAIN_VIEW, RelationKind.FUNCTION)
     )
@@ -143,6 +172,7 @@ def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Sch
     entries: list[_Entry] = []
     output: dict[int, int] = {}  # relation id -> the fragment that puts out its changes
     source_columns = _source_columns(relations)
+    known = {} if before is None else {r.id: r for r in before.relations}
     for relation in relations:
         definition = definition_of(relation)
         name = relation.name + BEING_BUILT if relation.id in building else relation.name
@@ -151,7 +181,7 @@ def schedule(catalog: Catalog, epoch: int, before: Catalog | None = None) -> Sch
             output[relation.id] = len(entries)
             entries.append(_Entry(relation, name, source, None, ()))
             continue
-        first, earlier = len(entries), _inputs_before(relation, before)
+        first, earlier = len(entries), _inputs_before(relation, known)
         for number, fragment in enumerate(fragments_of(relation)):
             producers = tuple(
                 (first + i.fragment if i.fragment is not None else output[i.relation_id], i, earlier.get((number, place)))  # type: ignore[index]
@@ -195,14 +225,15 @@ def _by_relation(builds: Iterable[Build]) -> dict[int, Build]:
     return {r.id: build for build in builds for r in build.relations}
 
 
-def _inputs_before(relation: Relation, before: Catalog | None) -> dict[tuple[int, int], Replaced]:
-    """By (fragment, input): what the relation read until now where it reads another from this epoch on."""
-    by_id = {} if before is None else {r.id: r for r in before.relations}
-    if relation.id not in by_id or bytes(by_id[relation.id].definition) == bytes(relation.definition):
+def _inputs_before(relation: Relation, before: Mapping[int, Relation]) -> dict[tuple[int, int], Replaced]:
+    """By (fragment, input): what the relation read until now if it reads another from this epoch on. `before`: the relations of
+    the epoch before, by id."""
+    was_before = before.get(relation.id)
+    if was_before is None or was_before is relation or bytes(was_before.definition) == bytes(relation.definition):
         return {}
     return {
-        (number, place): Replaced(_stored_table(by_id[old.relation_id]), old.columns)
-        for number, (fragment, was) in enumerate(zip(fragments_of(relation), fragments_of(by_id[relation.id]), strict=True))
+        (number, place): Replaced(_stored_table(before[old.relation_id]), old.columns)
+        for number, (fragment, was) in enumerate(zip(fragments_of(relation), fragments_of(was_before), strict=True))
         for place, (new, old) in enumerate(zip(fragment.inputs, was.inputs, strict=True))
         if old.relation_id is not None and new.relation_id != old.relation_id
     }

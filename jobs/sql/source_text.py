@@ -4,8 +4,11 @@ Spark names places by the offset of a character; people want line and column, an
 the place where it began, so that errors point into the user's file.
 """
 
+import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from jobs.sql.logical import Place
 
@@ -33,11 +36,11 @@ class SourceText:
         return "".join(c if c == "\n" else " " for c in self.text[: self.begin]) + self.text[self.begin : self.end]
 
     def place(self, offset: int) -> Place:
-        """The place of the character at `offset` (0-based; clipped to the text)."""
-        before = self.text[: max(0, offset)]
-        lines = before.count("\n")
-        column = len(before) - (before.rfind("\n") + 1) + 1
-        return Place(self.start.line + lines, column if lines else self.start.column + column - 1)
+        """The place of the character at `offset` (0-based; clipped to the text). Cost: one look at the text for all its places."""
+        begins, offset = _lines_of(self.text), min(max(0, offset), len(self.text))
+        line = bisect_right(begins, offset) - 1
+        column = offset - begins[line] + 1
+        return Place(self.start.line + line, column if line else self.start.column + column - 1)
 
     def offset(self, line: int, column: int) -> int:
         """The offset of a place inside this text, both counted from 1 at the text's first character (Spark's own counting)."""
@@ -59,6 +62,12 @@ class SourceText:
         """The characters from `first` to `last` (inclusive), shortened to one line of at most 60."""
         found = " ".join(self.text[first : last + 1].split())
         return found if len(found) <= 60 else found[:57] + "..."
+
+
+@lru_cache(maxsize=8)
+def _lines_of(text: str) -> tuple[int, ...]:
+    """The offset at which each line begins."""
+    return (0, *(found.end() for found in re.finditer("\n", text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.executors.base import ChangeError, net
@@ -20,6 +21,7 @@ from jobs.executors.operator import Actor, Entry
 from jobs.flow.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
 from jobs.flow.failure import SourceContradictedError, carried_by_spark, encode_failure
 from jobs.kernels.kernel import thread_kernel
+from jobs.kernels.outcomes import MOST_ROWS, Seen
 from jobs.kernels.python_function import install
 from jobs.plan.fragments import Dispatch, Fragment
 from jobs.plan.schedule import Exchange, Feed, Part, Scheduled
@@ -29,6 +31,7 @@ from jobs.sources.registry import reader_of
 from jobs.sources.rejects import TYPES as REJECT_TYPES
 from jobs.sources.rejects import parted
 from jobs.task.chain import Put, run_operators
+from jobs.task.filters import Filters, filters_of
 from jobs.task.hot_key import hot_key
 from jobs.task.opened import decoded_version, opened_objects
 from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
@@ -45,7 +48,7 @@ from statestore.hummock.shared_buffer import Load, SharedBuffer
 from statestore.hummock.store import HummockStore
 from statestore.meta.catalog import ALL_READ, TableSchema
 from statestore.meta.statement_log import read_payload
-from statestore.table.row_cache import RowsOf, process_row_cache
+from statestore.table.row_cache import RowsOf, UnitRows, process_row_cache
 from statestore.table.state_table import StateTable
 from statestore.table.storage_table import StorageTable
 from statestore.vnode import vnodes_of
@@ -66,6 +69,7 @@ class _Output:
     parts: Mapping[Part, pa.Table] = field(default_factory=dict)  # with the snapshot before it, or some of both, as readers want it
     undeclared: tuple[str, ...] = ()  # of a source: what new files hold that it does not declare
     rejects: pa.Table | None = None  # of a source: the records of new files that could not be read
+    seen: Seen | None = None  # what is known of the changes, once a filter asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,14 @@ class _Taken:
     rows: int
     bytes: int
     hot: HotKeyFound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """What a fragment works on."""
+
+    inputs: list[pa.Table]
+    entries: Sequence[Entry]
 
 
 @dataclass(slots=True)
@@ -89,13 +101,16 @@ class Unit:
     outputs: dict[int, _Output] = field(default_factory=dict)
     store: HummockStore = field(init=False)
     vnodes: Sequence[int] = field(init=False)  # of this unit, ascending
+    own_vnodes: npt.NDArray[np.int64] = field(init=False)  # likewise
     gathered: list[SealedBatch] | None = field(init=False)  # what this level sealed, where it is the one that flushes
     readers: Counter[tuple[int, int | None]] = field(init=False)  # of a fragment and its exchange: inputs of this level yet to come
+    filters: Filters | None = None  # of this level, once a chunk may be kept by none
     handed_on: int = 0  # bytes of sealed MemTables handed to the driver so far, at this level
 
     def __post_init__(self) -> None:
         install(self.task.functions)
-        self.vnodes = [int(v) for v in np.flatnonzero(np.asarray(self.task.units) == self.slot)]
+        self.own_vnodes = np.flatnonzero(np.asarray(self.task.units) == self.slot)
+        self.vnodes = self.own_vnodes.tolist()
         last = self.level == len(self.task.schedule.levels) - 1
         self.gathered = [] if last and self.task.units_flush else None
         self.readers = Counter((f.producer, f.exchange) for s in self.task.schedule.levels[self.level] for f in s.feeds)
@@ -122,15 +137,15 @@ class Unit:
 
     def _fragment(self, scheduled: Scheduled) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
-        used = {t for o in scheduled.fragment.operators for t in o.tables} if scheduled.fragment is not None else set()
-        tables = {t.table_id: self._state_table(t) for t in scheduled.tables if t.table_id in used}
+        tables: dict[int, StateTable] = {}
         if scheduled.source is not None:
             output, taken = self._read_source(scheduled)
-        elif (computed := self._compute(scheduled, tables)) is not None:
-            output, taken = computed
+        elif (coming := self._coming(scheduled)) is not None:
+            tables = {t.table_id: self._state_table(t) for t in _used_tables(scheduled)}
+            output, taken = self._compute(scheduled, coming, tables)
         else:
-            for table in tables.values():
-                table.seal()  # nothing was written: what is remembered of it holds for this epoch too
+            for schema in _used_tables(scheduled):
+                self._remembered(schema).publish_idle()
             return
         if self.readers[scheduled.id, None]:
             self.outputs[scheduled.id] = output
@@ -156,18 +171,23 @@ class Unit:
         report = FragmentReport(*ids, *counts, last, output.undeclared, net, taken.bytes, taken.hot)
         yield cells(self.slot, Address.answer(Mail.REPORT), [msgspec.json.encode(report)])
 
-    def _compute(self, scheduled: Scheduled, tables: dict[int, StateTable]) -> tuple[_Output, _Taken] | None:
-        """Run the operators; None where there is nothing to do on this unit."""
+    def _coming(self, scheduled: Scheduled) -> _Coming | None:
+        """What a fragment without a source has to work on; None if there is nothing to do on this unit."""
         assert scheduled.fragment is not None
         fragment = scheduled.fragment
-        inputs = [self._input(feed) for feed in scheduled.feeds]
+        inputs = [self._input(scheduled, place) for place in range(len(scheduled.feeds))]
         entries = self.inbox.get(Address.leaf(scheduled.id, LeafInput.ENTRIES), [])
         idle = not entries and not any(i.num_rows for i in inputs)
         if idle and not (scheduled.must_run and (not fragment.singleton or self.slot == self.task.units[0])):
             return None
-        decoded = [e for chunk in entries for e in _entries.decode(chunk)]
+        return _Coming(inputs, [e for chunk in entries for e in _entries.decode(chunk)])
+
+    def _compute(self, scheduled: Scheduled, coming: _Coming, tables: dict[int, StateTable]) -> tuple[_Output, _Taken]:
+        """Run the operators."""
+        assert scheduled.fragment is not None
+        fragment, inputs = scheduled.fragment, coming.inputs
         moments = decoded_version(self.task.version).moment, self.task.moment
-        actor = Actor(thread_kernel(), self.vnodes, len(self.task.units), decoded, self._payload, scheduled.new, *moments)
+        actor = Actor(thread_kernel(), self.vnodes, len(self.task.units), coming.entries, self._payload, scheduled.new, *moments)
         taken = _Taken(sum(i.num_rows for i in inputs), sum(i.nbytes for i in inputs), self._hottest(fragment, inputs))
         read = bool(self.readers[scheduled.id, None] or scheduled.exchanges or scheduled.parts)
         try:
@@ -199,16 +219,35 @@ class Unit:
         found = [hot for n, i in by_key if (hot := hot_key(n, inputs[n], i.keys, len(self.task.units))) is not None]
         return max(found, key=lambda hot: hot.share * hot.rows, default=None)
 
-    def _input(self, feed: Feed) -> pa.Table:
-        """One input's chunk; forward from this unit's own results, else from the cells, in an order that no attempt changes."""
+    def _input(self, scheduled: Scheduled, place: int) -> pa.Table:
+        """One input's chunk; forward from this unit's own results, else from the cells, in an order that no attempt changes.
+
+        It is empty, too, if a filter stands before all else that reads the input, and surely keeps none of its rows.
+        """
+        feed = scheduled.feeds[place]
         self.readers[feed.producer, feed.exchange] -= 1
         last = not self.readers[feed.producer, feed.exchange]
         if feed.exchange is None:
             output = self.outputs.pop(feed.producer, None) if last else self.outputs.get(feed.producer)
-            return empty_chunk(feed.types) if output is None else self._sent(output, feed)
+            if output is None or self._keeps_none(output, scheduled, place):
+                return empty_chunk(feed.types)
+            return self._sent(output, feed)
         address = Address.exchange(feed.producer, feed.exchange)
         chunks = self.inbox.pop(address, []) if last else self.inbox.get(address, [])
         return decoded if (decoded := decode(sorted(chunks))) is not None else empty_chunk(feed.types)
+
+    def _keeps_none(self, output: _Output, scheduled: Scheduled, place: int) -> bool:
+        """Whether the filter before an input surely keeps no row of a producer's changes."""
+        feed, rows = scheduled.feeds[place], output.put.delta
+        if feed.part is not None or feed.replaced is not None or feed.rejects or not 0 < rows.num_rows <= MOST_ROWS:
+            return False
+        if self.filters is None:
+            self.filters = filters_of(self.task.schedule.levels[self.level])
+        if (condition := self.filters.of.get((scheduled.id, place))) is None:
+            return False
+        if output.seen is None:
+            output.seen = Seen(rows, thread_kernel(), self.filters.on[feed.producer])
+        return output.seen.keeps_none(condition)
 
     def _sent(self, output: _Output, to: Feed | Exchange) -> pa.Table:
         """What a reader gets of a fragment's output: some columns of its changes, or of all rows, or of the difference to others."""
@@ -292,9 +331,13 @@ class Unit:
 
     def _state_table(self, schema: TableSchema) -> StateTable:
         base = decoded_version(self.task.version).epoch
+        return StateTable(schema, self.store, base, len(self.task.units), self._remembered(schema))
+
+    def _remembered(self, schema: TableSchema) -> UnitRows:
+        """What this process remembers of a table's rows on this unit."""
+        base = decoded_version(self.task.version).epoch
         of = RowsOf(self.task.store_uri, schema.table_id, self.slot, len(schema.columns))
-        remembered = process_row_cache().open(of, self.vnodes, base, self.task.epoch)
-        return StateTable(schema, self.store, base, len(self.task.units), remembered)
+        return process_row_cache().open(of, self.own_vnodes, base, self.task.epoch)
 
     # --- the flush ---------------------------------------------------------------------------------------------------------------
 
@@ -342,6 +385,12 @@ class Unit:
         task = self.task
         infos = batch_ingest(opened_objects(task.store_uri), batches, task.epoch, task.data_prefix, task.policy.target_bytes)
         return cells(self.slot, Address.answer(Mail.SST), [msgspec.json.encode(infos)])
+
+
+def _used_tables(scheduled: Scheduled) -> list[TableSchema]:
+    """The state tables of a fragment's operators."""
+    used = {t for o in scheduled.fragment.operators for t in o.tables} if scheduled.fragment is not None else set()
+    return [t for t in scheduled.tables if t.table_id in used] if used else []
 
 
 def _below(delta: pa.Table, schema: TableSchema, end: int, vnode_count: int) -> pa.Table:

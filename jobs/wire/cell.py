@@ -50,6 +50,9 @@ class LeafInput(IntEnum):
     TICK = -106  # nothing; lets a fragment run without input
 
 
+_LEAF_INPUTS = frozenset(LeafInput)
+
+
 class Address(NamedTuple):
     """Where a cell belongs: see the module."""
 
@@ -91,7 +94,8 @@ class Address(NamedTuple):
 class Route:
     """What one level does with a cell: read it, let it pass to later levels, or neither. The one place that says so."""
 
-    read: frozenset[Address]  # what fragments of this level read: exchanges, leaves, MemTables in flight
+    read: frozenset[Address]  # what fragments of this level read: exchanges, MemTables in flight
+    starts: frozenset[int]  # fragments of this level, which read what they start from (LeafInput)
     later: frozenset[Address]  # exchanges from an earlier level to a later one
     gathers: bool  # the last level, whose units flush: sealed MemTables end here
 
@@ -105,15 +109,14 @@ class Route:
         """
         here = schedule.levels[level]
         exchanges = (Address.exchange(f.producer, f.exchange) for s in here for f in s.feeds if f.exchange is not None)
-        leaves = (Address.leaf(s.id, input) for s in here for input in LeafInput)
         buffered = (Address.in_flight(n, table) for table in tables_read(schedule, level) for n in range(in_flight))
         later = (Address.exchange(s.id, x.index) for s in schedule.fragments() for x in s.exchanges if s.level < level < x.last_level)
         last = level == len(schedule.levels) - 1
-        return cls(frozenset((*exchanges, *leaves, *buffered)), frozenset(later), flushes and last)
+        return cls(frozenset((*exchanges, *buffered)), frozenset(s.id for s in here), frozenset(later), flushes and last)
 
     def reads(self, address: Address) -> bool:
         """Whether fragments of this level read the cell."""
-        return address in self.read
+        return address in self.read or (address.input in _LEAF_INPUTS and address.fragment in self.starts)
 
     def passes(self, address: Address) -> bool:
         """Whether the cell goes on, unread, to the next level, or out of the last one."""

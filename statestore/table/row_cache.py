@@ -292,6 +292,11 @@ class UnitRows:
         if self.runs or self._loaded:
             self.cache.publish(partial(self._publish, changes))
 
+    def publish_idle(self) -> None:
+        """As `publish` of an epoch that neither read nor wrote the table: what is known of it stays known."""
+        if self.runs:
+            self.cache.publish(partial(self.cache.keep, self.of, self.vnodes, self.epoch, self.runs))
+
     def _publish(self, changes: MemRun) -> None:
         runs = list(self.runs)
         for fresh in (self._read_only(changes), self._written(changes)):  # no key is in both

@@ -1,0 +1,273 @@
+"""What conditions come to over the rows of a small chunk, without a query of the kernel for each.
+
+Five hundred views may filter one table, and a query costs 2 ms. So the values that the conditions compare with constants are computed
+for all of them together, and summed up. `Seen.keeps_none` follows AND, OR, NOT and the comparisons of a condition over these values.
+It may count an outcome that no row has, and never misses one that a row has.
+"""
+
+import base64
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.kernels.kernel import Kernel
+from jobs.kernels.registry import NUMBERS, family_of, may_raise
+from jobs.sql.expression_tree import python_calls, renumbered, without_places
+from jobs.sql.logical import Call, Column, Expr, Literal
+
+MOST_ROWS = 4096  # of a chunk whose values are summed up
+FEWEST_CONDITIONS = 4  # that make it worth a query of its own to compute values for all of them
+_AT_ONCE = 256  # values of one query
+
+Outcomes = int  # what a condition comes to on some rows: a union of these
+TRUE, FALSE, NULL, RAISES = 1, 2, 4, 8
+
+_TURNED = {
+    "EqualTo": "EqualTo",
+    "EqualNullSafe": "EqualNullSafe",
+    "LessThan": "GreaterThan",
+    "LessThanOrEqual": "GreaterThanOrEqual",
+    "GreaterThan": "LessThan",
+    "GreaterThanOrEqual": "LessThanOrEqual",
+}
+
+_COMPARED = frozenset({"boolean", *NUMBERS, "string", "binary", "date", "timestamp", "timestamp_ntz"})
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The values of an expression on the rows of a chunk.
+
+    `values` holds each once, without NULL, in a form that Python compares as Spark does. None: Python does not compare them so.
+    """
+
+    values: frozenset[Any] | None
+    least: Any  # None without values
+    greatest: Any
+    nulls: bool
+    all_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A part of a condition that the values of one expression decide: `of(summary)` is what it comes to on the rows, None if unknown."""
+
+    value: Expr
+    of: Callable[[Summary], Outcomes | None]
+
+
+@lru_cache(maxsize=4096)
+def over_columns(condition: Expr, columns: tuple[int, ...]) -> Expr:
+    """A reader's condition over the columns of its producer, of which the reader takes `columns`. Conditions of several readers that
+    compare the same value then hold equal expressions."""
+    return without_places(renumbered(condition, columns))
+
+
+class Seen:
+    """What is known of one chunk. Requires: it has at least one row, and MOST_ROWS at most."""
+
+    def __init__(self, chunk: pa.Table, kernel: Kernel, conditions: Iterable[Expr]) -> None:
+        """
+        Args:
+            chunk: its columns are `c0`, `c1`, …
+            conditions: all that may be asked for, as `over_columns` gives them.
+
+        Cost: no query if the conditions compare plain columns, or are fewer than FEWEST_CONDITIONS; else one for each 256 values.
+        """
+        self._chunk = chunk
+        self._summaries: dict[Expr, Summary] = {}
+        wanted = list(conditions)
+        if len(wanted) >= FEWEST_CONDITIONS:
+            self._compute(kernel, list(dict.fromkeys(v for c in wanted for v in _computed_values(c))))
+
+    def keeps_none(self, condition: Expr) -> bool:
+        """Whether a filter by this condition surely keeps no row, and raises on none. Cost: a step for each node of the condition."""
+        return not self._of(condition) & (TRUE | RAISES)
+
+    def _of(self, condition: Expr) -> Outcomes:
+        match condition:
+            case Call(node="And", args=(left, right)):
+                return _joined(self._of(left), right, FALSE, TRUE, self._of)
+            case Call(node="Or", args=(left, right)):
+                return _joined(self._of(left), right, TRUE, FALSE, self._of)
+            case Call(node="Not", args=(arg,)):
+                found = self._of(arg)
+                return (found & (NULL | RAISES)) | (FALSE if found & TRUE else 0) | (TRUE if found & FALSE else 0)
+            case Literal(value=None):
+                return NULL
+            case Literal(value=bool() as value):
+                return TRUE if value else FALSE
+        compared = comparison(condition)
+        summary = self._summary(compared.value)
+        known = None if summary is None else compared.of(summary)
+        return known if known is not None else TRUE | FALSE | NULL | (RAISES if may_raise(condition) else 0)
+
+    def _summary(self, value: Expr) -> Summary | None:
+        if (known := self._summaries.get(value)) is None and isinstance(value, Column):
+            known = self._summaries[value] = summary_of(self._chunk.column(f"c{value.index}"), value.type)
+        return known
+
+    def _compute(self, kernel: Kernel, values: Sequence[Expr]) -> None:
+        """Sum up values that are not plain columns. If one of them raises on a row, those of its query stay unknown."""
+        for raising in (False, True):
+            ours = tuple(v for v in values if may_raise(v) is raising)
+            for start in range(0, len(ours), _AT_ONCE):
+                some = ours[start : start + _AT_ONCE]
+                if (found := kernel.attempt(self._chunk, some)) is not None:
+                    self._summaries.update((v, summary_of(column, v.type)) for v, column in zip(some, found.columns, strict=True))
+
+
+def _joined(left: Outcomes, right: Expr, ends: Outcomes, goes_on: Outcomes, of: Callable[[Expr], Outcomes]) -> Outcomes:
+    """AND, which `ends` at FALSE, or OR, at TRUE: there the right side is not evaluated."""
+    found = left & (ends | RAISES)
+    if not left & (goes_on | NULL):
+        return found
+    other = of(right)
+    found |= other & (ends | RAISES)
+    if left & goes_on:
+        found |= other & (goes_on | NULL)
+    if left & NULL and other & (goes_on | NULL):
+        found |= NULL
+    return found
+
+
+def _computed_values(condition: Expr) -> Iterator[Expr]:
+    """The values that a condition compares, without plain columns, and without calls of Python functions, which may take long."""
+    if isinstance(condition, Call) and condition.node in ("And", "Or", "Not"):
+        for arg in condition.args:
+            yield from _computed_values(arg)
+    elif isinstance(condition, Call):
+        value = comparison(condition).value
+        if not isinstance(value, Column) and not any(True for _ in python_calls(value)):
+            yield value
+
+
+@lru_cache(maxsize=4096)
+def comparison(condition: Expr) -> Comparison:
+    """How a condition without AND, OR and NOT is decided: by what it compares with constants, else by its own values."""
+    match condition:
+        case Call(node=node, args=(value, Literal() as constant)) if node in _TURNED and _alike(value, (constant,)):
+            return _with_constant(value, node, constant)
+        case Call(node=node, args=(Literal() as constant, value)) if node in _TURNED and _alike(value, (constant,)):
+            return _with_constant(value, _TURNED[node], constant)
+        case Call(node="In", args=(value, *items)) if _alike(value, items):
+            return _in(value, [i for i in items if isinstance(i, Literal)])
+        case Call(node="IsNull", args=(value,)) if isinstance(value, Column) or _alike(value):
+            return Comparison(value, _is_null)
+        case Call(node="IsNotNull", args=(value,)) if isinstance(value, Column) or _alike(value):
+            return Comparison(value, lambda s: (FALSE if s.nulls else 0) | (0 if s.all_null else TRUE))
+    return Comparison(condition, lambda s: _among(s, frozenset([True])))
+
+
+def _alike(value: Expr, constants: Sequence[Expr] = ()) -> bool:
+    """Whether Python compares values of this type as Spark does, and all of these are constants of the type."""
+    return family_of(value.type) in _COMPARED and all(isinstance(c, Literal) and c.type == value.type for c in constants)
+
+
+def _is_null(summary: Summary) -> Outcomes:
+    return (TRUE if summary.nulls else 0) | (0 if summary.all_null else FALSE)
+
+
+def _among(summary: Summary, constants: frozenset[Any]) -> Outcomes | None:
+    """Of `value IN (constants)`."""
+    if summary.values is None:
+        return None
+    found = 0 if summary.values.isdisjoint(constants) else TRUE
+    return found | (0 if summary.values <= constants else FALSE) | (NULL if summary.nulls else 0)
+
+
+def _in(value: Expr, items: Sequence[Literal]) -> Comparison:
+    constants = [comparable(item) for item in items if item.value is not None]
+    if any(c is None for c in constants):
+        return Comparison(value, lambda s: None)
+    known, has_null = frozenset(constants), len(constants) < len(items)
+
+    def of(summary: Summary) -> Outcomes | None:
+        found = _among(summary, known)
+        return found if found is None or not has_null or not found & FALSE else (found & ~FALSE) | NULL
+
+    return Comparison(value, of)
+
+
+def _with_constant(value: Expr, node: str, constant: Literal) -> Comparison:
+    if constant.value is None:
+        return Comparison(value, _is_null if node == "EqualNullSafe" else lambda s: NULL)
+    if (known := comparable(constant)) is None:
+        return Comparison(value, lambda s: None)
+    only = frozenset([known])
+
+    def of(summary: Summary) -> Outcomes | None:
+        if summary.values is None:
+            return None
+        if node == "EqualTo":
+            return _among(summary, only)
+        if node == "EqualNullSafe":
+            found = _among(summary, only)
+            return found if not found or not found & NULL else (found & ~NULL) | FALSE
+        return (NULL if summary.nulls else 0) | (_of_order(summary, node, known) if summary.values else 0)
+
+    return Comparison(value, of)
+
+
+def _of_order(summary: Summary, node: str, constant: Any) -> Outcomes:
+    match node:
+        case "LessThan":
+            some, every = summary.least < constant, summary.greatest < constant
+        case "LessThanOrEqual":
+            some, every = summary.least <= constant, summary.greatest <= constant
+        case "GreaterThan":
+            some, every = summary.greatest > constant, summary.least > constant
+        case _:
+            some, every = summary.greatest >= constant, summary.least >= constant
+    return (TRUE if some else 0) | (0 if every else FALSE)
+
+
+def summary_of(column: pa.ChunkedArray, type_name: str) -> Summary:
+    """Sum up a column of this type, by Spark's name. Cost: a Python value for each row."""
+    nulls, all_null = column.null_count > 0, column.null_count == len(column)
+    values = _values(column.drop_null(), type_name)
+    least, greatest = (min(values), max(values)) if values else (None, None)
+    return Summary(values, least, greatest, nulls, all_null)
+
+
+def _values(column: pa.ChunkedArray, type_name: str) -> frozenset[Any] | None:
+    match family_of(type_name):
+        case "boolean" | "binary" | "decimal" | "tinyint" | "smallint" | "int" | "bigint":
+            return frozenset(column.to_pylist())
+        case "string":
+            return frozenset(column.cast(pa.binary()).to_pylist())
+        case "date":
+            return frozenset(column.cast(pa.int32()).to_pylist())
+        case "timestamp" | "timestamp_ntz":
+            return frozenset(column.cast(pa.int64()).to_pylist())
+        case "float" | "double":
+            return None if pc.any(pc.is_nan(column)).as_py() else frozenset(column.to_pylist())
+    return None
+
+
+def comparable(constant: Literal) -> Any:
+    """A constant in the form of `Summary.values`; None for NULL, and for what Python does not compare as Spark does."""
+    value = constant.value
+    if value is None:
+        return None
+    match family_of(constant.type):
+        case "boolean":
+            return bool(value)
+        case "tinyint" | "smallint" | "int" | "bigint" | "date" | "timestamp" | "timestamp_ntz":
+            return int(value)
+        case "decimal":
+            return Decimal(str(value))
+        case "string":
+            return str(value).encode("utf-8", "surrogatepass")
+        case "binary":
+            return base64.b64decode(str(value))
+        case "double" | "float" as family:
+            number = float(value) if family == "double" else float(np.float32(value))
+            return None if np.isnan(number) else number
+    return None
