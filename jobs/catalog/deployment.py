@@ -7,7 +7,7 @@ A statement that computes rows of what is stored (INSERT … SELECT, MERGE, …)
 deployment. It and all that follows it are left for the next apply, which the deployment says.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -52,7 +52,7 @@ from jobs.sql.statements import (
 from statestore.errors import InputError
 from statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion, SectionInfo
+from statestore.meta.version import HummockVersion
 
 Script = tuple[Path, str]
 
@@ -148,6 +148,7 @@ class Deploying:
     _once: Once = field(default_factory=Once)
     _named: set[str] = field(default_factory=set)  # relations that the files create
     _code: dict[str, str] = field(default_factory=dict)  # of functions, by file
+    _stored_sizes: dict[int, tuple[int, int]] | None = None  # by state table, once they were asked for
 
     def __post_init__(self) -> None:
         self._draft = Draft(self.catalog, self.version.epoch + 1)
@@ -339,11 +340,16 @@ class Deploying:
 
     def _stored(self, relation: Relation) -> tuple[int, int]:
         output = output_of(relation)
-        sections = [x for x in self._sections() if output is not None and x.table_id == output.table_id]
-        return sum(x.rows for x in sections), sum(x.bytes for x in sections)
+        return (0, 0) if output is None else self._sizes().get(output.table_id, (0, 0))
 
-    def _sections(self) -> Iterator[SectionInfo]:
-        return (x for level in self.version.levels for s in level for x in s.sections)
+    def _sizes(self) -> Mapping[int, tuple[int, int]]:
+        """Rows and bytes of each state table. All SSTs are looked at once, however many relations are asked for."""
+        if self._stored_sizes is None:
+            self._stored_sizes = {}
+            for section in (x for level in self.version.levels for s in level for x in s.sections):
+                rows, size = self._stored_sizes.get(section.table_id, (0, 0))
+                self._stored_sizes[section.table_id] = rows + section.rows, size + section.bytes
+        return self._stored_sizes
 
     def _taken(self, relation: Relation) -> tuple[int, int]:
         statement = source_of(relation)

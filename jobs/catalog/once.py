@@ -14,7 +14,7 @@ from jobs.plan.definition import SourceDefinition, TableDefinition, definition_o
 from jobs.sql.grammar import changed_table
 from jobs.sql.source_text import SourceText
 from jobs.sql.tokens import tokens_of
-from statestore.meta.catalog import Catalog, RelationKind
+from statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Once:
     """One run of scripts whose statements on tables run once."""
 
     _seen: Counter[str] = field(default_factory=Counter)
+    _ran: dict[int, tuple[Relation, frozenset[str]]] = field(default_factory=dict)  # by id, of a relation as it was when it was asked for
 
     def of(self, catalog: Catalog, text: str) -> OnceStatement | None:
         """The next statement of the run; None for one that changes no table, or one that is not there."""
@@ -50,6 +51,12 @@ class Once:
         digest = hashlib.sha256(words.encode()).hexdigest()[:32]
         self._seen[f"{table.id}/{digest}"] += 1
         statement = f"{digest}/{self._seen[f'{table.id}/{digest}']}"
-        definition = definition_of(table)
-        assert isinstance(definition, TableDefinition | SourceDefinition)
-        return OnceStatement(statement, statement in ran_of(definition), f"once/{table.id}/{statement}")
+        return OnceStatement(statement, statement in self._ran_of(table), f"once/{table.id}/{statement}")
+
+    def _ran_of(self, table: Relation) -> frozenset[str]:
+        known = self._ran.get(table.id)
+        if known is None or known[0] is not table:
+            definition = definition_of(table)
+            assert isinstance(definition, TableDefinition | SourceDefinition)
+            known = self._ran[table.id] = table, frozenset(ran_of(definition))
+        return known[1]

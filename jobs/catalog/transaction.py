@@ -57,10 +57,11 @@ class Draft:
         """One more statement; whether it changes anything. One that does not is left out. Raises as `checks.admitted` does."""
         check_statement(statement)
         before, unsettled = self.catalog, self._applying.unsettled
-        self._applying.take(statement, once)
+        if not self._applying.take(statement, once):
+            return False
         check_tables(before, self.catalog)
         settles = len(self._applying.unsettled) < len(unsettled)
-        if self.catalog == before and not settles and not isinstance(statement, Insert | Change | Update | Delete):
+        if once is None and self.catalog == before and not settles and not isinstance(statement, Insert | Change | Update | Delete):
             return False
         if once is not None:
             self._once.append((len(self.statements), once))

@@ -169,6 +169,9 @@ class Applying:
     catalog: Catalog
     epoch: int
     rows: dict[int, list[tuple[int, RowChange]]] = field(default_factory=dict)
+    _given: dict[int, int] = field(default_factory=dict)  # by table's id: rows that the entry gave it so far
+    _ran: dict[int, set[str]] = field(default_factory=dict)  # by table's or source's id: the names of all statements that ran once
+    _new: dict[int, list[str]] = field(default_factory=dict)  # of these, those of this entry, in order; its definition lacks them yet
     _replacing: Replacing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -177,6 +180,8 @@ class Applying:
     @property
     def unsettled(self) -> tuple[Relation, ...]:
         """The live relations that still have to be bound anew, since what they read is replaced; each behind what it reads."""
+        if not self._replacing.unsettled:
+            return ()
         return tuple(r for r in self.catalog.live() if r.id in self._replacing.unsettled)
 
     def whole(self, statement: Statement) -> None:
@@ -185,14 +190,16 @@ class Applying:
             once = dict(statement.once)
             for place, part in enumerate(statement.statements):
                 self.take(part, once.get(place))
+            self._note_ran()
         else:
             self.take(statement)
         self._replacing.require_settled(self.catalog)
 
-    def take(self, statement: Single, once: str | None = None) -> None:
-        """Apply one statement. `once`: what names it to its table, which takes it once. Raises InputError branches."""
+    def take(self, statement: Single, once: str | None = None) -> bool:
+        """Apply one statement. `once`: what names it to its table, which takes it once. Returns whether it was taken. Raises InputError
+        branches."""
         if once is not None and not self._first_time(statement, once):
-            return
+            return False
         before = self.catalog
         after = self._after(statement)
         self.catalog = undisturbed(before, after, cascade=isinstance(statement, Drop) and statement.cascade)
@@ -201,24 +208,42 @@ class Applying:
                 self._change(statement)
             case CreateTableAs(table, rows, payload) if self.catalog is not before:
                 self._change(Insert(table.name, rows, payload))
+        return True
 
     def _change(self, change: RowChange) -> None:
-        rows = self.rows.setdefault(find(self.catalog, change.table, RelationKind.TABLE).id, [])
-        given = sum(r.rows for _, r in rows if isinstance(r, Insert | Change))
-        rows.append((given, change))
+        table = find(self.catalog, change.table, RelationKind.TABLE).id
+        given = self._given.get(table, 0)
+        self.rows.setdefault(table, []).append((given, change))
+        self._given[table] = given + (change.rows if isinstance(change, Insert | Change) else 0)
 
     def _first_time(self, statement: Single, once: str) -> bool:
         name = changed_table(statement)
         assert name is not None, "only statements on tables and sources run once"
         table = find(self.catalog, name, RelationKind.TABLE, RelationKind.SOURCE)
-        definition = definition_of(table)
-        assert isinstance(definition, TableDefinition | SourceDefinition)
-        if once in (ran := ran_of(definition)):
+        if table.id not in self._ran:
+            definition = definition_of(table)
+            assert isinstance(definition, TableDefinition | SourceDefinition)
+            self._ran[table.id] = set(ran_of(definition))
+        if once in self._ran[table.id]:
             return False
-        known = encoded(msgspec.structs.replace(definition, ran=(*ran, once)))
-        relations = (msgspec.structs.replace(r, definition=known) if r.id == table.id else r for r in self.catalog.relations)
-        self.catalog = msgspec.structs.replace(self.catalog, relations=tuple(relations))
+        self._ran[table.id].add(once)
+        self._new.setdefault(table.id, []).append(once)
         return True
+
+    def _note_ran(self) -> None:
+        """Write the names of statements that ran once into the definitions of what they change: once for all, since they may be many."""
+        if not self._new:
+            return
+        relations = []
+        for relation in self.catalog.relations:
+            if (names := self._new.get(relation.id)) is not None:
+                definition = definition_of(relation)
+                assert isinstance(definition, TableDefinition | SourceDefinition)
+                known = encoded(msgspec.structs.replace(definition, ran=(*ran_of(definition), *names)))
+                relation = msgspec.structs.replace(relation, definition=known)
+            relations.append(relation)
+        self._new.clear()
+        self.catalog = msgspec.structs.replace(self.catalog, relations=tuple(relations))
 
     def _after(self, statement: Single) -> Catalog:
         catalog = self.catalog

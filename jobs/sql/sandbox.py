@@ -98,6 +98,7 @@ class Sandbox:
         self._moment: int | None = None  # the id of its RDD, once a query has needed it
         self._edit: Edit | None = None  # of the queries of plain views
         self.relations: dict[str, Relation] = {}
+        self._places: dict[str, int] = {}  # of names, in the catalog's order
         self._added: set[str] = set()  # names that one statement alone knows
         self.set_relations(relations)
 
@@ -180,6 +181,7 @@ class Sandbox:
         """The relations that names may mean from now on; a later one of a name shadows an earlier one."""
         before = self.relations
         self.relations = {r.name.lower(): r for r in relations}
+        self._places = {name: place for place, name in enumerate(self.relations)}
         self._added.clear()
         stale = {n for n, seen in self._registered.items() if n not in self.relations or _identity(self.relations[n]) != seen}
         if stale:  # what a plain view uses may be another
@@ -194,6 +196,7 @@ class Sandbox:
     def add(self, relation: Relation) -> None:
         """One more relation, until the relations are set anew; messages that list what exists leave it out."""
         self.relations[relation.name] = relation
+        self._places.setdefault(relation.name, len(self._places))
         self._added.add(relation.name)
 
     @contextmanager
@@ -214,7 +217,7 @@ class Sandbox:
     def mentioned(self, source: SourceText) -> list[Relation]:
         """Relations whose name occurs in a text, in the catalog's order. May name more than the text reads (an alias of the same name)."""
         words = {t.value().lower() for t in tokens_of(source) if t.kind in ("word", "name") and t.start >= source.begin}
-        return [r for name, r in self.relations.items() if name in words]
+        return [self.relations[word] for word in sorted(words & self.relations.keys(), key=self._places.__getitem__)]
 
     def plain_views(self, source: SourceText) -> tuple[str, ...]:
         """Names of the plain views whose name occurs in a text."""

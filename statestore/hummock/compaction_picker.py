@@ -17,6 +17,7 @@ A level below is due when it is larger than its share. Its SSTs sink one by one,
 each other are tasks apart, and run in parallel.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,7 +26,7 @@ import msgspec
 
 from statestore.hummock.ingest import DEFAULT_TARGET_BYTES
 from statestore.meta.compaction import CompactionPlan
-from statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, merge_objection, order_objection, touches
+from statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, merge_objection, order_objection
 from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
 
 BOTTOM = MAX_LEVELS - 1
@@ -107,7 +108,7 @@ def pick_compactions(
         most: at most so many.
         oldest: the oldest epoch that somebody may read; 0: any.
 
-    Cost: O(SSTs^2) comparisons of keys at worst on the levels that are due; no I/O.
+    Cost: O(SSTs log SSTs) comparisons of keys for each pick; no I/O.
     """
     picks: list[Pick] = []
     candidates = sorted(_candidates(version, options, dropped, oldest), key=lambda pick: -pick.score)  # stable: equal ones in level order
@@ -257,8 +258,8 @@ def _lies_above(version: HummockVersion, level: int, section: SectionInfo) -> bo
     """Whether deeper levels have rows of the section's table among its keys."""
     return any(
         other.table_id == section.table_id and other.first_key <= section.last_key and section.first_key <= other.last_key
-        for ssts in version.levels[level + 1 :]
-        for sst in ssts
+        for deeper in range(level + 1, len(version.levels))
+        for sst in _between(version, deeper, section.first_key, section.last_key)
         for other in sst.sections
     )
 
@@ -267,7 +268,16 @@ def _touched(version: HummockVersion, level: int, ssts: Sequence[SstInfo]) -> li
     """SSTs of a level below L0 within the least range that holds the keys of `ssts`. Those at its ends reach out of it, to nobody:
     a level's SSTs are apart."""
     hull = hull_of(ssts)
-    return [sst for sst in version.levels[level] if touches(hull, hull_of((sst,)))] if level < len(version.levels) else []
+    return _between(version, level, hull.first, hull.last)
+
+
+def _between(version: HummockVersion, level: int, first: bytes, last: bytes) -> list[SstInfo]:
+    """SSTs of a level below L0 whose range meets the keys `first` to `last`. Cost: two binary searches."""
+    if level >= len(version.levels):
+        return []
+    ssts = version.levels[level]
+    start = bisect_left(ssts, first, key=lambda sst: sst.sections[-1].last_key)
+    return list(ssts[start : bisect_right(ssts, last, lo=start, key=lambda sst: sst.sections[0].first_key)])
 
 
 def _input(level: int, ssts: Sequence[SstInfo]) -> LevelInput:

@@ -1,5 +1,6 @@
 """What a read needs from a HummockVersion, as pure functions: which SSTs may hold a table's key range, newest first."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -67,19 +68,21 @@ def sorted_runs(sections: list[SectionRef]) -> list[list[SectionRef]]:
     Sections of one level >= 1 are one run; so are neighbours on L0 that share no key, as those of one flush or of one merge.
     """
     runs: list[list[SectionRef]] = []
+    firsts: list[bytes] = []  # the first keys of the last run, ascending
     for ref in sections:
-        if runs and _continues(runs[-1], ref):
-            runs[-1].append(ref)
+        place = bisect_left(firsts, ref.section.first_key)
+        if runs and _fits(runs[-1], place, ref):
+            runs[-1].insert(place, ref)
+            firsts.insert(place, ref.section.first_key)
         else:
             runs.append([ref])
-    for run in runs:
-        run.sort(key=lambda ref: ref.section.first_key)
+            firsts = [ref.section.first_key]
     return runs
 
 
-def _continues(run: list[SectionRef], ref: SectionRef) -> bool:
+def _fits(run: list[SectionRef], place: int, ref: SectionRef) -> bool:
+    """Whether a section shares no key with its neighbours in a run, which are those at `place` and before it."""
     if run[0].level != ref.level:
         return False
-    return ref.level > 0 or all(
-        ref.section.first_key > other.section.last_key or ref.section.last_key < other.section.first_key for other in run
-    )
+    before = place == 0 or run[place - 1].section.last_key < ref.section.first_key
+    return ref.level > 0 or (before and (place == len(run) or ref.section.last_key < run[place].section.first_key))

@@ -1,7 +1,8 @@
 """MemTable: what an epoch has changed in one table so far, typed and columnar. The last operation on a key wins.
 
-Writes are appended as they come and sorted when somebody reads: an executor that writes in batches and reads in batches pays one sort
-per turn from writing to reading, O(changes so far), never one per row.
+Writes are appended as they come and sorted when somebody reads: an executor that writes in batches and reads in batches pays one sort of
+a batch per turn from writing to reading, never one per row. Sorted batches are kept as runs, newest first, each more than twice as long
+as the one before it. So n turns of few rows each cost O(n log n) together, where one run of all changes would be sorted n times.
 """
 
 from dataclasses import dataclass, replace
@@ -62,7 +63,7 @@ class MemTable:
     def __init__(self, rows: pa.Schema) -> None:
         """`rows`: the schema of the table's rows."""
         self._rows = rows
-        self._settled = MemRun(_NO_KEYS, _NO_PUTS, rows.empty_table())
+        self._runs: list[MemRun] = []  # newest first: what a newer one holds of a key counts
         self._pending: list[MemRun] = []  # in order of writing; keys unsorted, repeats allowed
 
     def put(self, keys: pa.BinaryArray, rows: pa.Table) -> None:
@@ -84,18 +85,31 @@ class MemTable:
             chosen = pa.array(touched)
             self._pend(MemRun(keys.filter(chosen), puts[touched], rows.filter(chosen), ordered=True))
 
-    def settle(self) -> MemRun:
-        """All changes so far, sorted. Cost: nothing if there was no write since the last call, else a sort."""
+    def runs(self) -> list[MemRun]:
+        """All changes so far as few sorted runs, newest first. Cost: nothing if there was no write since the last call, else a sort of
+        what is new, and merges of runs that are no longer twice as long."""
         if self._pending:
-            runs = [self._settled, *self._pending] if len(self._settled) else self._pending
-            self._settled, self._pending = MemRun(_NO_KEYS, _NO_PUTS, self._rows.empty_table()), []
-            self._settled = _last_of_each_key(runs)
-        return self._settled
+            pending, self._pending = self._pending, []
+            self._runs.insert(0, _last_of_each_key(pending))
+            while len(self._runs) > 1 and 2 * len(self._runs[0]) >= len(self._runs[1]):
+                self._merge(2)
+        return self._runs
+
+    def settle(self) -> MemRun:
+        """All changes so far, as one run. Cost: that of `runs`, then a merge of these."""
+        if len(self.runs()) > 1:
+            self._merge(len(self._runs))
+        return self._runs[0] if self._runs else MemRun(_NO_KEYS, _NO_PUTS, self._rows.empty_table())
+
+    def _merge(self, count: int) -> None:
+        """Make one of the newest runs."""
+        newest_last = self._runs[:count][::-1]
+        del self._runs[:count]
+        self._runs.insert(0, _last_of_each_key(newest_last))
 
     def take_all(self) -> MemRun:
         """All changes so far, sorted; the MemTable is empty afterwards."""
-        taken = self.settle()
-        self._settled = MemRun(_NO_KEYS, _NO_PUTS, self._rows.empty_table())
+        taken, self._runs = self.settle(), []
         return taken
 
     def _append(self, keys: pa.BinaryArray, rows: pa.Table, put: bool) -> None:
@@ -107,7 +121,8 @@ class MemTable:
 
 
 def _last_of_each_key(runs: list[MemRun]) -> MemRun:
-    """The runs in key order, the last operation on each key. Takes them out of the list, so that not all of them is held to the end."""
+    """The runs, oldest first, in key order, the last operation on each key. Takes them out of the list, so that not all of them is held to
+    the end."""
     if len(runs) == 1 and runs[0].ordered:
         return replace(runs[0], rows=runs[0].rows.combine_chunks())
     keys = pa.concat_arrays([run.keys for run in runs]) if len(runs) > 1 else runs[0].keys

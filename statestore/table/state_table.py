@@ -120,17 +120,25 @@ class StateTable:
         self._mem.write(located.keys, after, self.layout.as_rows(rows), before | after)
 
     def _read(self, encoded: pa.BinaryArray, again: bool) -> Found:
-        changed = self._mem.settle()
-        if not len(changed):
+        runs = self._mem.runs()
+        if not runs:
             return self._below(encoded, again)
-        places = changed.find(encoded)
-        elsewhere = np.flatnonzero(places < 0)
-        below = self._below(encoded.take(pa.array(elsewhere)), again)
-        here = np.flatnonzero(places >= 0)
-        row, found = np.empty(len(places), np.int64), np.zeros(len(places), np.bool_)
-        found[here], row[here] = changed.puts[places[here]], np.arange(len(here))
-        found[elsewhere], row[elsewhere] = np.asarray(below.found), len(here) + np.arange(len(elsewhere))
-        rows = pa.concat_tables([changed.rows.take(pa.array(places[here])), below.rows]).combine_chunks()
+        row, found = np.empty(len(encoded), np.int64), np.zeros(len(encoded), np.bool_)
+        rest, parts, base = np.arange(len(encoded)), list[pa.Table](), 0
+        for run in runs:
+            places = run.find(encoded if len(rest) == len(encoded) else encoded.take(pa.array(rest)))
+            hit = places >= 0
+            if not hit.any():
+                continue
+            at, here, rest = places[hit], rest[hit], rest[~hit]
+            found[here], row[here] = run.puts[at], base + np.arange(len(at))
+            parts.append(run.rows.take(pa.array(at)))
+            base += len(at)
+        if not parts:
+            return self._below(encoded, again)
+        below = self._below(encoded.take(pa.array(rest)), again)
+        found[rest], row[rest] = np.asarray(below.found), base + np.arange(len(rest))
+        rows = pa.concat_tables([*parts, below.rows]).combine_chunks()
         return Found(rows.take(pa.array(row, mask=~found)), pa.array(found))
 
     def scan_prefix(self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False) -> PrefixRows:

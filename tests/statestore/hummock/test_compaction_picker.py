@@ -6,10 +6,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from statestore.hummock import compaction_picker
 from statestore.hummock.compaction_picker import BOTTOM, CompactionOptions, full_compaction, l0_runs, level_goals, pick_compactions
 from statestore.meta.delta import CompactionOpened, SstsMoved, VersionDelta, apply
+from statestore.meta.levels import hull_of, touches
 from statestore.meta.names import data_prefix, task_prefix
 from statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
+from tests.growth import Use, too_often
 from tests.statestore.hummock.store_model import empty_version
 
 OPTIONS = CompactionOptions(base_bytes=1_000, target_bytes=100, small_bytes=10)
@@ -154,3 +157,22 @@ def test_meta_takes_all_picks_of_random_versions_together(seed: int) -> None:
         else:
             change = CompactionOpened(CompactionTask(version.next_task_id, "w", version.id + 1, 0, pick.plan.target, pick.plan.inputs))
         version = apply(version, VersionDelta(version.id + 1, "w", change))
+
+
+def test_ssts_between_two_keys_are_those_that_a_look_at_each_finds() -> None:
+    draw = random.Random(4)
+    for _ in range(200):
+        borders = sorted(draw.sample(range(60), 2 * draw.randrange(12)))
+        version = version_with([], level_7=[sst(a, b) for a, b in zip(borders[::2], borders[1::2], strict=True)])
+        one = sst(*sorted(draw.choices(range(60), k=2)))
+        expected = [other for other in version.levels[7] if touches(hull_of((one,)), hull_of((other,)))]
+        assert compaction_picker._touched(version, 7, (one,)) == expected
+
+
+def test_what_a_pick_looks_at_grows_with_the_ssts() -> None:
+    def of(n: int) -> Use:
+        above, below = ([sst(3 * i, 3 * i + 1, 2_000, task=task, dead=dead) for i in range(n)] for task, dead in ((1, 2), (2, 0)))
+        version = version_with([], level_6=above, level_7=below)
+        return lambda: pick_compactions(version, OPTIONS, oldest=9)
+
+    assert too_often(of, 16) == []

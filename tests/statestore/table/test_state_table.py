@@ -14,6 +14,8 @@ from statestore.hummock.sorted_keys import successors
 from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.local import LocalObjectStore
+from statestore.table import mem_table
+from statestore.table.mem_table import MemRun
 from statestore.table.schema import TableSchemaError, WrongColumnsError, row_schema
 from statestore.table.state_table import StateTable
 from statestore.table.storage_table import StorageTable, vnode_ranges
@@ -369,3 +371,28 @@ def test_located_keys_are_read_and_replaced_in_the_order_of_the_store(store: Sto
             content[key] for key in sorted(content)
         ]
         store.ingest(table.seal(), epoch)
+
+
+def test_turns_of_writing_and_reading_agree_with_a_dict_and_sort_no_row_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, sorted_rows = 400, 0
+    last_of_each_key = mem_table._last_of_each_key
+
+    def counting(runs: list[MemRun]) -> MemRun:
+        nonlocal sorted_rows
+        sorted_rows += sum(map(len, runs))
+        return last_of_each_key(runs)
+
+    monkeypatch.setattr(mem_table, "_last_of_each_key", counting)
+    rng, table, model = random.Random(1), open_table(NUMBERS, DictStore(), 0), dict[int, tuple[int, int, int]]()
+    for turn in range(turns):
+        if turn % 5 == 4:
+            gone = rng.choice([*model, turn])
+            table.delete_row(model.pop(gone, (gone, 0, 0)))
+        else:
+            row = (rng.randrange(turns), turn, -turn)
+            table.insert_row(row)
+            model[row[0]] = row
+        key = rng.randrange(turns)
+        assert table.get_row((key,)) == model.get(key)
+    assert sorted(tuples(pa.concat_tables(table.scan()))) == sorted(model.values())
+    assert sorted_rows < 12 * turns, "log2 of the turns and a little; one run of all changes would be sorted in each turn"
