@@ -19,6 +19,7 @@ Apart from those, and each with options of its own:
     python -m benchmarks quality                 ten rules over 1 M and 10 M rows of which 1,000 changed, beside a scan; ten minutes
     python -m benchmarks rebalance               units 2 -> 3 -> 8 -> 2 under load, the moving epochs beside ordinary ones; a minute
     python -m benchmarks restate                 a day of a hundred is corrected, beside making the views anew; a minute
+    python -m benchmarks growth                  how costs grow with columns, views, files, statements, …; an hour
     python -m benchmarks windows --rows 10000000 window functions: rows at the end of one partition; 1 M rows: half a minute
     python -m benchmarks skew                    private memory of a worker where one key, group or partition has all rows; five minutes
     python -m benchmarks memory --gb 10          private memory of a compaction and of a full scan of so much state; needs twice the disk
@@ -39,6 +40,7 @@ ALONE = {
     "store": "benchmarks.store.__main__",
     "amplification": "benchmarks.amplification",
     "memory": "benchmarks.memory",
+    "growth": "benchmarks.growth",
     "joins": "benchmarks.joins",
     "operators": "benchmarks.operators",
     "by-spark": "benchmarks.by_spark",
