@@ -3,9 +3,10 @@
 What it brings takes effect with the next epoch. Parsing reads the small pipelines/*/pipeline.toml and nothing else.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from airflow.sdk import DAG
+from tussock_defaults import task_defaults
 from tussock_deploy import PARAMS, apply, approve, plan
 from tussock_steps import definitions
 
@@ -22,7 +23,7 @@ def deploy_dag(pipeline: Pipeline) -> DAG:
         catchup=False,
         max_active_runs=1,  # a plan that waits for its approval would be outdated by another run
         params=dict(PARAMS),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=15)},
+        default_args=task_defaults(pipeline),
         tags=["tussock"],
         doc_md=f"Store: `{pipeline.store}`",
     ) as dag:

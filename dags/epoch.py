@@ -4,9 +4,10 @@ A run takes in the files of its interval and nothing twice, whichever way it was
 and the names in the SQL files beside it.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from airflow.sdk import DAG
+from tussock_defaults import task_defaults
 from tussock_freshness import deadlines
 from tussock_links import LINKED, LINKS
 from tussock_operators import (
@@ -43,11 +44,7 @@ def epoch_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=1,  # which backfills do not keep; inject_barrier waits for the run's turn
         params=dict(PARAMS),
         deadline=deadlines(pipeline) or None,
-        default_args={
-            "retries": 2,
-            "retry_delay": timedelta(seconds=15),
-            "execution_timeout": timedelta(milliseconds=pipeline.epoch.limit),  # a driver that its cluster has forgotten waits for ever
-        },
+        default_args=task_defaults(pipeline),
         tags=["tussock"],
         doc_md=f"{pipeline.description}\n\nStore: `{pipeline.store}`",
     ) as dag:

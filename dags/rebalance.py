@@ -4,9 +4,10 @@ The next epoch runs on what was moved. Runs beside the epoch DAG and upkeep, whi
 pipelines/*/pipeline.toml and nothing else.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from airflow.sdk import DAG
+from tussock_defaults import task_defaults
 from tussock_rebalance import approve, decide, measure, move, params, verify
 from tussock_steps import definitions
 
@@ -23,7 +24,7 @@ def rebalance_dag(pipeline: Pipeline) -> DAG:
         catchup=False,
         max_active_runs=1,  # a plan that waits for its approval would be outdated by another run
         params=params(pipeline),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=15)},
+        default_args=task_defaults(pipeline),
         tags=["tussock"],
         doc_md=f"Store: `{pipeline.store}`",
     ) as dag:

@@ -4,10 +4,11 @@ Runs at the same time as the epoch DAG, which neither waits for it nor needs it:
 nothing else. Parsing reads the small pipelines/*/pipeline.toml and nothing else.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
+from tussock_defaults import task_defaults
 from tussock_steps import definitions
 from tussock_upkeep import PARAMS, compact, raise_floor, tidy_tables, vacuum
 
@@ -25,7 +26,7 @@ def upkeep_dag(pipeline: Pipeline) -> DAG:
         catchup=False,
         max_active_runs=1,  # a second one would find the first at work, and little to do
         params=dict(PARAMS),
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=15)},
+        default_args=task_defaults(pipeline),
         tags=["tussock"],
         doc_md=f"Store: `{pipeline.store}`",
     ) as dag:

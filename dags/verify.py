@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
+from tussock_defaults import task_defaults
 from tussock_steps import definitions
 from tussock_verify import params, verify_views
 
@@ -25,6 +26,7 @@ def verify_dag(pipeline: Pipeline) -> DAG:
         catchup=False,
         max_active_runs=1,
         params=params(pipeline),
+        default_args=task_defaults(pipeline) | {"retries": 0},  # what differs once differs again
         tags=["tussock"],
         doc_md=f"Store: `{pipeline.store}`",
     ) as dag:

@@ -23,7 +23,7 @@ class Approve(ApprovalOperator):
     def __init__(self, *, plan: str, subject: str, **more: Any) -> None:
         """`plan`: the task that made the plan."""
         body = f"{{{{ ti.xcom_pull(task_ids='{plan}', key='{TEXT}') }}}}"
-        super().__init__(task_id="approve", subject=subject, body=body, **more)
+        super().__init__(task_id="approve", subject=subject, body=body, execution_timeout=None, **more)
         self.shown = f"{{{{ ti.xcom_pull(task_ids='{plan}', key='{DIGEST}') }}}}"
 
     def execute(self, context: Any) -> Any:

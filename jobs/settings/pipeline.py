@@ -23,7 +23,7 @@ Airflow reads every pipeline whenever it parses the DAG files, so this module is
     in_flight = 3                                      # epochs of a backlog under way at once; 1: each is committed before the next begins
     runner = "spark"                                   # "auto": small epochs run in Airflow's own task, without a JVM; large ones on Spark
     on_error = "stop"                                  # a view whose rows raise stops the epoch; "pause": it is paused, all else goes on
-    limit = "1d"                                       # longest time of one task of the epoch's DAG; Airflow then ends and retries it
+    limit = "1d"                                       # longest time of one task of the pipeline's DAGs; Airflow then ends and retries it
 
     [spark]                                            # optional: settings of the jobs, as text
     "spark.driver.memory" = "1g"                       # any setting of Spark's
@@ -179,7 +179,7 @@ class EpochSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_flight: Annotated[int, _whole(1, 64)] = 3
     runner: Annotated[Runner, Meta(description='"spark" or "auto"')] = Runner.SPARK
     on_error: Annotated[OnError, Meta(description='"stop" or "pause"')] = OnError.STOP
-    limit: Annotated[_Span, _SPAN] = _Span(86_400_000)  # ms that a task of the epoch's DAG may take before Airflow ends it
+    limit: Annotated[_Span, _SPAN] = _Span(86_400_000)  # ms that a task of the DAGs may take before Airflow ends it
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,10 @@ def write(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> No
     monkeypatch.setenv("TUSSOCK_PIPELINES", str(folder))
 
 
-def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **pipelines: str) -> ModuleType:
-    """`dags/epoch.py`, parsed over these pipelines."""
+def dags_of(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "epoch", **pipelines: str) -> ModuleType:
+    """`dags/epoch.py`, or that of another kind, parsed over these pipelines."""
     write(folder, monkeypatch, **pipelines)
-    spec = importlib.util.spec_from_file_location("epoch_dags", ROOT / "dags/epoch.py")
+    spec = importlib.util.spec_from_file_location(f"{kind}_dags", ROOT / f"dags/{kind}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -66,6 +66,17 @@ def test_every_pipeline_has_a_dag_of_five_tasks_in_a_row_and_one_beside_them(tmp
         assert {task.pool for task in dag.tasks} == {"default_pool"}, "an Airflow that was there before has no other"
         assert dag.max_active_runs == 1
         assert not any(task.depends_on_past for task in dag.tasks)
+
+
+@pytest.mark.parametrize("kind", ["epoch", "deploy", "rebalance", "upkeep", "verify"])
+def test_every_task_ends_after_the_pipelines_limit_but_for_one_that_waits_for_a_person(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = '[epoch]\nlimit = "90m"\n[deploy]\napprove = true\n[rebalance]\napprove = true\n'
+    dags = dags_of(tmp_path, monkeypatch, kind, shop=SHOP + asked)
+    limits = {task.task_id: task.execution_timeout for task in getattr(dags, f"{kind}_shop").tasks}
+    assert limits.pop("approve", None) is None
+    assert {*limits.values()} == {timedelta(minutes=90)}
 
 
 def test_a_pipeline_whose_runs_pause_views_has_a_task_that_says_so_beside_the_others(

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from jobs.session import Session
 from tests.jobs.test_random_troubles import OF_DELTA, Input
+from tests.with_packages import run_alone
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "damages.md"
 OPTIONS = {"xml": ", rowTag 'row'", "csv": ", header 'true'"}
@@ -77,14 +78,21 @@ def late(data: bytes) -> bytearray:
     return found
 
 
+def spoilt_bytes() -> dict[str, Callable[[bytearray], bytes | bytearray]]:
+    """Damages of a file's bytes, whatever its format."""
+    return {
+        "cut in the middle": lambda d: d[: len(d) // 2],
+        "cut by one byte": lambda d: d[:-1],
+        "only its first 3 bytes": lambda d: d[:3],
+        "first byte flipped": lambda d: flipped(d, 0),
+        "middle byte flipped": lambda d: flipped(d, len(d) // 2),
+        "last bytes zero": lambda d: d[:-8] + b"\0" * 8,
+        "HTML page": lambda d: b"<html><body>404 Not Found</body></html>",
+    }
+
+
 OF_BYTES: dict[str, Damage] = {
-    "cut in the middle": spoilt(lambda d: d[: len(d) // 2]),
-    "cut by one byte": spoilt(lambda d: d[:-1]),
-    "only its first 3 bytes": spoilt(lambda d: d[:3]),
-    "first byte flipped": spoilt(lambda d: flipped(d, 0)),
-    "middle byte flipped": spoilt(lambda d: flipped(d, len(d) // 2)),
-    "last bytes zero": spoilt(lambda d: d[:-8] + b"\0" * 8),
-    "HTML page": spoilt(lambda d: b"<html><body>404 Not Found</body></html>"),
+    **{what: spoilt(change) for what, change in spoilt_bytes().items()},
     "a name that is not UTF-8": lambda folder: (folder / os.fsdecode(b"caf\xe9.bin")).write_bytes(b"x"),
 }
 DAMAGES: dict[str, dict[str, Damage]] = {
@@ -185,6 +193,8 @@ def test_the_page_of_damages_is_what_the_user_reads(spark: SparkSession, tmp_pat
     for format, damages in DAMAGES.items():
         for number, (what, damage) in enumerate(damages.items()):
             lines.append((format, what, damaged(spark, tmp_path / f"{format}{number}", format, what, damage)))
+    run_alone("tests.jobs.avro_damages_alone", tmp_path / "avro", "org.apache.spark#spark-avro")
+    lines += [("avro", what, said) for what, said in json.loads((tmp_path / "avro" / "found.json").read_text()).items()]
     for number, (what, of_table) in enumerate(OF_DELTA.items()):
         lines.append(("delta", what, damaged_table(tmp_path / f"delta{number}", of_table)))
     for format, what, reason in lines:
@@ -203,6 +213,7 @@ HEAD = """\
 # Damages, and what the user reads
 
 Each section names a format and a damage, and contains the reason of the hold that a run then shows.
-`(taken)` means that Spark reads the file too. `tests/jobs/test_damages.py` makes this page.
+`(taken)` means that Spark reads the file too. `tests/jobs/test_damages.py` makes this page. What can
+be wrong with a Kafka topic is tried on a broker, in `tests/jobs/sources/kafka_alone.py`.
 
 """
