@@ -33,6 +33,7 @@ class Cluster:
 
     def __init__(self, spark: SparkSession, servers: str) -> None:
         self.jvm: Any = spark._jvm
+        self.gateway: Any = spark.sparkContext._gateway
         self.servers = servers
         self.produced: Counter[tuple[int, str, str]] = Counter()  # (partition, key, value)
         self.admin = self.jvm.org.apache.kafka.clients.admin.Admin.create(self.settings())
@@ -86,7 +87,13 @@ class Cluster:
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         place = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
         asked = self.jvm.java.util.HashMap()
-        asked.put(place, self.jvm.org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(offset))
+        # A method of the same name that is not static may hide this one from py4j, by the order in which the JVM lists them.
+        lang, array = self.jvm.java.lang, self.gateway.new_array
+        loader = lang.Thread.currentThread().getContextClassLoader()
+        types, values = array(lang.Class, 1), array(lang.Object, 1)
+        types[0], values[0] = lang.Long.TYPE, offset
+        kind = lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete", True, loader)
+        asked.put(place, kind.getMethod("beforeOffset", types).invoke(None, values))
         self.admin.deleteRecords(asked).all().get()
 
 
