@@ -130,6 +130,7 @@ def plan_of(session: Session, name: str) -> str:
     return show_plan(definition.plan)  # equal plans print equal text
 
 
+@pytest.mark.in_turn(2)
 def test_a_table_is_a_dataframe_and_a_dataframe_becomes_a_view_that_keeps_up(session: Session, spark: SparkSession) -> None:
     first = session.meta.latest().published
     old, truth = session.table("orders"), judged(spark, 1)

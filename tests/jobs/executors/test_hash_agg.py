@@ -203,6 +203,7 @@ def test_what_goes_out_does_not_depend_on_the_order_of_the_input(tmp_path_factor
         assert Counter(pairs_of(one)) == Counter(pairs_of(two))
 
 
+@pytest.mark.in_turn(2)
 def test_what_goes_out_does_not_depend_on_what_the_process_remembers(tmp_path_factory: pytest.TempPathFactory) -> None:
     node = agg_node((0, 9), CALLS, False, False)
     caches = {"much": RowCache(), "one entry": RowCache(300), "a few": RowCache(10_000), "nothing": RowCache(0)}

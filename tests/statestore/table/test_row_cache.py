@@ -132,6 +132,7 @@ def test_reads_equal_a_dict_whatever_happens_to_units_workers_and_barriers(seed:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.in_turn(2)
 def test_reads_are_the_same_where_workers_show_each_other_what_they_know_and_more_is_known(seed: int) -> None:
     alone, _ = run_model(seed, 1 << 20)
     together, _ = run_model(seed, 1 << 20, together=True)
