@@ -1,13 +1,13 @@
 """A SELECT over what a version stores: Spark's own query, in which every relation is a frame over the state store."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.catalog.read import warn_of_age
-from jobs.catalog.reader import NoStoredRowsError, changes_frame, relation_frame
+from jobs.catalog.reader import NoStoredRowsError, Part, changes_frame, ordered_frame, relation_frame
 from jobs.plan.definition import functions_of, output_of
 from jobs.spark import sql_session
 from jobs.sql.plain_view import plain_view_of, register
@@ -24,6 +24,8 @@ from statestore.meta.version import HummockVersion
 
 #: From the version of a statement and another epoch to the version on which to read that epoch. Raises EpochExpiredError.
 VersionOf = Callable[[HummockVersion, int], HummockVersion]
+
+_WHOLE: Mapping[str, Part] = {}
 
 
 def _own_version(version: HummockVersion, epoch: int) -> HummockVersion:
@@ -55,6 +57,7 @@ def query_frame(
     time_zone: str,
     at: Sequence[RelationAt] = (),
     version_of: VersionOf = _own_version,
+    parts: Mapping[str, Part] = _WHOLE,
 ) -> DataFrame:
     """The query over the rows of `relations` that `sight` shows, in a Spark session of its own: its views clash with nobody's.
 
@@ -64,6 +67,7 @@ def query_frame(
         time_zone: the store's.
         at: what it reads at other epochs, by the names that its text has for them.
         version_of: from `version` and one of those epochs to the version on which to read that epoch, `StoredRows.version_of`.
+        parts: of ordered views, by the names that the text has for them: the rows to read, in order. Others are read whole, in any order.
 
     Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
     Warns: PausedViewWarning, HeldViewWarning.
@@ -71,7 +75,7 @@ def query_frame(
         Spark's own errors.
     """
     try:
-        return query_session(spark, store_uri, version, sight, relations, time_zone, at, version_of).sql(sql)
+        return query_session(spark, store_uri, version, sight, relations, time_zone, at, version_of, parts).sql(sql)
     except AnalysisException as err:
         missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
         if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(sight.epoch)}:
@@ -91,50 +95,61 @@ def query_session(
     time_zone: str,
     at: Sequence[RelationAt] = (),
     version_of: VersionOf = _own_version,
+    parts: Mapping[str, Part] = _WHOLE,
 ) -> SparkSession:
     """A Spark session of its own in which each of `relations` that has stored rows is a view of those that `sight` shows, and each plain
     view its query, with what it uses; so is each of `at` at its own. Else as `query_frame`."""
     session = sql_session(spark, time_zone)
     for other in at:
-        _frame_at(session, store_uri, version_of(version, other.epoch), other).createOrReplaceTempView(quoted(other.name))
-    _make_known(session, store_uri, version, sight, relations)
+        own = {other.relation.name: parts[other.name]} if other.name in parts else _WHOLE
+        _frame_at(session, store_uri, version_of(version, other.epoch), other, own).createOrReplaceTempView(quoted(other.name))
+    _make_known(session, store_uri, version, sight, relations, parts)
     return session
 
 
-def _frame_at(session: SparkSession, store_uri: str, version: HummockVersion, other: RelationAt) -> DataFrame:
+def _frame_at(session: SparkSession, store_uri: str, version: HummockVersion, other: RelationAt, parts: Mapping[str, Part]) -> DataFrame:
     relation = other.relation
     if other.since is not None:
         check_readable(version, other.since)
         changes = changes_frame(session, store_uri, version, relation, other.since, other.epoch)
         bounds = zip(CHANGE_COLUMNS[1:], (other.since, other.epoch), strict=True)
         return changes.select("*", *(F.lit(epoch).cast(c.type).alias(c.name) for c, epoch in bounds))
-    known = _make_known(session, store_uri, version, other.seen or Sight(other.epoch), [relation.name])
+    known = _make_known(session, store_uri, version, other.seen or Sight(other.epoch), [relation.name], parts)
     frame = session.table(quoted(relation.name))
     for name in known:  # the frame keeps what it was made of; its names are those of another epoch
         session.catalog.dropTempView(quoted(name))
     return frame
 
 
-def _make_known(session: SparkSession, store_uri: str, version: HummockVersion, sight: Sight, relations: Collection[str]) -> list[str]:
+def _make_known(
+    session: SparkSession, store_uri: str, version: HummockVersion, sight: Sight, relations: Collection[str], parts: Mapping[str, Part]
+) -> list[str]:
     """Views of the relations that are seen, and of what plain views among them use. Returns their names."""
-    there = sight.relations(version.catalog)
-    wanted, known = set(relations), []
-    for relation in reversed(there):  # readers always come after what they read
-        if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
-            wanted.update(plain_view_of(relation).uses)
-    for relation in there:
-        if relation.name not in wanted:
-            continue
+    known = []
+    for relation in relations_read(version, sight, relations):
         warn_of_age(relation, sight)
         if relation.kind is RelationKind.PLAIN_VIEW:
             register(session, plain_view_of(relation))
         elif output_of(relation) is not None:
-            frame = relation_frame(session, store_uri, version, relation, sight.epoch_of(relation.name))
+            part, epoch = parts.get(relation.name), sight.epoch_of(relation.name)
+            if part is None:
+                frame = relation_frame(session, store_uri, version, relation, epoch)
+            else:
+                frame = ordered_frame(session, store_uri, version, relation, epoch, part)
             with_lengths(frame, relation).createOrReplaceTempView(quoted(relation.name))
         else:
             continue
         known.append(relation.name)
     return known
+
+
+def relations_read(version: HummockVersion, sight: Sight, names: Collection[str]) -> list[Relation]:
+    """The relations of these names that are seen, and what plain views among them use; each behind what it reads."""
+    there, wanted = sight.relations(version.catalog), set(names)
+    for relation in reversed(there):  # readers always come after what they read
+        if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
+            wanted.update(plain_view_of(relation).uses)
+    return [relation for relation in there if relation.name in wanted]
 
 
 def with_lengths(frame: DataFrame, relation: Relation) -> DataFrame:

@@ -1,6 +1,7 @@
 """Readers: a relation's rows at a committed epoch as a Spark DataFrame, partitioned by vnode, or as Arrow batches in this process."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from jobs.executors.base import numbered_columns
 from jobs.flow.failure import carried_by_spark
 from jobs.plan.definition import output_of
+from jobs.plan.fragments import Output
 from jobs.sql.months import carried_name, columns_of_carried
 from jobs.sql.quoting import quoted
 from statestore.decoding import decoded
@@ -24,6 +26,7 @@ from statestore.meta.version import HummockVersion
 from statestore.months import carried_rows
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.open import open_object_store
+from statestore.table.key_order import EVERY_KEY, KeyBounds
 from statestore.table.storage_table import StorageTable
 from statestore.types import arrow_type
 
@@ -48,11 +51,34 @@ class NoStoredRowsError(InputError):
         return f"{self.name!r} is a source: its files are read by views as epochs run, and no rows of it are stored. Query a view over it."
 
 
-def stored_table(relation: Relation) -> TableSchema:
-    """The state table that holds the relation's rows. Raises NoStoredRowsError for a source."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows of an ordered view to read, and in which order."""
+
+    bounds: KeyBounds = EVERY_KEY
+    limit: int | None = None  # rows at most
+    reverse: bool = False  # from the largest key down, the limit counted from there
+
+
+ALL = Part()
+
+
+def stored_output(relation: Relation) -> Output:
+    """How the relation's rows are stored. Raises NoStoredRowsError for a source."""
     if (output := output_of(relation)) is None:
         raise NoStoredRowsError(relation.name, relation.kind)
+    return output
+
+
+def stored_table(relation: Relation) -> TableSchema:
+    """The state table that holds the relation's rows. Raises NoStoredRowsError for a source."""
+    output = stored_output(relation)
     return next(t for t in relation.state_tables if t.table_id == output.table_id)
+
+
+def key_of(relation: Relation) -> tuple[int, ...]:
+    """The columns of the stored rows that tell them apart; the order of an ordered view is no part of them. Raises NoStoredRowsError."""
+    return stored_output(relation).key
 
 
 def open_table(
@@ -81,6 +107,14 @@ def scan_relation(
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
     for rows in table.scan(columns=tuple(range(len(names))), vnodes=vnodes):
+        yield rows.rename_columns(names)
+
+
+def scan_ordered(objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, part: Part = ALL) -> Iterator[pa.Table]:
+    """As `scan_relation`, the rows of all vnodes in one order: that of the key by which they are stored."""
+    table = open_table(objects, version, stored_table(relation), epoch)
+    names = [c.name for c in relation.columns]
+    for rows in table.scan_in_order(part.bounds, part.limit, part.reverse, tuple(range(len(names)))):
         yield rows.rename_columns(names)
 
 
@@ -171,6 +205,13 @@ def relation_frame(
     return _frame(spark, store_uri, version, relation.name, columns, partial(_rows, relation, epoch, hidden))
 
 
+def ordered_frame(
+    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, part: Part = ALL
+) -> "DataFrame":
+    """The rows of an ordered view, in one partition, in the order of its key; else as `relation_frame`."""
+    return _frame(spark, store_uri, version, relation.name, relation.columns, partial(_in_order, relation, epoch, part), [[]])
+
+
 def changes_frame(
     spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, since: int, until: int
 ) -> "DataFrame":
@@ -195,6 +236,12 @@ def _changed(
     return scan_changed(objects, version, relation, since, epoch, vnodes)
 
 
+def _in_order(
+    relation: Relation, epoch: int, part: Part, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+) -> Iterator[pa.Table]:
+    return scan_ordered(objects, version, relation, epoch, part)
+
+
 def _changes(
     relation: Relation, since: int, until: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
 ) -> Iterator[pa.Table]:
@@ -202,10 +249,17 @@ def _changes(
 
 
 def _frame(
-    spark: "SparkSession", store_uri: str, version: HummockVersion, name: str, columns: Sequence[ColumnSpec], scan: _Scan
+    spark: "SparkSession",
+    store_uri: str,
+    version: HummockVersion,
+    name: str,
+    columns: Sequence[ColumnSpec],
+    scan: _Scan,
+    vnodes: list[list[int]] | None = None,
 ) -> "DataFrame":
+    """`vnodes`: those that each partition scans; None: a partition per unit, with its vnodes."""
     pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
-    groups = _vnodes_by_unit(version)
+    groups = _vnodes_by_unit(version) if vnodes is None else vnodes
 
     def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         objects = open_object_store(store_uri)

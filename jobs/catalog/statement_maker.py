@@ -158,10 +158,15 @@ class StatementMaker:
 
     def frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, sight: Sight) -> "DataFrame":
         """The rows that a SELECT reads and computes over what is seen."""
-        from jobs.catalog.query import query_frame
+        from jobs.catalog.ordered_query import ordered_parts
+        from jobs.catalog.query import query_frame, relations_read
 
         uri, version_of = self._meta.objects.uri, self._stored.version_of
-        return query_frame(self._spark(), uri, version, sight, sql, bound.relations, self._time_zone, bound.at, version_of)
+        read = {r.name: r for r in relations_read(version, sight, bound.relations)}
+        read |= {other.name: other.relation for other in bound.at if other.since is None}
+        assert self._binder is not None, "it has bound the SELECT"
+        parts = ordered_parts(self._binder.sandbox, SourceText(sql), read, len(version.mapping.units))
+        return query_frame(self._spark(), uri, version, sight, sql, bound.relations, self._time_zone, bound.at, version_of, parts)
 
     def _rows(self, catalog: Catalog, version: HummockVersion, bound: BoundInsert | BoundInsertSelect) -> tuple[Insert, Sequence[str]]:
         """The INSERT of constants, or of a SELECT over what is committed."""

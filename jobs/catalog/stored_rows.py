@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jobs.catalog.moment import epoch_at
 from jobs.catalog.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_age
-from jobs.catalog.reader import CHANGE, open_table, scan_changes, stored_table
+from jobs.catalog.reader import CHANGE, open_table, scan_changes, stored_output, stored_table
 from jobs.catalog.statement_log import PendingCatalog
 from jobs.plan.definition import UnknownRelationError
 from jobs.settings.process import clock_ms
@@ -38,7 +38,7 @@ class StoredRows:
             columns: names, in the order wanted; all when None.
             epoch: what is published when None.
 
-        Returns: (rows, columns), in no particular order of rows.
+        Returns: (rows, columns), in the order of the view's ORDER BY, ties by its key; without one in no particular order of rows.
 
         Warns: PausedViewWarning for a view that stays at the rows it had when it was paused; HeldViewWarning for one that is held back.
         Raises: UnknownRelationError, NotThereYetError, NeverPassedError, UnknownColumnError; NoStoredRowsError for a source;
@@ -145,9 +145,10 @@ def rows_at(
     UnknownColumnError."""
     places, schema = _selected(relation, columns)
     table = open_table(objects, version, stored_table(relation), epoch)
+    scan = table.scan_in_order if stored_output(relation).is_ordered else table.scan
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for part in table.scan(columns=places):
+        for part in scan(columns=places):
             yield from given_rows(part.rename_columns(schema.names)).to_batches()
 
     return pa.RecordBatchReader.from_batches(given_schema(schema), batches())

@@ -1,6 +1,7 @@
 """Materialize: keeps a view's rows where readers find them, and passes the changes on.
 
-State: `stream key -> row`.
+State: `order columns | stream key -> row`. Without an ORDER BY there are no order columns. A row whose order columns change goes under
+one key and comes under another.
 
 Rows that go and rows that come are paired by key. Executors that work in key order, as HashAgg does, hand both over in the order in
 which the table stores them: then they are paired by a search, and written without another sort. Where rows only come, as in a first load,
@@ -10,6 +11,7 @@ they are put in that order here, which they need to be written anyway. Otherwise
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -27,6 +29,7 @@ from jobs.executors.base import (
     weights_of,
 )
 from jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, TakesPieces, column_list
+from jobs.executors.order import Order, table_key
 from jobs.flow.chunk import WEIGHT, difference, empty_chunk, some_rows
 from statestore.hummock.same_rows import same_rows
 from statestore.hummock.sorted_keys import Probes, SortedKeys
@@ -37,12 +40,23 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Materialize(PlainNode, frozen=True):
-    """Keeps the view's rows: state `stream key -> row`; passes the netted changes on to views over this view."""
+    """Keeps the view's rows: state `order | stream key -> row`; passes the netted changes on to views over this view."""
 
     relation_id: int
     stream_key: tuple[int, ...]
     distribution: tuple[int, ...]
     types: tuple[str, ...]
+    order: tuple[Order, ...] | msgspec.UnsetType = msgspec.UNSET  # unset is not stored: nodes of earlier releases have none
+
+    @property
+    def ordered_by(self) -> tuple[Order, ...]:
+        """`order`, empty if it is not set."""
+        return () if isinstance(self.order, msgspec.UnsetType) else self.order
+
+    @property
+    def key(self) -> tuple[KeyColumn, ...]:
+        """The state's key: the order, then those columns of the stream key that it does not name."""
+        return table_key(self.ordered_by, self.stream_key)
 
     @property
     def keeps_relation(self) -> bool:
@@ -50,13 +64,14 @@ class Materialize(PlainNode, frozen=True):
 
     def state_tables(self) -> tuple[TableSchema, ...]:
         """The view's rows."""
-        return (state_table("rows", self.types, [KeyColumn(k) for k in self.stream_key], self.distribution),)
+        return (state_table("rows", self.types, self.key, self.distribution),)
 
     def lineage(self) -> tuple[Origin, ...]:
         return tuple(Own(i) for i in range(len(self.types)))
 
     def text(self) -> str:
-        return f"Materialize key=[{column_list(self.stream_key)}]"
+        order = f" order=[{', '.join(o.text() for o in self.ordered_by)}]" if self.ordered_by else ""
+        return f"Materialize key=[{column_list(self.stream_key)}]{order}"
 
     def cost(self) -> str:
         return "changed rows"
@@ -76,6 +91,7 @@ class MaterializeExecutor(TakesPieces):
 
     def __init__(self, node: Materialize, table: StateTable) -> None:
         self._node, self._table = node, table
+        self._key = tuple(k.column for k in node.key)
 
     def over(self, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Piece by piece. Raises as `apply`."""
@@ -89,9 +105,9 @@ class MaterializeExecutor(TakesPieces):
         """
         if chunks[0].num_rows == 0:
             return empty_chunk(self._node.types)
-        if (ordered := _in_key_order(chunks[0], self._table, self._node.stream_key)) is not None:
+        if (ordered := _in_key_order(chunks[0], self._table, self._key)) is not None:
             return self._apply_ordered(ordered)
-        parts = halves(chunks[0], self._table.name, self._node.stream_key)
+        parts = halves(chunks[0], self._table.name, self._key)
         self._check(some_rows(parts.gone, ~parts.replaced), some_rows(parts.come, ~parts.replacing))
         parts.write(self._table)
         return difference(parts.gone, parts.come)
@@ -107,7 +123,7 @@ class MaterializeExecutor(TakesPieces):
 
     def _check(self, gone: pa.Table, come: pa.Table, located: Located | None = None) -> None:
         """Where a row only comes, none may be; a row that only goes must be there as it is. `located`: the keys of `come`, if none goes."""
-        key = list(self._node.stream_key)
+        key = list(self._key)
         count = gone.num_rows + come.num_rows
         if count == 0 or (gone.num_rows == 0 and self._table.is_empty()):
             return

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jobs.executors.base import WithStored, net, no_columns, state_table, write_changes
 from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from jobs.executors.order import TIES, Order, leaves_ties
+from jobs.executors.order import TIES, Order, leaves_ties, table_key
 from jobs.flow.chunk import difference, empty_chunk, rows_of
 from statestore.meta.catalog import KeyColumn, TableSchema
 from statestore.table.state_table import StateTable
@@ -33,12 +33,7 @@ class TopN(PlainNode, frozen=True):
     @property
     def key(self) -> tuple[KeyColumn, ...]:
         """The state's key. A column named twice counts where it is first."""
-        key: dict[int, KeyColumn] = {}
-        for order in self.order:
-            key.setdefault(order.column, KeyColumn(order.column, order.descending, order.nulls_last))
-        for column in self.stream_key:
-            key.setdefault(column, KeyColumn(column))
-        return tuple(key.values())
+        return table_key(self.order, self.stream_key)
 
     @property
     def first(self) -> int:

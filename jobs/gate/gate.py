@@ -426,11 +426,11 @@ def _stored_rows(version: HummockVersion, table_id: int) -> int:
 
 
 def _key_columns(relation: "Relation") -> list[str]:
-    """The visible columns of the key that the view's rows are stored by; all of them where none is visible."""
-    from jobs.catalog.reader import stored_table
+    """The visible columns of the key that tells the view's rows apart; all of them where none is visible."""
+    from jobs.catalog.reader import key_of
 
     names = [column.name for column in relation.columns]
-    return [names[key.column] for key in stored_table(relation).key if key.column < len(names)] or names
+    return [names[place] for place in key_of(relation) if place < len(names)] or names
 
 
 def _failures(results: Iterable["ExpectationValidationResult"], key: Sequence[str]) -> Iterator[Failure]:

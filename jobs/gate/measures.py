@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.catalog.reader import stored_table
+from jobs.catalog.reader import key_of
 from jobs.gate.suite import QualitySuiteError, Suite, require_columns
 from jobs.plan.difference import words_of
 from jobs.sql.quoting import quoted, string_text
@@ -383,10 +383,9 @@ def _repeated(view: str, columns: Sequence[str]) -> str:
 
 
 def _is_unique_by_key(view: Relation, columns: Sequence[str]) -> bool:
-    """Whether the key that the view's rows are stored by is among these columns: then nothing is there twice."""
+    """Whether the key that tells the view's rows apart is among these columns: then nothing is there twice."""
     names = [c.name for c in view.columns]
-    key = [k.column for k in stored_table(view).key]
-    return all(place < len(names) and names[place] in columns for place in key)
+    return all(place < len(names) and names[place] in columns for place in key_of(view))
 
 
 def statements_for(suites: Sequence[Suite], catalog: Catalog, stored_rows: Callable[[Relation], int]) -> Iterator[tuple[Path, str]]:

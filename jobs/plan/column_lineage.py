@@ -25,6 +25,7 @@ from jobs.sql.logical import (
     Range,
     Scan,
     SingleRow,
+    Sort,
     TemporalFilter,
     TopN,
     Union,
@@ -81,7 +82,7 @@ def traced(plan: Plan) -> Traced:
             return Traced(tuple(frozenset({Origin(relation, column, How.IDENTITY)}) for column in columns))
         case Values() | Range():
             return Traced((_NONE,) * len(plan.fields))
-        case SingleRow():
+        case SingleRow() | Sort():  # an order decides about no row
             return inputs[0]
         case Project(_, exprs):
             return Traced(_made(exprs, inputs[0].columns), rows)

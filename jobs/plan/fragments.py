@@ -92,8 +92,10 @@ class Fragment(msgspec.Struct, frozen=True):
 class Output(msgspec.Struct, frozen=True):
     """What other views see of a relation's changes, and where its rows are kept.
 
-    `types` are all columns of the stored rows: the relation's own, then hidden key columns. `key` is the stream key, `distribution` what
-    its rows are hashed by (both indices into `types`; an empty distribution is a singleton).
+    `types` are all columns of the stored rows: the relation's own, then hidden columns of its order and its key. `key` is the stream
+    key, `distribution` what its rows are hashed by (both indices into `types`; an empty distribution is a singleton).
+
+    `ordered`, if it is set, means that the key of the table begins with the order of the view's ORDER BY, and the stream key follows.
     """
 
     types: tuple[str, ...]
@@ -101,3 +103,9 @@ class Output(msgspec.Struct, frozen=True):
     distribution: tuple[int, ...]
     append_only: bool
     table_id: int
+    ordered: bool | msgspec.UnsetType = msgspec.UNSET  # unset is not stored: views of earlier releases have no order
+
+    @property
+    def is_ordered(self) -> bool:
+        """`ordered`, False if it is not set."""
+        return self.ordered is True

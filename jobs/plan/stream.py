@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+import msgspec
+
 from jobs.executors.materialize import Materialize
 from jobs.plan.fragments import Fragment, Output
 from jobs.plan.streams.aggregate import plan_aggregate
@@ -24,6 +26,7 @@ from jobs.plan.streams.temporal_filter import plan_temporal_filter
 from jobs.plan.streams.top_n import plan_top_n
 from jobs.plan.streams.union import plan_union
 from jobs.plan.streams.window import group_limit, plan_group_top_n, plan_window
+from jobs.plan.view_order import with_order
 from jobs.sql import logical
 from jobs.sql.errors import UnsupportedQueryError
 from jobs.sql.expression_text import expression_text
@@ -52,14 +55,15 @@ def plan_view(plan: logical.Plan, relation_id: int, upstream: Callable[[str], Up
     Returns: the fragments, to be stored with the view. Equal arguments give equal plans, table ids included.
     """
     builder = Builder(upstream, first_table_id, plan_stream)
+    plan, order = with_order(plan)
     stream = builder.visible_first(builder.stream(plan), len(plan.fields))
     if stream.distribution is ANYWHERE:
         stream = builder.exchange(stream, stream.key)
-    stream = builder.add(stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types))
+    stream = builder.add(stream, Materialize(relation_id, stream.key, stream.distribution or (), stream.types, order or msgspec.UNSET))
     builder.close(stream)
     (table_id,) = stream.draft.operators[-1].tables
     _require_computable(builder.closed)
-    output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id)
+    output = Output(stream.types, stream.key, stream.distribution or (), stream.append_only, table_id, bool(order) or msgspec.UNSET)
     return ViewPlan(tuple(builder.closed), tuple(builder.tables), output)
 
 
@@ -107,6 +111,8 @@ def plan_stream(builder: Builder, plan: logical.Plan) -> Stream:
             return plan_aggregate(builder, plan)
         case logical.TopN():
             return plan_top_n(builder, plan)
+        case logical.Sort(input):  # below a join, which keeps no order
+            return builder.stream(input)
         case logical.Window():
             return plan_window(builder, plan)
         case _:

@@ -186,8 +186,8 @@ COMMANDS = (
     Command(
         "read",
         "a view's rows, or their changes since an epoch, without SQL",
-        "As text, CSV, JSON or Parquet, in no particular order. No Spark is started; the rows are those of the published epoch, or of "
-        "another one. Rights to read the store are enough.",
+        "As text, CSV, JSON or Parquet, in the order of the view's ORDER BY, or in none. No Spark is started; the rows are those of the "
+        "published epoch, or of another one. Rights to read the store are enough.",
         (
             "tussock read --store ./demo total",
             "tussock read --pipeline flights worst_routes --columns origin,dest --csv > routes.csv",

@@ -1,6 +1,6 @@
 """What a relation of the catalog is as a table elsewhere."""
 
-from jobs.catalog.reader import stored_table
+from jobs.catalog.reader import key_of
 from jobs.plan.definition import TableDefinition, definition_of
 from jobs.settings.home import Home
 from jobs.sinks.base import Outline
@@ -10,7 +10,7 @@ from statestore.meta.catalog import Relation
 def outline_of(relation: Relation, home: Home) -> Outline:
     """The relation's visible columns, its key where all of it is visible, and its comments. Raises NoStoredRowsError for a source."""
     names = [column.name for column in relation.columns]
-    places = [key.column for key in stored_table(relation).key]
+    places = key_of(relation)
     key = tuple(names[place] for place in places) if all(place < len(names) for place in places) else ()
     definition = definition_of(relation)
     statement = definition.statement if isinstance(definition, TableDefinition) else None

@@ -113,9 +113,9 @@ def _without_places(value: object) -> object:
 def _kept(sandbox: Sandbox, source: SourceText, execution: JavaObject, fields: tuple[Field, ...], notes: list[str]) -> Plan:
     """The plan of a view with these columns, from its QueryExecution (JVM)."""
     expressions = ExpressionWalk(sandbox, source, has_kernel=sandbox.has_kernel, texts=SparkText(sandbox, execution.analyzed()))
-    walk = PlanWalk(expressions, notes)
     with translated(source):
         optimized = execution.optimizedPlan()
+    walk = PlanWalk(expressions, notes, limit.order_of(optimized))
     bound = walk.bind(optimized)
     if tuple(f.type for f in bound.plan.fields) != tuple(f.type for f in fields):
         raise SqlError(

@@ -610,7 +610,34 @@ class TopN(_OverOne, frozen=True):
         return tuple(key.expr for key in self.order)
 
 
-Plan = Scan | Values | Range | Project | Expand | Generate | Filter | TemporalFilter | Join | SingleRow | Union | Aggregate | TopN | Window
+class Sort(_OverOne, frozen=True):
+    """All rows, in an order. It stands only where the order reaches the view: at the top of a plan, or below nothing but Project, Filter
+    and TemporalFilter."""
+
+    order: tuple[SortKey, ...]
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return tuple(key.expr for key in self.order)
+
+
+Plan = (
+    Scan
+    | Values
+    | Range
+    | Project
+    | Expand
+    | Generate
+    | Filter
+    | TemporalFilter
+    | Join
+    | SingleRow
+    | Union
+    | Aggregate
+    | TopN
+    | Sort
+    | Window
+)
 
 
 def is_one_row(plan: Plan) -> bool:

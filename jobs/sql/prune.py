@@ -27,6 +27,7 @@ from jobs.sql.logical import (
     Range,
     Scan,
     SingleRow,
+    Sort,
     SortKey,
     TemporalFilter,
     TopN,
@@ -81,9 +82,10 @@ def _narrow(plan: Plan, wanted: tuple[int, ...]) -> tuple[Plan, dict[int, int]]:
             return msgspec.structs.replace(plan, input=below, value=renumbered(plan.value, to)), to
         case TopN():
             below, to = _narrow(plan.input, _union(wanted, _used([k.expr for k in plan.order])))
-            return TopN(
-                below, tuple(SortKey(renumbered(k.expr, to), k.descending, k.nulls_last) for k in plan.order), plan.limit, plan.offset
-            ), to
+            return TopN(below, _moved_order(plan.order, to), plan.limit, plan.offset), to
+        case Sort():
+            below, to = _narrow(plan.input, _union(wanted, _used([k.expr for k in plan.order])))
+            return Sort(below, _moved_order(plan.order, to)), to
         case Aggregate():
             return _narrow_aggregate(plan, wanted)
         case Window():

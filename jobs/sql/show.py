@@ -26,6 +26,7 @@ from jobs.sql.logical import (
     Range,
     Scan,
     SingleRow,
+    Sort,
     SortKey,
     TemporalFilter,
     TopN,
@@ -106,6 +107,8 @@ def _lines(plan: Plan, depth: int) -> list[str]:
             limit = "none" if plan.limit is None else plan.limit
             order = _order(plan.order, names)
             return [f"{head}TopN order=[{order}] limit={limit} offset={plan.offset}", *_lines(plan.input, depth + 1)]
+        case Sort():
+            return [f"{head}Sort order=[{_order(plan.order, _names(plan.input))}]", *_lines(plan.input, depth + 1)]
         case Window():
             names = _names(plan.input)
             keys = ", ".join(show_expr(k, names) for k in plan.partition)

@@ -16,7 +16,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.catalog.reader import stored_table
+from jobs.catalog.reader import key_of, stored_table
 from jobs.flow.failure import carried_failure
 from jobs.plan.definition import ViewDefinition, definition_of, find
 from jobs.sources.spark_files import spark_errors
@@ -286,7 +286,7 @@ def _listed(columns: Sequence[tuple[str, str]]) -> str:
 def _key(view: Relation) -> Collection[str]:
     """The visible columns of the key by which a view's rows are stored; all of them if the key has others too."""
     names = [c.name for c in view.columns]
-    key = [k.column for k in stored_table(view).key]
+    key = key_of(view)
     return [names[c] for c in key] if key and all(c < len(names) for c in key) else names
 
 

@@ -86,8 +86,8 @@ def test_a_refusal_within_a_plain_view_names_no_wrong_place(session: Session) ->
 
 
 def test_an_order_that_means_nothing_and_a_limit_by_the_key_are_taken_with_a_note(session: Session) -> None:
-    (ordered,) = session.execute("CREATE MATERIALIZED VIEW ordered AS SELECT id, price FROM orders ORDER BY price")
-    assert "note: ORDER BY without LIMIT" in ordered.message
+    (ordered,) = session.execute("CREATE MATERIALIZED VIEW ordered AS SELECT id, price FROM orders SORT BY price")
+    assert "note: SORT BY, and an ORDER BY" in ordered.message
     (limited,) = session.execute("CREATE MATERIALIZED VIEW limited AS SELECT id FROM orders LIMIT 2 OFFSET 1")
     assert "note: LIMIT or OFFSET without ORDER BY" in limited.message
     (explained,) = session.execute("EXPLAIN SELECT id FROM orders ORDER BY id OFFSET 2")

@@ -117,6 +117,7 @@ AGGREGATE = logical.Aggregate(JOIN, (_K,), CALLS, (Field("k", "int"), Field("s",
 _LISTAGG = AggCall(AggFunction.LISTAGG, "string", (Column(1, "string"),), params=(("delimiter", "-"),), order=(SortKey(_K, True, True),))
 ORDERED_AGGREGATE = logical.Aggregate(SCAN, (), (_LISTAGG,), (Field("l", "string"),))
 TOP_N = logical.TopN(AGGREGATE, (SortKey(_K, True, True),), 5, 2)
+SORT = logical.Sort(SCAN, (SortKey(_K, True, True), SortKey(_SUM, False, False)))
 
 UNION = logical.Union((SCAN, logical.Join(SCAN, SCAN, JoinKind.NULL_AWARE_ANTI, (_K,), (_K,), (False,))), _FIELDS)
 
@@ -169,6 +170,7 @@ STATEMENTS: dict[str, msgspec.Struct] = {
     "create_view": CreateView("top", "SELECT …", TOP_N, True),
     "create_plain_view": CreatePlainView("named", "SELECT k AS a …", _FIELDS, ("a", "b"), ("orders",), True),
     "create_function": _CREATE_FUNCTION,
+    "create_view_ordered": CreateView("o", "SELECT k …", SORT),
     "create_view_rebuilt": CreateView("top", "SELECT …", TOP_N, or_replace=True, rebuilt=True),
     "create_view_by_names": CreateView("p", "SELECT k + 10", PROJECT, columns=("a", "b", "c"), uses=("named",)),
     "create_view_behind": CreateView("o", "SELECT k …", logical.TopN(SCAN, (), None, 2)),
@@ -235,6 +237,7 @@ NODES: dict[str, Node] = {
     "over_window_chosen": OverWindow((1,), _BY, (0,), (1,), (_CHOSEN_OVER,), ("int", "boolean"), ("int", "boolean", "array<int>")),
     "over_window_sessions": OverWindow((1,), _BY, (0,), (1,), (_SESSION,), ("timestamp", "timestamp"), ("timestamp",) * 3),
     "materialize": Materialize(9, (0,), (0,), ("int", "bigint")),
+    "materialize_ordered": Materialize(9, (0,), (0,), ("int", "bigint"), (Order(1, True, True),)),
 }
 _OUTPUT = Output(("int", "bigint"), (0,), (0,), True, 12)
 
@@ -283,6 +286,9 @@ DEFINITIONS: dict[str, msgspec.Struct] = {
     "function": FunctionDefinition(_CREATE_FUNCTION),
     "view_by_names": ViewDefinition("SELECT …", TOP_N, (), _OUTPUT, ("a", "b")),
     **{f"view_{name}": ViewDefinition("SELECT …", TOP_N, (_fragment(node),), _OUTPUT) for name, node in NODES.items()},
+    "view_ordered": ViewDefinition(
+        "SELECT …", SORT, (_fragment(NODES["materialize_ordered"]),), msgspec.structs.replace(_OUTPUT, ordered=True)
+    ),
     "view_nested": ViewDefinition("SELECT …", logical.Project(SCAN, (_MADE,), (Field("s", "struct<x:int>"),)), (_NESTED,), _OUTPUT),
     "view_by_spark": ViewDefinition("SELECT …", logical.Project(SCAN, (_BY_SPARK,), (Field("h", "string"),)), (_THROUGH_SPARK,), _OUTPUT),
 }

@@ -1,24 +1,40 @@
-"""Sort, GlobalLimit, LocalLimit and Offset: an order means something only where rows are counted from its beginning."""
+"""Sort, GlobalLimit, LocalLimit and Offset: an order means something if it is the view's own, or if rows are counted from its
+beginning."""
 
 from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.logical import Literal, SortKey, TopN
+from jobs.sql.logical import Literal, Sort, SortKey, TopN
 from jobs.sql.plan_nodes.project import projected
 from jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
 from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from jobs.sql.sandbox import items
 
-_NO_ORDER = "ORDER BY without LIMIT or OFFSET has no effect: a view has no order; order the query that reads it"
+_NO_ORDER = (
+    "SORT BY, and an ORDER BY without LIMIT or OFFSET inside a query, have no effect: a view stores its rows in the order of the ORDER BY "
+    "at the end of its SELECT"
+)
 _BY_KEY = "LIMIT or OFFSET without ORDER BY counts rows by their stream key, the same on every run; which rows they are, Spark leaves open"
 
 
 @binds("Sort")
 def bind_sort(walk: PlanWalk, node: JavaObject) -> Bound:
-    """A Sort whose rows nobody counts."""
-    walk.note(_NO_ORDER)
-    return walk.bind(node.child())
+    """A Sort whose rows are not counted: the view's order, or none at all."""
+    if walk.order is None or not node.equals(walk.order):
+        walk.note(_NO_ORDER)
+        return walk.bind(node.child())
+    own = walk.bind(node.child())
+    below, order = _sorted(walk, own, node)
+    return without_subqueries(Bound(Sort(below.plan, order), below.ids), own, below)
+
+
+def order_of(root: JavaObject) -> JavaObject | None:
+    """The Sort that gives a plan's rows their order: nothing above it but projections and filters. None: they have none."""
+    node = root
+    while node.productPrefix() in ("Project", "Filter"):
+        node = node.child()
+    return node if node.productPrefix() == "Sort" and getattr(node, "global")() else None
 
 
 @binds("GlobalLimit", "LocalLimit", "Offset")
@@ -39,18 +55,23 @@ def bind_limit(walk: PlanWalk, node: JavaObject) -> Bound:
     while child.productPrefix() == "Project":
         projects.append(child)
         child = child.child()
-    order: list[SortKey] = []
+    order: tuple[SortKey, ...] = ()
     if child.productPrefix() == "Sort":
         own = walk.bind(child.child())
-        below = with_subqueries(walk, own, items(child.order()))
-        order = [walk.expressions.sort_key(key, below.scope()) for key in items(child.order())]
+        below, order = _sorted(walk, own, child)
     else:
         walk.note(_BY_KEY)
         own = below = walk.bind(child)
-    bound = without_subqueries(Bound(TopN(below.plan, tuple(order), limit, offset), below.ids), own, below)
+    bound = without_subqueries(Bound(TopN(below.plan, order, limit, offset), below.ids), own, below)
     for project in reversed(projects):
         bound = projected(walk, project, bound)
     return bound
+
+
+def _sorted(walk: PlanWalk, own: Bound, node: JavaObject) -> tuple[Bound, tuple[SortKey, ...]]:
+    """What a Sort reads, with a column for each scalar subquery of its order, and that order."""
+    below = with_subqueries(walk, own, items(node.order()))
+    return below, tuple(walk.expressions.sort_key(key, below.scope()) for key in items(node.order()))
 
 
 def _window(walk: PlanWalk, nodes: Sequence[JavaObject]) -> tuple[int, int | None]:

@@ -59,6 +59,7 @@ class PlanWalk:
 
     expressions: ExpressionWalk
     notes: list[str] = field(default_factory=list)  # what the user should know of the plan; EXPLAIN and CREATE say it
+    order: JavaObject | None = None  # the Sort that gives the plan's rows their order
 
     def note(self, text: str) -> None:
         """Something that the user should know of the plan, said once."""

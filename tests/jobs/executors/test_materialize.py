@@ -10,6 +10,7 @@ import pytest
 
 from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
 from jobs.executors.materialize import Materialize, _in_key_order
+from jobs.executors.order import Order
 from jobs.flow.chunk import inserts
 from statestore.objectstore.base import ObjectStore
 from statestore.objectstore.local import LocalObjectStore
@@ -17,6 +18,7 @@ from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chun
 
 TYPES = ("string", "double", "int")
 NODE = Materialize(1, (2, 0), (0,), TYPES)
+ORDERED = Materialize(1, (2, 0), (0,), TYPES, (Order(1, True, False), Order(0, False, True)))
 
 
 def _stored(bench: Bench, vnodes: Sequence[int] = range(VNODES)) -> Counter[Row]:
@@ -27,9 +29,10 @@ def _stored(bench: Bench, vnodes: Sequence[int] = range(VNODES)) -> Counter[Row]
     return content
 
 
+@pytest.mark.parametrize("node", [NODE, ORDERED], ids=["by key", "in an order"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_table_is_the_sum_of_the_changes_at_every_epoch(seed: int, objects: ObjectStore) -> None:
-    rng, bench = random.Random(seed), Bench(NODE, objects)
+def test_the_table_is_the_sum_of_the_changes_at_every_epoch(seed: int, node: Materialize, objects: ObjectStore) -> None:
+    rng, bench = random.Random(seed), Bench(node, objects)
     live: dict[int, Row] = {}
     content: Counter[Row] = Counter()
     for _ in range(12):

@@ -1,0 +1,195 @@
+"""Reading a table in the order of its primary key: the rows of all vnodes, merged.
+
+A table's rows lie by vnode first, so each vnode is a run in key order. A round reads some rows of each run that has none left, all runs in
+one batched read. What lies before the nearest end of these parts is complete: it is put out in order, and the rest waits for the next
+round. A read with a limit, or between two keys, costs the first blocks of each run and the blocks that hold its rows.
+
+The *tail* of a storage key is what follows its table id and vnode: the encoded primary key. Tails compare as primary keys do.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.hummock.key import HEADER_BYTES, encode_prefixes, vnode_range
+from statestore.hummock.sorted_keys import Positions, sort_order, successor
+from statestore.table.schema import TableLayout
+
+_BUFFERED = 1 << 16  # rows that wait or are read in a round, about
+_LEAST = 1 << 8  # rows of a run that a round reads at least, however many runs there are
+_LEAST_OF_FEW = 1 << 4  # likewise of a read with a limit
+
+_LONGEST = 2**31 - 1  # bytes of a key: Arrow 26 fails to slice binary values without an end
+
+_VALUES, _AFTER_VALUES = b"\x01", b"\x02"  # what a column that is not NULL begins with, and what is above all of these (hummock.key)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """The tails between which to read."""
+
+    first: bytes = b""  # inclusive
+    end: bytes | None = None  # exclusive; None: to the last one
+
+    @property
+    def empty(self) -> bool:
+        """Whether no key can lie between them."""
+        return self.end is not None and self.first >= self.end
+
+
+EVERY_KEY = KeyBounds()
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One end of a range of values: the value, an array of one that is not NULL, and whether it belongs to the range."""
+
+    value: pa.Array
+    inclusive: bool
+
+
+def key_bounds(
+    layout: TableLayout, fixed: Sequence[pa.Array], low: Edge | None = None, high: Edge | None = None, known: bool = False
+) -> KeyBounds:
+    """Where the rows lie whose first key columns have the values `fixed` (arrays of one; NULL means NULL).
+
+    Args:
+        low, high: the range of the next key column, without NULL, whichever way the key orders it.
+        known: the next key column is not NULL. It is not if it has a range.
+
+    Raises: UnsupportedTypeError.
+    """
+    prefix = _tail(layout, fixed)
+    if not (known or low or high):
+        return KeyBounds(prefix, successor(prefix) if prefix else None)
+    begin, end = (high, low) if layout.schema.key[len(fixed)].descending else (low, high)
+    first, last = prefix + _VALUES, prefix + _AFTER_VALUES
+    if begin is not None:
+        first = _beside(_tail(layout, [*fixed, begin.value]), after=not begin.inclusive)
+    if end is not None:
+        last = _beside(_tail(layout, [*fixed, end.value]), after=end.inclusive)
+    return KeyBounds(first, last)
+
+
+def _tail(layout: TableLayout, values: Sequence[pa.Array]) -> bytes:
+    encoded = encode_prefixes(0, np.zeros(1, np.uint16), values, layout.schema.key)
+    found: bytes = encoded[0].as_py()[HEADER_BYTES:]
+    return found
+
+
+def _beside(tail: bytes, *, after: bool) -> bytes:
+    """The least key that starts with `tail`, or the least one after all of these."""
+    following = successor(tail) if after else tail
+    assert following is not None, "a column begins with a small byte"
+    return following
+
+
+#: Rows between pairs of storage keys, at most so many of each pair: (place of the pair, storage key, row) of each row.
+Read = Callable[[pa.BinaryArray, pa.BinaryArray, int], tuple[pa.Int64Array, pa.BinaryArray, pa.Table]]
+
+
+def rows_in_order(layout: TableLayout, read: Read, bounds: KeyBounds, limit: int | None, reverse: bool) -> Iterator[pa.Table]:
+    """The rows that `read` finds, merged; see StorageTable.scan_in_order. If `reverse`, `read` gives those of a pair in reverse, too."""
+    if bounds.empty or limit == 0:
+        return
+    merge = _Merge(_Runs(layout, bounds, reverse), reverse)
+    left = limit
+    while (asked := merge.asked(left)) is not None:
+        runs, count = asked
+        merge.add(runs, count, *read(*merge.runs.ranges(runs), count))
+        rows = merge.complete()
+        if left is not None:
+            rows = rows.slice(0, left)
+            left -= rows.num_rows
+        if rows.num_rows:
+            yield rows
+        if left == 0:
+            return
+
+
+class _Runs:
+    """Each vnode's run: what of it is still to be read."""
+
+    def __init__(self, layout: TableLayout, bounds: KeyBounds, reverse: bool) -> None:
+        vnodes = range(layout.vnode_count if layout.schema.distribution else 1)  # a singleton's rows are in vnode 0
+        ranges = [vnode_range(layout.schema.table_id, vnode) for vnode in vnodes]
+        self.firsts = [head + bounds.first for head, _ in ranges]
+        self.ends = [after if bounds.end is None else head + bounds.end for head, after in ranges]
+        self.open = np.ones(len(ranges), np.bool_)  # there may be more than was read
+        self.reached = [b""] * len(ranges)  # the tail of the last row that was read
+        self._reverse = reverse
+
+    def ranges(self, runs: Positions) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+        """The keys between which some runs are still to be read."""
+        firsts, ends = (pa.array([keys[run] for run in runs.tolist()], pa.binary()) for keys in (self.firsts, self.ends))
+        return firsts, ends
+
+    def read(self, run: int, key: bytes) -> None:
+        """Note the last row that was read of a run."""
+        self.reached[run] = key[HEADER_BYTES:]
+        if self._reverse:
+            self.ends[run] = key
+        else:
+            self.firsts[run] = _beside(key, after=True)  # no key is a prefix of another
+
+    def horizon(self) -> bytes | None:
+        """Up to which tail all rows have been read; None: all there are."""
+        reached = [self.reached[run] for run in np.flatnonzero(self.open).tolist()]
+        if not reached:
+            return None
+        return max(reached) if self._reverse else min(reached)
+
+
+class _Merge:
+    """The rows that were read and wait for those that may come before them."""
+
+    def __init__(self, runs: _Runs, reverse: bool) -> None:
+        self.runs, self._reverse = runs, reverse
+        self._waiting: tuple[Positions, pa.BinaryArray, pa.Table] | None = None  # (run, tail, row) of each, in order
+
+    def asked(self, left: int | None) -> tuple[Positions, int] | None:
+        """Which runs to read next, and how many rows of each; None at the end. `left`: as many rows as are still wanted; None: all."""
+        waiting = np.zeros(len(self.runs.open), np.int64)
+        if self._waiting is not None:
+            waiting += np.bincount(self._waiting[0], minlength=len(waiting))
+        wanted = np.flatnonzero(self.runs.open & (waiting == 0))
+        if not len(wanted):
+            return None
+        if left is not None:
+            return wanted, min(left, max(_LEAST_OF_FEW, -(-2 * left // len(wanted))), _BUFFERED)
+        return wanted, max(_LEAST, (_BUFFERED - int(waiting.sum())) // len(wanted))
+
+    def add(self, runs: Positions, count: int, index: pa.Int64Array, keys: pa.BinaryArray, rows: pa.Table) -> None:
+        """Take what was read of some runs, `count` rows of each at most."""
+        place = np.asarray(index)
+        ends = np.cumsum(np.bincount(place, minlength=len(runs)))
+        for run, first, end in zip(runs.tolist(), (0, *ends[:-1].tolist()), ends.tolist(), strict=True):
+            self.runs.open[run] = end - first == count
+            if first < end:
+                self.runs.read(run, keys[end - 1].as_py())
+        run_of, tails = runs[place], pc.binary_slice(keys, HEADER_BYTES, _LONGEST)
+        if self._waiting is not None:
+            before = self._waiting
+            run_of = np.concatenate([before[0], run_of])
+            tails = pa.concat_arrays([before[1], tails])
+            rows = pa.concat_tables([before[2], rows]).combine_chunks()
+        order: npt.NDArray[np.int64] = sort_order(tails)
+        order = order[::-1].copy() if self._reverse else order
+        self._waiting = run_of[order], tails.take(pa.array(order)), rows.take(pa.array(order))
+
+    def complete(self) -> pa.Table:
+        """Those rows that no other can come before; the others wait."""
+        assert self._waiting is not None, "rows are added first"
+        run_of, tails, rows = self._waiting
+        horizon = self.runs.horizon()
+        if horizon is None:
+            done = len(tails)
+        else:
+            reached = (pc.greater_equal if self._reverse else pc.less_equal)(tails, pa.scalar(horizon, pa.binary()))
+            done = int(pc.sum(reached).as_py() or 0)
+        self._waiting = run_of[done:], tails.slice(done), rows.slice(done)
+        return rows.slice(0, done)
