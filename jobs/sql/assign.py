@@ -7,6 +7,7 @@ Spark's ANSI store assignment.
 from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
+from pyspark.errors import PySparkException
 
 from jobs.sql.errors import SqlError, sql_error, translated
 from jobs.sql.expressions import ExpressionWalk
@@ -98,11 +99,11 @@ def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, f
                 raise sql_error(source, offset, f"{what} is a subquery: it may read no rows")
             nothing = sandbox.session._jsparkSession.emptyDataFrame()
             raw = nothing.select(seq_of(sandbox, [column_of(sandbox, expr).alias("c")]))
-            found = next(items(raw.queryExecution().analyzed().output())).dataType()
+            value = next(items(raw.queryExecution().analyzed().projectList())).child()
             table = CreateTable("new", (field,), ())
-            if not (found.catalogString() == "string" and expr.productPrefix() == "Literal"):
-                check_assignable(sandbox, source, offset, found, table, 0)
             kind = sandbox.data_type(field.type)
+            if not (_is_text(expr) or _fits_as_default(sandbox, value, field, sql)):
+                check_assignable(sandbox, source, offset, value.dataType(), table, 0)
             cast = nothing.select(seq_of(sandbox, [column_of(sandbox, expr).cast(kind).alias("c")])).queryExecution()
             current = sandbox.tree_pattern("CURRENT_LIKE")
             if cast.analyzed().containsPattern(current) or not cast.analyzed().deterministic():
@@ -110,13 +111,23 @@ def default_of(sandbox: Sandbox, source: SourceText, offset: int, column: int, f
             folded = next(items(cast.optimizedPlan().projectList())).child()
             if folded.productPrefix() != "Literal":
                 raise unfit_value(source, table, 0, sql, offset)
-            value = ExpressionWalk(sandbox, inner).expression(folded, {})
+            constant = ExpressionWalk(sandbox, inner).expression(folded, {})
     except SqlError as err:
         if err.place is not None and err.excerpt == source.caret(offset):
             raise
         raise sql_error(source, offset, f"{what}: {err.reason}") from err
-    assert isinstance(value, Literal)
-    return Default(column, sql, value)
+    assert isinstance(constant, Literal)
+    return Default(column, sql, constant)
+
+
+def _fits_as_default(sandbox: Sandbox, value: JavaObject, field: Field, sql: str) -> bool:
+    """Whether Spark takes an analyzed expression as a DEFAULT: it takes more there than INSERT does, such as intervals of other units."""
+    defaults = sandbox.java("org.apache.spark.sql.catalyst.util.ResolveDefaultColumns")
+    try:
+        defaults.coerceDefaultValue(value, sandbox.data_type(field.type), "CREATE TABLE", field.name, sql)
+    except PySparkException:
+        return False
+    return True
 
 
 def values_of_table(walk: ExpressionWalk, query: JavaObject, table: CreateTable, named: Sequence[str]) -> JavaObject:
@@ -142,7 +153,7 @@ def values_of_table(walk: ExpressionWalk, query: JavaObject, table: CreateTable,
                 continue
             kind = table.fields[column].type
             if is_default(cell):
-                cells[i] = sandbox.parser().parseExpression(f"CAST({default_sql(table, column)} AS {kind})")
+                cells[i] = default_expression(sandbox, table, column)
             elif kind != "string" and _is_text(cell):
                 texts.append((cell, column))
                 cells[i] = sandbox.parser().parseExpression(f"CAST({cell.sql()} AS {kind})")
@@ -182,7 +193,8 @@ def is_default(expr: JavaObject) -> bool:
 
 
 def default_expression(sandbox: Sandbox, table: CreateTable, column: int) -> JavaObject:
-    return sandbox.parser().parseExpression(default_sql(table, column))
+    """What a column gets where a statement gives it no value, of the column's type."""
+    return sandbox.parser().parseExpression(f"CAST({default_sql(table, column)} AS {table.fields[column].type})")
 
 
 def default_sql(table: CreateTable, column: int) -> str:
