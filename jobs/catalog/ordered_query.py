@@ -5,7 +5,7 @@ view: by conditions on the first columns of the view's key, or by a LIMIT of row
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
@@ -100,7 +100,7 @@ class _Reading:
             except SqlError:  # an expression that no view can keep, above what counts
                 continue
             if (rows := _Rows.of(bound, TableLayout(stored_table(relation), vnodes))) is not None:
-                return rows
+                return replace(rows, in_order=whole is not None or rows.limit is not None)
         return whole
 
     def _path(self, node: JavaObject, name: str) -> list[JavaObject] | None:
@@ -219,7 +219,7 @@ class _Rows:
         ranged = next((found for k in following if (found := self.ranges.get(k.column)) is not None), None)
         covered = self.exact and set(self.ranges) <= {*fixed, *(k.column for k in following)}
         covered = covered and not any(self.ranges[c].low or self.ranges[c].high for c in fixed)
-        if not fixed and ranged is None:
+        if not fixed and (ranged is None or not (ranged.low or ranged.high or covered)):  # that alone one is not NULL confines little
             return None, covered
         values = [_array(value) for c in fixed if (value := self.ranges[c].equal) is not None]
         low, high = (

@@ -58,6 +58,7 @@ class Part:
     bounds: KeyBounds = EVERY_KEY
     limit: int | None = None  # rows at most
     reverse: bool = False  # from the largest key down, the limit counted from there
+    in_order: bool = True  # as one; else each unit's rows, in parallel
 
 
 ALL = Part()
@@ -110,11 +111,18 @@ def scan_relation(
         yield rows.rename_columns(names)
 
 
-def scan_ordered(objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, part: Part = ALL) -> Iterator[pa.Table]:
-    """As `scan_relation`, the rows of all vnodes in one order: that of the key by which they are stored."""
+def scan_ordered(
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    epoch: int,
+    part: Part = ALL,
+    vnodes: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:
+    """As `scan_relation`, the rows of all these vnodes in one order: that of the key by which they are stored."""
     table = open_table(objects, version, stored_table(relation), epoch)
     names = [c.name for c in relation.columns]
-    for rows in table.scan_in_order(part.bounds, part.limit, part.reverse, tuple(range(len(names)))):
+    for rows in table.scan_in_order(part.bounds, part.limit, part.reverse, tuple(range(len(names))), vnodes):
         yield rows.rename_columns(names)
 
 
@@ -208,8 +216,9 @@ def relation_frame(
 def ordered_frame(
     spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, part: Part = ALL
 ) -> "DataFrame":
-    """The rows of an ordered view, in one partition, in the order of its key; else as `relation_frame`."""
-    return _frame(spark, store_uri, version, relation.name, relation.columns, partial(_in_order, relation, epoch, part), [[]])
+    """Rows of an ordered view, in the order of its key, in one partition or one per unit; else as `relation_frame`."""
+    vnodes = [list(range(len(version.mapping.units)))] if part.in_order else None
+    return _frame(spark, store_uri, version, relation.name, relation.columns, partial(_in_order, relation, epoch, part), vnodes)
 
 
 def changes_frame(
@@ -239,7 +248,7 @@ def _changed(
 def _in_order(
     relation: Relation, epoch: int, part: Part, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
 ) -> Iterator[pa.Table]:
-    return scan_ordered(objects, version, relation, epoch, part)
+    return scan_ordered(objects, version, relation, epoch, part, vnodes)
 
 
 def _changes(

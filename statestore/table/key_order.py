@@ -7,7 +7,7 @@ round. A read with a limit, or between two keys, costs the first blocks of each 
 The *tail* of a storage key is what follows its table id and vnode: the encoded primary key. Tails compare as primary keys do.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,11 +92,14 @@ def _beside(tail: bytes, *, after: bool) -> bytes:
 Read = Callable[[pa.BinaryArray, pa.BinaryArray, int], tuple[pa.Int64Array, pa.BinaryArray, pa.Table]]
 
 
-def rows_in_order(layout: TableLayout, read: Read, bounds: KeyBounds, limit: int | None, reverse: bool) -> Iterator[pa.Table]:
-    """The rows that `read` finds, merged; see StorageTable.scan_in_order. If `reverse`, `read` gives those of a pair in reverse, too."""
+def rows_in_order(
+    layout: TableLayout, vnodes: Iterable[int], read: Read, bounds: KeyBounds, limit: int | None, reverse: bool
+) -> Iterator[pa.Table]:
+    """The rows that `read` finds in some vnodes, merged; see StorageTable.scan_in_order. If `reverse`, `read` gives those of a pair in
+    reverse, too."""
     if bounds.empty or limit == 0:
         return
-    merge = _Merge(_Runs(layout, bounds, reverse), reverse)
+    merge = _Merge(_Runs(layout, vnodes, bounds, reverse), reverse)
     left = limit
     while (asked := merge.asked(left)) is not None:
         runs, count = asked
@@ -114,9 +117,8 @@ def rows_in_order(layout: TableLayout, read: Read, bounds: KeyBounds, limit: int
 class _Runs:
     """Each vnode's run: what of it is still to be read."""
 
-    def __init__(self, layout: TableLayout, bounds: KeyBounds, reverse: bool) -> None:
-        vnodes = range(layout.vnode_count if layout.schema.distribution else 1)  # a singleton's rows are in vnode 0
-        ranges = [vnode_range(layout.schema.table_id, vnode) for vnode in vnodes]
+    def __init__(self, layout: TableLayout, vnodes: Iterable[int], bounds: KeyBounds, reverse: bool) -> None:
+        ranges = [vnode_range(layout.schema.table_id, v) for v in vnodes if layout.schema.distribution or v == 0]  # a singleton's is 0
         self.firsts = [head + bounds.first for head, _ in ranges]
         self.ends = [after if bounds.end is None else head + bounds.end for head, after in ranges]
         self.open = np.ones(len(ranges), np.bool_)  # there may be more than was read

@@ -45,9 +45,14 @@ class StorageTable:
                 yield keyed.remove_column(0)
 
     def scan_in_order(
-        self, bounds: KeyBounds = EVERY_KEY, limit: int | None = None, reverse: bool = False, columns: Sequence[int] | None = None
+        self,
+        bounds: KeyBounds = EVERY_KEY,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[int] | None = None,
+        vnodes: Iterable[int] | None = None,
     ) -> Iterator[pa.Table]:
-        """Rows in the order of the primary key, whatever their vnodes, as tables that are not empty.
+        """All rows, or those of `vnodes`, in the order of the primary key, whatever their vnodes, as tables that are not empty.
 
         Args:
             bounds: only rows between these (key_order.key_bounds).
@@ -62,7 +67,7 @@ class StorageTable:
         def read(firsts: pa.BinaryArray, ends: pa.BinaryArray, most: int) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:
             return self.read_between(firsts, ends, most, reverse, columns)
 
-        return rows_in_order(self.layout, read, bounds, limit, reverse)
+        return rows_in_order(self.layout, range(self.layout.vnode_count) if vnodes is None else vnodes, read, bounds, limit, reverse)
 
     def scan_prefix(
         self, prefixes: pa.Table, limit: int | None = None, reverse: bool = False, columns: Sequence[int] | None = None
