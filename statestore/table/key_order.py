@@ -1,8 +1,8 @@
 """Reading a table in the order of its primary key: the rows of all vnodes, merged.
 
-A table's rows lie by vnode first, so each vnode is a run in key order. A round reads some rows of each run that has none left, all runs in
-one batched read. What lies before the nearest end of these parts is complete: it is put out in order, and the rest waits for the next
-round. A read with a limit, or between two keys, costs the first blocks of each run and the blocks that hold its rows.
+A table's rows lie by vnode first, so each vnode is a run in key order. A round reads the next rows of each run that has few left, all
+runs in one batched read. What lies before the nearest end of these parts is complete: it is put out in order, and the rest waits. A read
+with a limit, or between two keys, costs the first blocks of each run and the blocks that hold its rows.
 
 The *tail* of a storage key is what follows its table id and vnode: the encoded primary key. Tails compare as primary keys do.
 """
@@ -19,10 +19,10 @@ from statestore.hummock.key import HEADER_BYTES, encode_prefixes, vnode_range
 from statestore.hummock.sorted_keys import Positions, sort_order, successor
 from statestore.table.schema import TableLayout
 
-_BUFFERED = 1 << 16  # rows that wait or are read in a round, about
+_BUFFERED = 1 << 17  # rows that wait, about; half of them in equal parts for all runs
 _LEAST = 1 << 8  # rows of a run that a round reads at least, however many runs there are
 _LEAST_OF_FEW = 1 << 4  # likewise of a read with a limit
-
+_SEGMENTS = 64  # sorted parts that wait, before they are sorted as one
 _LONGEST = 2**31 - 1  # bytes of a key: Arrow 26 fails to slice binary values without an end
 
 _VALUES, _AFTER_VALUES = b"\x01", b"\x02"  # what a column that is not NULL begins with, and what is above all of these (hummock.key)
@@ -104,12 +104,12 @@ def rows_in_order(
     while (asked := merge.asked(left)) is not None:
         runs, count = asked
         merge.add(runs, count, *read(*merge.runs.ranges(runs), count))
-        rows = merge.complete()
+        if (rows := merge.complete()) is None:
+            continue
         if left is not None:
             rows = rows.slice(0, left)
             left -= rows.num_rows
-        if rows.num_rows:
-            yield rows
+        yield rows
         if left == 0:
             return
 
@@ -146,24 +146,38 @@ class _Runs:
         return max(reached) if self._reverse else min(reached)
 
 
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Rows in order, of any runs."""
+
+    run: Positions  # of each row
+    tails: pa.BinaryArray
+    rows: pa.Table
+
+    def slice(self, first: int, count: int | None = None) -> "_Segment":
+        end = len(self.run) if count is None else first + count
+        return _Segment(self.run[first:end], self.tails.slice(first, end - first), self.rows.slice(first, end - first))
+
+
 class _Merge:
     """The rows that were read and wait for those that may come before them."""
 
     def __init__(self, runs: _Runs, reverse: bool) -> None:
         self.runs, self._reverse = runs, reverse
-        self._waiting: tuple[Positions, pa.BinaryArray, pa.Table] | None = None  # (run, tail, row) of each, in order
+        self._waiting = np.zeros(len(runs.open), np.int64)  # rows of each run that wait
+        self._segments: list[_Segment] = []
 
     def asked(self, left: int | None) -> tuple[Positions, int] | None:
         """Which runs to read next, and how many rows of each; None at the end. `left`: as many rows as are still wanted; None: all."""
-        waiting = np.zeros(len(self.runs.open), np.int64)
-        if self._waiting is not None:
-            waiting += np.bincount(self._waiting[0], minlength=len(waiting))
-        wanted = np.flatnonzero(self.runs.open & (waiting == 0))
-        if not len(wanted):
+        if not (self.runs.open & (self._waiting == 0)).any():
             return None
+        each = max(_LEAST, _BUFFERED // (2 * len(self._waiting)))
         if left is not None:
-            return wanted, min(left, max(_LEAST_OF_FEW, -(-2 * left // len(wanted))), _BUFFERED)
-        return wanted, max(_LEAST, (_BUFFERED - int(waiting.sum())) // len(wanted))
+            each = min(each, max(_LEAST_OF_FEW, -(-2 * left // len(self._waiting))))
+        wanted = np.flatnonzero(self.runs.open & (self._waiting <= each // 2))
+        if left is not None:
+            return wanted, min(left, max(each, -(-2 * left // len(wanted))), _BUFFERED)
+        return wanted, max(each, (_BUFFERED - int(self._waiting.sum())) // len(wanted))
 
     def add(self, runs: Positions, count: int, index: pa.Int64Array, keys: pa.BinaryArray, rows: pa.Table) -> None:
         """Take what was read of some runs, `count` rows of each at most."""
@@ -173,25 +187,35 @@ class _Merge:
             self.runs.open[run] = end - first == count
             if first < end:
                 self.runs.read(run, keys[end - 1].as_py())
-        run_of, tails = runs[place], pc.binary_slice(keys, HEADER_BYTES, _LONGEST)
-        if self._waiting is not None:
-            before = self._waiting
-            run_of = np.concatenate([before[0], run_of])
-            tails = pa.concat_arrays([before[1], tails])
-            rows = pa.concat_tables([before[2], rows]).combine_chunks()
+        if len(place):
+            run = runs[place]
+            self._waiting += np.bincount(run, minlength=len(self._waiting))
+            self._segments.append(self._sorted([_Segment(run, pc.binary_slice(keys, HEADER_BYTES, _LONGEST), rows)]))
+
+    def complete(self) -> pa.Table | None:
+        """Those rows that no other can come before; the others wait. None: there are none."""
+        horizon = self.runs.horizon()
+        done, left = [], []
+        for segment in self._segments:
+            count = len(segment.run) if horizon is None else self._before(segment, horizon)
+            done += [segment.slice(0, count)] if count else []
+            left += [segment.slice(count)] if count < len(segment.run) else []
+        self._segments = left if len(left) < _SEGMENTS else [self._sorted(left)]
+        if not done:
+            return None
+        found = done[0] if len(done) == 1 else self._sorted(done)
+        self._waiting -= np.bincount(found.run, minlength=len(self._waiting))
+        return found.rows
+
+    def _before(self, segment: _Segment, horizon: bytes) -> int:
+        """How many rows of a segment lie up to, and with, a tail."""
+        reached = (pc.greater_equal if self._reverse else pc.less_equal)(segment.tails, pa.scalar(horizon, pa.binary()))
+        return int(pc.sum(reached).as_py() or 0)
+
+    def _sorted(self, segments: Sequence[_Segment]) -> _Segment:
+        """The rows of some segments in order."""
+        tails = pa.concat_arrays([segment.tails for segment in segments])
         order: npt.NDArray[np.int64] = sort_order(tails)
         order = order[::-1].copy() if self._reverse else order
-        self._waiting = run_of[order], tails.take(pa.array(order)), rows.take(pa.array(order))
-
-    def complete(self) -> pa.Table:
-        """Those rows that no other can come before; the others wait."""
-        assert self._waiting is not None, "rows are added first"
-        run_of, tails, rows = self._waiting
-        horizon = self.runs.horizon()
-        if horizon is None:
-            done = len(tails)
-        else:
-            reached = (pc.greater_equal if self._reverse else pc.less_equal)(tails, pa.scalar(horizon, pa.binary()))
-            done = int(pc.sum(reached).as_py() or 0)
-        self._waiting = run_of[done:], tails.slice(done), rows.slice(done)
-        return rows.slice(0, done)
+        rows = pa.concat_tables([segment.rows for segment in segments]).take(pa.array(order))
+        return _Segment(np.concatenate([segment.run for segment in segments])[order], tails.take(pa.array(order)), rows)

@@ -61,7 +61,7 @@ class StorageTable:
             columns: as in `get_rows`.
 
         Cost: without a limit that of the rows between the bounds; with one, the first block of each vnode between the bounds, and the
-        blocks that hold the rows. Memory: some 65,536 rows, or 256 of each vnode.
+        blocks that hold the rows. Memory: some 131,072 rows, or 256 of each vnode.
         """
 
         def read(firsts: pa.BinaryArray, ends: pa.BinaryArray, most: int) -> tuple[pa.Int64Array, pa.BinaryArray, pa.Table]:

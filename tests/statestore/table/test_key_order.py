@@ -105,7 +105,7 @@ def same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
 @pytest.fixture(params=["in one round", "in many rounds"])
 def rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "in many rounds":
-        for name, rows in (("_BUFFERED", 20), ("_LEAST", 2), ("_LEAST_OF_FEW", 1)):
+        for name, rows in (("_BUFFERED", 20), ("_LEAST", 2), ("_LEAST_OF_FEW", 1), ("_SEGMENTS", 3)):
             monkeypatch.setattr(key_order, name, rows)
 
 
