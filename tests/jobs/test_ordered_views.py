@@ -188,6 +188,60 @@ def test_reads_of_a_part_are_as_spark_s_and_read_their_rows_alone(
                 assert sum(part.num_rows for part in parts) <= most, sql
 
 
+#: Constants of the columns of `VALUES`, as SQL writes them.
+CONSTANTS = {
+    "a": ("-5", "0", "3", "2147483647", "7"),
+    "b": ("''", "'a'", "'a\\0b'", "'B'", "'é'", "'zz'"),
+    "c": ("-0.0D", "1.5D", "double('NaN')", "double('-Infinity')", "0.3D"),
+    "d": ("-1.50", "0", "9999.99", "0.005"),
+    "e": ("DATE'0001-01-01'", "DATE'1969-12-31'", "DATE'2026-01-01'", "DATE'2000-01-01'"),
+}
+
+
+def random_query(rng: random.Random, order: Sequence[tuple[str, str]]) -> str:
+    """A query of `v` whose answer is one: by conditions on any columns, in any order, with a limit, or an aggregate.
+
+    `order`: the view's, by column and the direction with the place of NULL.
+    """
+    conditions = []
+    for column, _ in rng.sample(order, rng.randrange(len(order) + 1)):
+        value, other = rng.choice(CONSTANTS[column]), rng.choice(CONSTANTS[column])
+        shapes = ["= {0}", "= {0}", "<=> {0}", "< {0}", "<= {0}", "> {0}", ">= {0}", "BETWEEN {0} AND {1}", "IN ({0}, {1})", "<> {0}"]
+        shape = rng.choice([*shapes, "IS NULL", "IS NOT NULL", "<=> NULL"]).format(value, other)
+        conditions.append(f"{column} {shape}" if rng.random() < 0.8 else f"NOT ({column} {shape})")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    if rng.random() < 0.2:
+        return f"SELECT count(*) AS n, sum(id) AS s FROM v{where}"
+    turned = {"ASC": "DESC", "DESC": "ASC", "FIRST": "LAST", "LAST": "FIRST"}
+    way = rng.choice(("along", "against", "across"))
+    named = list(order[: rng.randrange(len(order) + 1)] if way != "across" else rng.sample(order, len(order)))
+    if way == "against":
+        named = [(column, " ".join(turned.get(word, word) for word in direction.split())) for column, direction in named]
+    by = ", ".join([*(f"{column} {direction}" for column, direction in named), "id DESC" if way == "against" else "id"])
+    end = f" LIMIT {rng.choice((0, 1, 4, 50))}" if rng.random() < 0.7 else ""
+    return f"SELECT id, {named[0][0] if named else 'a'} AS x FROM v{where} ORDER BY {by}{end}{' OFFSET 2' if rng.random() < 0.2 else ''}"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(12))
+def test_random_reads_are_as_spark_s(seed: int, beside: SparkSession, spark: SparkSession, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    order = [(c, f"{rng.choice(('ASC', 'DESC'))} NULLS {rng.choice(('FIRST', 'LAST'))}") for c in rng.sample(list(CONSTANTS), 3)]
+    rows = [(i, *(rng.choice(VALUES[column]) for column in CONSTANTS)) for i in range(200)]
+    ddl = ", ".join(DDL.split(", ")[:6])
+    beside.createDataFrame(rows, ddl).createOrReplaceTempView("v")
+    types = [pa.int32(), pa.int32(), pa.string(), pa.float64(), pa.decimal128(6, 2), pa.date32()]
+    with Session(str(tmp_path / "store"), spark, runner="local", units=seed % 3 + 1) as session:
+        session.execute(f"CREATE TABLE t ({ddl}, PRIMARY KEY (id))")
+        session.execute(f"CREATE MATERIALIZED VIEW v AS SELECT * FROM t ORDER BY {', '.join(f'{c} {d}' for c, d in order)}")
+        columns = zip(("id", *CONSTANTS), types, strict=True)
+        session.insert("t", pa.table({n: pa.array([r[i] for r in rows], kind) for i, (n, kind) in enumerate(columns)}))
+        session.flush()
+        for _ in range(25):
+            sql = random_query(rng, order)
+            assert texts([tuple(row.values()) for row in session.query(sql).to_pylist()]) == collected(beside, sql), sql
+
+
 # --- the life of a view ------------------------------------------------------------------------------------------------------------
 
 
