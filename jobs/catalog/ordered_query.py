@@ -38,11 +38,11 @@ def is_ordered(relation: Relation) -> bool:
 
 
 def ordered_parts(sandbox: Sandbox, source: SourceText, relations: Mapping[str, Relation], vnodes: int) -> dict[str, Part]:
-    """Of each ordered view that a query may read in part, or in its order: which rows to read.
+    """The rows to read of each ordered view that a query reads in part or in its order.
 
     Args:
         source: the query, which the sandbox has bound.
-        relations: what it may read, by the names that its text has for them.
+        relations: the relations that it may read, by their names in its text.
         vnodes: of the store.
 
     Returns: by name. Views that are not in it are read whole, by all units at once.
@@ -59,7 +59,7 @@ def ordered_parts(sandbox: Sandbox, source: SourceText, relations: Mapping[str, 
             once = _read_once(sandbox, analyzed) & _read_once(sandbox, optimized)
             found = _Reading(sandbox, source, optimized, has_clock(sandbox, analyzed))
             parts = {name: found.part(name, names[name], vnodes) for name in names if name in once}
-    except SqlError:  # Spark finds the same when it runs the query, and says where
+    except SqlError:  # Spark raises the same error when it runs the query, with its place
         return {}
     return {name: part for name, part in parts.items() if part is not None}
 
@@ -84,7 +84,7 @@ class _Reading:
     clock: bool  # it reads the clock, which is another one when it runs
 
     def part(self, name: str, relation: Relation, vnodes: int) -> Part | None:
-        """What of a view it reads; None: all of it, in any order."""
+        """The part of a view that it reads. None: all rows, in any order."""
         path = self._path(self.optimized, name)
         if path is None:
             return None
@@ -116,7 +116,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Range:
-    """What conditions say of one column."""
+    """The values of one column that pass some conditions."""
 
     equal: Literal | None = None  # a NULL literal: it is NULL
     low: tuple[Literal, bool] | None = None  # and whether it belongs to the range
@@ -130,11 +130,11 @@ class _Rows:
 
     layout: TableLayout
     ranges: dict[int, _Range] = field(default_factory=dict)  # by the view's column
-    exact: bool = True  # the ranges say all that the conditions say
+    exact: bool = True  # every row in the ranges passes the conditions
 
     @staticmethod
     def of(plan: Plan, layout: TableLayout) -> Part | None:
-        """What a plan reads of its only relation; None: all of it."""
+        """The part that a plan reads of its only relation. None: all rows."""
         nodes = [plan]
         while len(nodes[-1].inputs) == 1:
             nodes.append(nodes[-1].inputs[0])
@@ -157,7 +157,7 @@ class _Rows:
         return rows._part(None, at, None)
 
     def _take(self, condition: Expr, at: Mapping[int, int]) -> bool:
-        """Note what a condition says; whether that is all that it says."""
+        """Apply a condition to the ranges. False if it requires more than they can express."""
         match condition:
             case Call(node="IsNotNull", args=(Column(index),)) if index in at:
                 self._range(at[index]).known = True
@@ -244,7 +244,7 @@ def _reverse(wanted: Sequence[tuple[int | None, bool, bool] | None], key: Sequen
 
 
 def _array(value: Literal) -> pa.Array:
-    """A constant as an array of one; the kernel computes it, so that it means what it means in a view."""
+    """A constant as an array of one. The kernel computes it, as it does in a view."""
     one_row = pa.table({"c0": pa.array([0], pa.int64())})
     found: pa.Array = thread_kernel().project(one_row, [value], [value.type]).column(0).combine_chunks()
     return found

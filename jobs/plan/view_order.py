@@ -36,7 +36,7 @@ def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:
 
 
 def _with_columns(plan: Plan, order: Sequence[SortKey]) -> tuple[Plan, tuple[Order, ...]]:
-    """The plan with a column for each expression of an order, and the order by its columns. What an order names twice counts once."""
+    """The plan with a column for each expression of an order, and the order by its columns. A column named twice counts once."""
     own = tuple(Column(i, f.type) for i, f in enumerate(plan.fields))
     wide, at = _joined(own, [k.expr for k in order])
     below = plan if len(wide) == len(own) else _projected(plan, plan.fields, wide)
@@ -47,7 +47,7 @@ def _with_columns(plan: Plan, order: Sequence[SortKey]) -> tuple[Plan, tuple[Ord
 
 
 def _joined(exprs: Sequence[Expr], others: Sequence[Expr]) -> tuple[tuple[Expr, ...], list[int]]:
-    """The expressions, behind them those others that are not among them, and where the others are."""
+    """The expressions, then the others that are not among them; and the place of each other."""
     wide = list(exprs)
     for other in others:
         if other not in wide:

@@ -1,7 +1,7 @@
 """Reading a table in the order of its primary key: the rows of all vnodes, merged.
 
 A table's rows lie by vnode first, so each vnode is a run in key order. A round reads the next rows of each run that has few left, all
-runs in one batched read. What lies before the nearest end of these parts is complete: it is put out in order, and the rest waits. A read
+runs in one batched read. Rows before the nearest end of these parts are complete: they come out in order, and the others wait. A read
 with a limit, or between two keys, costs the first blocks of each run and the blocks that hold its rows.
 
 The *tail* of a storage key is what follows its table id and vnode: the encoded primary key. Tails compare as primary keys do.
@@ -25,7 +25,7 @@ _LEAST_OF_FEW = 1 << 4  # likewise of a read with a limit
 _SEGMENTS = 64  # sorted parts that wait, before they are sorted as one
 _LONGEST = 2**31 - 1  # bytes of a key: Arrow 26 fails to slice binary values without an end
 
-_VALUES, _AFTER_VALUES = b"\x01", b"\x02"  # what a column that is not NULL begins with, and what is above all of these (hummock.key)
+_VALUES, _AFTER_VALUES = b"\x01", b"\x02"  # the first byte of a value that is not NULL, and the next one (hummock.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Edge:
 def key_bounds(
     layout: TableLayout, fixed: Sequence[pa.Array], low: Edge | None = None, high: Edge | None = None, known: bool = False
 ) -> KeyBounds:
-    """Where the rows lie whose first key columns have the values `fixed` (arrays of one; NULL means NULL).
+    """The bounds of the rows whose first key columns have the values `fixed` (arrays of one; NULL means NULL).
 
     Args:
         low, high: the range of the next key column, without NULL, whichever way the key orders it.
@@ -180,7 +180,7 @@ class _Merge:
         return wanted, max(each, (_BUFFERED - int(self._waiting.sum())) // len(wanted))
 
     def add(self, runs: Positions, count: int, index: pa.Int64Array, keys: pa.BinaryArray, rows: pa.Table) -> None:
-        """Take what was read of some runs, `count` rows of each at most."""
+        """Take the rows that were read of some runs, `count` of each at most."""
         place = np.asarray(index)
         ends = np.cumsum(np.bincount(place, minlength=len(runs)))
         for run, first, end in zip(runs.tolist(), (0, *ends[:-1].tolist()), ends.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Views with an ORDER BY: random histories beside Spark's own sort of the same rows, and what reads of a part read."""
+"""Views with an ORDER BY: random histories beside Spark's own sort of the same rows, and the rows that partial reads take."""
 
 import math
 import random
@@ -35,7 +35,7 @@ VALUES: dict[str, Sequence[Any]] = {
     "f": (None, False, True),
     "g": (None, [], [None], [1], [1, 2]),
 }
-#: By name: a SELECT up to its ORDER BY, that order, and what decides among equals (the view's key, of which its readers may see nothing).
+#: By name: a SELECT up to its ORDER BY, that order, and the view's key, which decides among equals.
 VIEWS = {
     "by_a": ("SELECT id, a, b FROM t", "a DESC NULLS FIRST, b", "id"),
     "by_c": ("SELECT c, id FROM t WHERE f", "c", "id"),
@@ -69,7 +69,7 @@ def collected(spark: SparkSession, sql: str) -> list[str]:
 
 @pytest.fixture
 def beside(spark: SparkSession) -> SparkSession:
-    """A Spark session of its own, for what is compared with."""
+    """A separate Spark session, for the expected answers."""
     return spark.newSession()
 
 
@@ -169,7 +169,7 @@ def test_reads_of_a_part_are_as_spark_s_and_read_their_rows_alone(
 
     whole = ordered_query.ordered_parts
     monkeypatch.setattr(ordered_query, "ordered_parts", noted)
-    assert not hasattr(statement_maker, "ordered_parts")  # it is imported where it is used
+    assert not hasattr(statement_maker, "ordered_parts")  # it imports the function at each call
     rows = [(n, None if n % 100 == 99 else n % 100, f"x{n % 7}") for n in range(5000)]
     frame = beside.createDataFrame(rows, "id int, a int, b string").cache()
     frame.createOrReplaceTempView("t")

@@ -151,7 +151,7 @@ def test_bounds_of_the_first_columns_of_the_key_give_the_rows_that_pass(seed: in
 
 
 def test_a_limit_and_a_range_read_the_blocks_of_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 200,000 rows in 16 vnodes."""
+    """200,000 rows in 16 vnodes."""
     schema = TableSchema(9, "wide", tuple(ColumnSpec(f"c{i}", "bigint") for i in range(2)), (KeyColumn(1, True), KeyColumn(0)), (0,))
     store = BucketStore(LocalObjectStore(tmp_path))
     table = StateTable(schema, store.reader, 0, V)
