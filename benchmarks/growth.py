@@ -34,7 +34,7 @@ from jobs.upkeep.vacuum import clean
 from jobs.wire.flush_policy import FlushPolicy
 from statestore.hummock.compaction_picker import CompactionOptions, pick_compactions
 
-WARM = 10  # things of a first run that nobody counts
+WARM = 10  # things of a first run that does not count
 AT_MOST = 1.2  # of an exponent: n log n between 100 and 10,000 things
 LEAST_S = 0.02
 
@@ -333,7 +333,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks growth", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("kinds", nargs="*", default=[k.name for k in KINDS], help="which kinds of things (all)")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1_000, 3_000, 10_000], help="how many of them")
-    parser.add_argument("--most", type=int, default=10_000, help="no more than so many; each kind has a bound of its own, too")
+    parser.add_argument("--most", type=int, default=10_000, help="the largest size; some kinds have a lower bound")
     options = parser.parse_args(arguments)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     missed = False

@@ -1,4 +1,4 @@
-"""What conditions come to over the rows of a small chunk, without a query of the kernel for each.
+"""The outcomes of conditions over the rows of a small chunk, without a query of the kernel for each condition.
 
 Five hundred views may filter one table, and a query costs 2 ms. So the values that the conditions compare with constants are computed
 for all of them together, and summed up. `Seen.keeps_none` follows AND, OR, NOT and the comparisons of a condition over these values.
@@ -22,10 +22,10 @@ from jobs.sql.expression_tree import python_calls, renumbered, without_places
 from jobs.sql.logical import Call, Column, Expr, Literal
 
 MOST_ROWS = 4096  # of a chunk whose values are summed up
-FEWEST_CONDITIONS = 4  # that make it worth a query of its own to compute values for all of them
+FEWEST_CONDITIONS = 4  # from this many on, one query computes values for all of them
 _AT_ONCE = 256  # values of one query
 
-Outcomes = int  # what a condition comes to on some rows: a union of these
+Outcomes = int  # of a condition on some rows: a union of these
 TRUE, FALSE, NULL, RAISES = 1, 2, 4, 8
 
 _TURNED = {
@@ -56,7 +56,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A part of a condition that the values of one expression decide: `of(summary)` is what it comes to on the rows, None if unknown."""
+    """A part of a condition that depends on the values of one expression. `of(summary)` gives its outcomes, None if unknown."""
 
     value: Expr
     of: Callable[[Summary], Outcomes | None]
@@ -70,13 +70,13 @@ def over_columns(condition: Expr, columns: tuple[int, ...]) -> Expr:
 
 
 class Seen:
-    """What is known of one chunk. Requires: it has at least one row, and MOST_ROWS at most."""
+    """The values of one chunk, summed up. Requires: the chunk has at least one row, and MOST_ROWS at most."""
 
     def __init__(self, chunk: pa.Table, kernel: Kernel, conditions: Iterable[Expr]) -> None:
         """
         Args:
             chunk: its columns are `c0`, `c1`, …
-            conditions: all that may be asked for, as `over_columns` gives them.
+            conditions: all conditions of later calls, as `over_columns` gives them.
 
         Cost: no query if the conditions compare plain columns, or are fewer than FEWEST_CONDITIONS; else one for each 256 values.
         """
@@ -150,7 +150,7 @@ def _computed_values(condition: Expr) -> Iterator[Expr]:
 
 @lru_cache(maxsize=4096)
 def comparison(condition: Expr) -> Comparison:
-    """How a condition without AND, OR and NOT is decided: by what it compares with constants, else by its own values."""
+    """The value that decides a condition without AND, OR and NOT: the one compared with constants, else the condition itself."""
     match condition:
         case Call(node=node, args=(value, Literal() as constant)) if node in _TURNED and _alike(value, (constant,)):
             return _with_constant(value, node, constant)

@@ -164,14 +164,37 @@ def _sinking(
 ) -> Iterator[Pick]:
     """Ways down to the base for the oldest runs, newest first."""
     last = runs[-1]
-    move = CompactionPlan((_input(0, last),), base)
-    if not _touched(version, base, last):
-        yield Pick(move, True, score, f"the oldest run of L0 sinks to level {base}: none of its keys are there")
     ssts = [sst for run in runs for sst in run]
-    met = _touched(version, base, ssts)
-    if sum(sst.size for sst in met) <= options.merge_ratio * sum(sst.size for sst in ssts):
-        inputs = (_input(0, ssts), _input(base, met)) if met else (_input(0, ssts),)
-        yield Pick(CompactionPlan(inputs, base), False, score, f"{len(runs)} runs of L0 into level {base}")
+    size, met = sum(sst.size for sst in ssts), _touched(version, base, ssts)
+    small, sinks = size < options.small_bytes, not _touched(version, base, last)
+    merges = sum(sst.size for sst in met) <= options.merge_ratio * size
+    if small and merges:
+        met = _with_small_neighbours(version, base, ssts, met, options)
+    into = CompactionPlan((_input(0, ssts), _input(base, met)) if met else (_input(0, ssts),), base)
+    picks = [Pick(into, False, score, f"{len(runs)} runs of L0 into level {base}")] if merges else []
+    if sinks:
+        move = CompactionPlan((_input(0, last),), base)
+        picks.append(Pick(move, True, score, f"the oldest run of L0 sinks to level {base}: none of its keys are there"))
+    yield from picks if small else reversed(picks)  # a small run that sinks as it is stays an SST of its own: merge it, if possible
+
+
+def _with_small_neighbours(
+    version: HummockVersion, level: int, ssts: Sequence[SstInfo], met: Sequence[SstInfo], options: CompactionOptions
+) -> Sequence[SstInfo]:
+    """The SSTs that `met` names, and small SSTs beside them, as long as each is at most `merge_ratio` times the bytes merged so far.
+
+    Each row is then written a few times, and the number of small SSTs grows with the logarithm of their bytes.
+    """
+    there = version.levels[level] if level < len(version.levels) else ()
+    hull, total = hull_of([*ssts, *met]), sum(sst.size for sst in (*ssts, *met))
+    start = bisect_left(there, hull.first, key=lambda sst: sst.sections[-1].last_key)
+    end = start + len(met)
+    while True:
+        beside = [sst for sst in (*there[max(0, start - 1) : start], *there[end : end + 1]) if sst.size < options.small_bytes]
+        if not beside or (least := min(beside, key=lambda sst: sst.size)).size > options.merge_ratio * total:
+            return there[start:end]
+        total += least.size
+        start, end = (start - 1, end) if start and least is there[start - 1] else (start, end + 1)
 
 
 def _window(runs: Sequence[Sequence[SstInfo]], free: Sequence[bool], options: CompactionOptions) -> Sequence[Sequence[SstInfo]]:

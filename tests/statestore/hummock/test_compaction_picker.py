@@ -9,7 +9,7 @@ import pytest
 from statestore.hummock import compaction_picker
 from statestore.hummock.compaction_picker import BOTTOM, CompactionOptions, full_compaction, l0_runs, level_goals, pick_compactions
 from statestore.meta.delta import CompactionOpened, SstsMoved, VersionDelta, apply
-from statestore.meta.levels import hull_of, touches
+from statestore.meta.levels import hull_of, inputs_of, levels_after, touches
 from statestore.meta.names import data_prefix, task_prefix
 from statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
 from tests.growth import Use, too_often
@@ -157,6 +157,25 @@ def test_meta_takes_all_picks_of_random_versions_together(seed: int) -> None:
         else:
             change = CompactionOpened(CompactionTask(version.next_task_id, "w", version.id + 1, 0, pick.plan.target, pick.plan.inputs))
         version = apply(version, VersionDelta(version.id + 1, "w", change))
+
+
+@pytest.mark.parametrize("order", ["ascending", "random"])
+def test_small_epochs_of_keys_that_are_apart_leave_few_ssts_and_write_each_row_a_few_times(order: str) -> None:
+    draw, version, written, epochs = random.Random(3), version_with([]), 0, 600
+    options = replace(ONE_LEVEL, small_bytes=1 << 20)
+    keys = list(range(epochs)) if order == "ascending" else draw.sample(range(epochs), epochs)
+    for epoch, key in enumerate(keys, start=2):
+        version = msgspec.structs.replace(version, levels=((sst(key, key, 100, epoch=epoch), *version.levels[0]), *version.levels[1:]))
+        while picks := pick_compactions(version, options):
+            inputs = inputs_of(version, picks[0].plan.inputs)
+            assert not picks[0].move, "it would stay as small as it is"
+            assert not isinstance(inputs, str)
+            hull, size = hull_of(inputs), sum(s.size for s in inputs)
+            first, last = (int.from_bytes(k[4:6], "big") for k in (hull.first, hull.last))
+            levels = levels_after(version.levels, picks[0].plan.inputs, picks[0].plan.target, [sst(first, last, size, task=epoch)])
+            version, written = msgspec.structs.replace(version, levels=levels), written + size
+    assert sum(map(len, version.levels)) < 12
+    assert written < 15 * 100 * epochs
 
 
 def test_ssts_between_two_keys_are_those_that_a_look_at_each_finds() -> None:
