@@ -180,7 +180,7 @@ def _sinking(
 
 def _with_small_neighbours(
     version: HummockVersion, level: int, ssts: Sequence[SstInfo], met: Sequence[SstInfo], options: CompactionOptions
-) -> Sequence[SstInfo]:
+) -> list[SstInfo]:
     """The SSTs that `met` names, and small SSTs beside them, as long as each is at most `merge_ratio` times the bytes merged so far.
 
     Each row is then written a few times, and the number of small SSTs grows with the logarithm of their bytes.
@@ -192,7 +192,7 @@ def _with_small_neighbours(
     while True:
         beside = [sst for sst in (*there[max(0, start - 1) : start], *there[end : end + 1]) if sst.size < options.small_bytes]
         if not beside or (least := min(beside, key=lambda sst: sst.size)).size > options.merge_ratio * total:
-            return there[start:end]
+            return list(there[start:end])
         total += least.size
         start, end = (start - 1, end) if start and least is there[start - 1] else (start, end + 1)
 
