@@ -24,7 +24,7 @@ from tests.growth import Use, too_often
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 
-SIZE = 24
+SIZE = 16
 
 
 def is_equal(column: int, number: int) -> Call:
@@ -82,6 +82,7 @@ def test_views_side_by_side(stores: Stores) -> None:
     assert too_often(of, SIZE) == []
 
 
+@pytest.mark.deep
 def test_views_over_views(stores: Stores) -> None:
     def plan(i: int) -> Plan:
         below = scan(f"v{i - 1}" if i else "t")
@@ -113,7 +114,7 @@ def test_levels_of_aggregations(stores: Stores) -> None:
 
         return use
 
-    assert too_often(of, 12) == []
+    assert too_often(of, 8) == []
 
 
 def test_files_of_a_source(stores: Stores) -> None:
@@ -136,7 +137,7 @@ def test_files_of_a_source(stores: Stores) -> None:
     assert too_often(of, SIZE) == []
 
 
-@pytest.mark.parametrize("kind", ["insert", "update", "delete"])
+@pytest.mark.parametrize("kind", ["update", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("insert", "delete"))])
 def test_statements_of_one_epoch(kind: str, stores: Stores) -> None:
     def of(n: int) -> Use:
         meta = stores.new()
@@ -180,6 +181,7 @@ def test_parts_of_an_expression(kind: str, stores: Stores) -> None:
     assert too_often(of, SIZE) == []
 
 
+@pytest.mark.deep
 def test_epochs_of_a_log(stores: Stores) -> None:
     def of(n: int) -> Use:
         meta = stores.new()
@@ -248,7 +250,7 @@ def test_the_check_finds_a_square() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(growth, "OURS", (str(growth.ROOT),))
         (found,) = too_often(of, SIZE)
-    assert "600, 2352, 9312 times" in found
+    assert "272, 1056, 4160 times" in found
 
 
 def _stream(found: pa.Table) -> bytes:

@@ -109,7 +109,7 @@ def conditions(seed: int, count: int) -> Iterator[tuple[pa.Table, list[Expr], ra
         yield some_rows(draw, draw.choice([1, 1, 2, 5])), [condition(draw) for _ in range(draw.choice([1, 6]))], draw
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, 6))])
 def test_a_condition_that_keeps_none_keeps_none_in_the_kernel(seed: int) -> None:
     kernel, none = thread_kernel(), 0
     for rows, some, _ in conditions(seed, 40):
