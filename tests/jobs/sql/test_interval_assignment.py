@@ -36,7 +36,7 @@ LITERALS = {
 }
 KINDS = tuple(LITERALS)
 PAIRS = [(given, wanted) for group in (INTERVALS, MONTH_INTERVALS) for given in group for wanted in group]
-FEW = [PAIRS[i] for i in range(0, len(PAIRS), 18)]
+FEW = [PAIRS[i] for i in range(0, len(PAIRS), 27)]
 T = CreateTable("t", (Field("i", "int"), *(Field(f"c{n}", kind) for n, kind in enumerate(KINDS))), (0,))
 NESTED = CreateTable("nested", (Field("i", "int"), *(Field(f"c{n}", f"array<{kind}>") for n, kind in enumerate(KINDS))), (0,))
 
