@@ -21,7 +21,7 @@ from jobs.driver.source_holds import held_sources
 from jobs.driver.spark_runner import SparkRunner
 from jobs.driver.supersede import abandon
 from jobs.session import Session
-from jobs.sources.kafka_errors import CompactedTopicError, KafkaUnavailableError, LostOffsetsError
+from jobs.sources.kafka_errors import CompactedTopicError, LostOffsetsError
 from jobs.spark import spark_session
 from tests.jobs.sources.kafka_broker import Broker
 
@@ -263,8 +263,7 @@ def story(root: Path, broker: Broker, spark: SparkSession) -> None:
         assert found(session, "copy") == kept
 
         broker.kill()
-        with pytest.raises(KafkaUnavailableError, match="did not answer"):
-            session.flush()
+        assert "did not answer" in session.flush().held["s"][0].reason
 
 
 def require_sparks_own(session: Session, spark: SparkSession, broker: Broker) -> None:
