@@ -60,15 +60,21 @@ class Watch:
             self._since = None
             return False
         self._since = now_s if self._since is None else self._since
-        return now_s - self._since >= self._wait_s
+        if now_s - self._since < self._wait_s:
+            return False
+        self._since = None  # the jobs that waited are cancelled; others get their time
+        return True
 
 
-_given_up: list[NoExecutorsError] = []
+_given_up: dict[str, NoExecutorsError] = {}  # by application, until it has executors again
 
 
 def given_up() -> NoExecutorsError | None:
-    """Why this process's application was given up, if it was."""
-    return _given_up[-1] if _given_up else None
+    """Why the jobs of this process's application were cancelled, if they were."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return None if context is None or not _given_up else _given_up.get(context.applicationId)
 
 
 def watch_executors(context: "SparkContext") -> None:
@@ -86,13 +92,15 @@ def watch_executors(context: "SparkContext") -> None:
 def _look(context: "SparkContext", wait: str, wait_s: float) -> None:
     from py4j.protocol import Py4JError
 
-    watch = Watch(wait_s)
+    watch, application = Watch(wait_s), context.applicationId
     try:
         while not context._jsc.sc().isStopped():
-            if watch.gives_up(_seen(context), time.monotonic()):
-                _given_up.append(NoExecutorsError(str(context.master), _wanted(context), tuple(sorted(watch.lost)), wait))
+            seen = _seen(context)
+            if seen.executors:
+                _given_up.pop(application, None)
+            if watch.gives_up(seen, time.monotonic()):
+                _given_up[application] = NoExecutorsError(str(context.master), _wanted(context), tuple(sorted(watch.lost)), wait)
                 context.cancelAllJobs()
-                return
             time.sleep(min(max(wait_s / _LOOKS, _SHORTEST_S), _LONGEST_S))
     except (Py4JError, OSError, AttributeError):  # the application or its JVM is going
         return
