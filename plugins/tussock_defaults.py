@@ -1,4 +1,4 @@
-"""What the tasks of all DAGs of a pipeline have in common. Parsing this reads nothing."""
+"""The arguments that the tasks of all DAGs of a pipeline share. Parsing this reads nothing."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,7 +7,7 @@ from jobs.settings.pipeline import Pipeline
 
 
 def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
-    """The `default_args` of a pipeline's DAGs. A task that waits for a person has no limit: it says so itself."""
+    """The `default_args` of a pipeline's DAGs. A task that waits for a person sets no limit."""
     return {
         "retries": 2,
         "retry_delay": timedelta(seconds=15),

@@ -1,7 +1,7 @@
 """A watch over the executors of a Spark application on a cluster: a driver that has none left does not wait for ever.
 
 A cluster can forget an application: its master starts anew, or its machines are taken away. Spark's driver then waits for executors
-without end, and says nothing. So a thread of the driver looks at them, and cancels the jobs when tasks have waited too long without any
+without end and without a message. So a thread of the driver looks at them, and cancels the jobs when tasks have waited too long without any
 executor. The jobs' error becomes NoExecutorsError (jobs.settings.jvm_errors).
 """
 
@@ -34,7 +34,7 @@ class NoExecutorsError(RetryableError):
             f"Spark had no executor for {self.wait}, and its tasks waited. {lost}; {self.wanted}; the master is {self.master}. "
             "Nothing of the epoch was committed. Look at the master's page: do its workers run, have they free cores and memory, and does "
             "it know this application? Then run again: the same command goes on from here. "
-            f'"{SETTING}" in [spark] of pipeline.toml says how long to wait.'
+            f'"{SETTING}" in [spark] of pipeline.toml sets how long to wait.'
         )
 
 

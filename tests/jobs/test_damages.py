@@ -213,7 +213,7 @@ HEAD = """\
 # Damages, and what the user reads
 
 Each section names a format and a damage, and contains the reason of the hold that a run then shows.
-`(taken)` means that Spark reads the file too. `tests/jobs/test_damages.py` makes this page. What can
-be wrong with a Kafka topic is tried on a broker, in `tests/jobs/sources/kafka_alone.py`.
+`(taken)` means that Spark reads the file too. `tests/jobs/test_damages.py` makes this page. Damages
+of Kafka topics need a broker: `tests/jobs/sources/kafka_alone.py` has them.
 
 """
