@@ -8,6 +8,7 @@ Those who run them one by one, each to its commit, come to the same bytes.
 """
 
 import random
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,13 @@ def write_files(data: Path, epoch: int) -> None:
         (data / "notes" / f"{epoch}-{part}.csv").write_text(notes + "none,x\n" * part)
     for part, rows in enumerate(sales if epoch > 1 else [pa.concat_tables(sales)]):  # the template's are one file
         pq.write_table(rows, data / "sales" / f"{epoch}-{part}.parquet")
+    _settle()
+
+
+def _settle() -> None:
+    """A file that was written within the clock's last tick is pinned in another way: a run at once would write other bytes than a later
+    one."""
+    time.sleep(0.05)
 
 
 def correct_files(data: Path) -> None:
@@ -99,6 +107,7 @@ def correct_files(data: Path) -> None:
     rows = {"id": ids, "g": [i % 7 for i in ids], "amount": [(i * 41) % 101 for i in ids]}
     pq.write_table(pa.table(rows, _SALES), data / "sales" / "1-0.parquet")
     (data / "notes" / "1-1.csv").write_text("".join(f"{i % 7},{'bcd'[i % 3]}w\n" for i in range(15)) + "none,x\nnone,y\n")
+    _settle()
 
 
 def first_statements(data: Path) -> str:
