@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All tests but the deep ones, in two lanes that take about as long: most of those that need Spark; beside them those that need no JVM, those
-# that start and kill processes of their own, and three long ones with a Spark of their own.
+# that start and kill processes of their own, and four long ones with a Spark of their own.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,7 +32,7 @@ finish() { # name, exit code
     [ "$2" = 0 ] || failed=1
 }
 
-long="tests/functions tests/queries tests/truth"
+long="tests/functions tests/queries tests/truth tests/jobs/gate"
 
 beside() { # one after the other
     run unit -n 2 -m "not (deep or spark or airflow or kill or cluster)"; echo $? > "$logs/unit.code"

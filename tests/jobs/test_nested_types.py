@@ -102,6 +102,7 @@ def rows(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("epoch", range(len(EPOCHS)))
+@pytest.mark.in_turn(2)
 def test_views_of_nested_values_are_what_spark_says(epoch: int, session: Session) -> None:
     session.execute(EPOCHS[epoch])
     session.flush()

@@ -127,6 +127,7 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("select", [pytest.param(s, id=n, marks=[pytest.mark.deep][: n != "dear"]) for n, s in OTHERWISE.items()])
+@pytest.mark.in_turn(2)
 def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept, select: str) -> None:
     old = dict(kept.views)
     kept.replace("dear", select)
@@ -148,6 +149,7 @@ def test_views_that_are_built_over_several_epochs_equal_spark_at_each(kept: Kept
     kept.flush()
 
 
+@pytest.mark.in_turn(2)
 def test_what_does_not_fit_is_replaced_in_its_turn(kept: Kept) -> None:
     kept.create("every", "SELECT * FROM dear")
     kept.flush()
@@ -203,6 +205,7 @@ def test_a_view_over_a_source_and_those_that_trusted_it_to_grow(kept: Kept, tmp_
     assert kept.session.read("largest")["k"].to_pylist() == [40]
 
 
+@pytest.mark.in_turn(2)
 def test_plain_views_and_functions_are_replaced_with_what_reads_them(kept: Kept, tmp_path: Path) -> None:
     kept.session.execute("CREATE VIEW cheap AS SELECT id, price FROM orders WHERE price < 10")
     kept.session.execute("CREATE VIEW cheaper AS SELECT * FROM cheap WHERE price < 5")
