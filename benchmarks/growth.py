@@ -335,6 +335,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1_000, 3_000, 10_000], help="how many of them")
     parser.add_argument("--most", type=int, default=10_000, help="the largest size; some kinds have a lower bound")
     options = parser.parse_args(arguments)
+    if unknown := {*options.kinds} - {k.name for k in KINDS}:
+        parser.error(f"found {', '.join(sorted(unknown))}, expected some of {', '.join(k.name for k in KINDS)}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     missed = False
     from jobs.spark import build_spark
