@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
     from benchmarks.small_epoch import SmallEpoch, compare_small_epoch
     from benchmarks.store import latency
     from benchmarks.train import TrainBenchmark, compare_trains
-    from jobs.spark import build_spark
+    from tussock.jobs.spark.session import build_spark
 
     compared: list[Comparison] = []
     figures: list[Figure] = []

@@ -151,7 +151,7 @@ def running(folder: Path, checkout: Path, days: int) -> Iterator[Airflow]:
     toml = folder / "pipelines/flights/pipeline.toml"
     toml.write_text(toml.read_text().replace("catchup = true", "catchup = false"))
     home.python("-m", "pipelines.flights.load", "--out", str(folder / "data"), "--days", str(days))
-    home.python("-m", "jobs.cli", "apply", "flights")
+    home.python("-m", "tussock.jobs.cli", "apply", "flights")
     with home.up(DAG, PATIENCE_S) as server:
         home.airflow("dags", "unpause", DAG)
         yield Airflow(home, server.pid)

@@ -18,21 +18,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.upkeep.compaction import compact
-from statestore.hummock.amplification import read_amplification, written_bytes
-from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.store import HummockStore
-from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
-from statestore.meta.manifest import manifest_of
-from statestore.meta.names import data_prefix
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
-from statestore.vnode import vnodes_of
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.hummock.amplification import read_amplification, written_bytes
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.barrier import BarrierPlan
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.names import data_prefix
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.vnode import vnodes_of
 
 BUDGET_RUNS, BUDGET_SPACE, BUDGET_WRITES = 8, 1.5, 12.0
 _TABLE, _VNODES = 1, 256

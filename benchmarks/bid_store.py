@@ -12,14 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.catalog.reader import open_table, stored_table
-from jobs.driver.summary import EpochSummary
-from jobs.session import Session
-from jobs.settings.retention import Retention
-from jobs.upkeep.compaction import compact, compact_with_spark
-from jobs.upkeep.vacuum import apply_retention, sweep
-from statestore.meta.store import MetaStore
-from statestore.meta.version import SstInfo
+from tussock.jobs.driver.summary import EpochSummary
+from tussock.jobs.reading.reader import open_table, stored_table
+from tussock.jobs.session import Session
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.upkeep.compaction import compact, compact_with_spark
+from tussock.jobs.upkeep.vacuum import apply_retention, sweep
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import SstInfo
 
 BY_AUCTION = "SELECT auction, count(*) AS bids, sum(price) AS total, max(price) AS best FROM bids GROUP BY auction"
 BY_CLASS = "SELECT auction % 1000 AS class, count(*) AS auctions, sum(total) AS total FROM by_auction GROUP BY auction % 1000"

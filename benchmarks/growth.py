@@ -25,14 +25,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.cpu import tree_cpu_seconds
-from jobs.driver.runner import LocalRunner
-from jobs.facts.status import status
-from jobs.session import Session
-from jobs.settings.retention import Retention
-from jobs.upkeep.compaction import compact_round, run_here
-from jobs.upkeep.vacuum import clean
-from jobs.wire.flush_policy import FlushPolicy
-from statestore.hummock.compaction_picker import CompactionOptions, pick_compactions
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.facts.status import status
+from tussock.jobs.session import Session
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.upkeep.compaction import compact_round, run_here
+from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.statestore.hummock.compaction_picker import CompactionOptions, pick_compactions
 
 WARM = 10  # things of a first run that does not count
 AT_MOST = 1.2  # of an exponent: n log n between 100 and 10,000 things
@@ -339,7 +339,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"found {', '.join(sorted(unknown))}, expected some of {', '.join(k.name for k in KINDS)}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     missed = False
-    from jobs.spark import build_spark
+    from tussock.jobs.spark.session import build_spark
 
     with tempfile.TemporaryDirectory(prefix="tussock-growth-") as root:
         spark = build_spark("tussock-growth", settings={"spark.local.dir": f"{root}/spark"})

@@ -17,18 +17,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.hash_join import HashJoin, joined_types
-from jobs.executors.operator import Actor
-from jobs.flow.chunk import make_chunk
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import Call, Column, JoinKind
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog
-from statestore.meta.version import HummockVersion, VnodeMapping
-from statestore.objectstore.local import LocalObjectStore
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.hash_join import HashJoin, joined_types
+from tussock.jobs.executors.operator import Actor
+from tussock.jobs.flow.chunk import make_chunk
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import Call, Column, JoinKind
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.table.state_table import StateTable
 
 BUDGET = 1.3
 VNODES = 16

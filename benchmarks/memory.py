@@ -2,8 +2,8 @@
 
 A store of `RUNS` epochs is made, each a sorted run over all keys, so that the merge has work everywhere: an epoch writes its share of the
 keys, and a quarter of the next one's, which that one writes again. Payloads are random bytes, so that what is stored is as large as what is
-held in memory. Then a compactor merges all of it in one task (`python -m jobs.compaction --full`), and a reader scans the result; each is a
-process of its own, whose RssAnon (/proc/<pid>/status; Linux) is looked at all the time. What the scan finds is
+held in memory. Then a compactor merges all of it in one task (`python -m tussock.jobs.submitted.compaction --full`), and a reader scans
+the result; each is a process of its own, whose RssAnon (/proc/<pid>/status; Linux) is looked at all the time. What the scan finds is
 compared with what arithmetic says.
 """
 
@@ -21,18 +21,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.store import HummockStore
-from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
-from statestore.meta.manifest import manifest_of
-from statestore.meta.names import data_prefix
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import open_object_store
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.barrier import BarrierPlan
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.names import data_prefix
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import open_object_store
 
 BUDGET_BYTES = 1_000_000_000
 RUNS = 8
@@ -151,7 +151,7 @@ def measure(folder: Path, gigabytes: float, progress: Callable[[str], None] = la
     rows_per_vnode = max(RUNS, int(gigabytes * 1e9 / _STORED / _VNODES))
     make_state(objects, rows_per_vnode, progress)
     stored = _bytes_in(objects)
-    compaction = watch([sys.executable, "-m", "jobs.compaction", "--store", objects.uri, "--full"])
+    compaction = watch([sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", objects.uri, "--full"])
     live = _bytes_in(objects)
     progress(f"compacted in {compaction.seconds:.0f} s")
     scan = watch([sys.executable, "-m", "benchmarks.memory", "--scan", objects.uri])

@@ -26,11 +26,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Figure, write_json
-from jobs.session import Session
-from jobs.settings.retention import Retention
-from jobs.upkeep.compaction import compact, compact_with_spark
-from jobs.upkeep.vacuum import apply_retention, sweep
-from statestore.errors import InputError
+from tussock.jobs.session import Session
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.upkeep.compaction import compact, compact_with_spark
+from tussock.jobs.upkeep.vacuum import apply_retention, sweep
+from tussock.statestore.errors import InputError
 
 RESULTS = Path(__file__).parent / "results"
 GROWTH_BUDGET = 1.3
@@ -258,7 +258,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="the JSON file; benchmarks/results/<time>.json unless named")
     options = parser.parse_args(arguments)
     chosen = _chosen(options.only)
-    from jobs.spark import build_spark
+    from tussock.jobs.spark.session import build_spark
 
     found: dict[str, list[Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="tussock-bench-") as temporary:

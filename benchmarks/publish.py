@@ -18,13 +18,13 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.report import Comparison, Series, table_of
-from jobs.session import Session
-from jobs.settings.pipeline import PublishSettings
-from jobs.settings.process import open_meta
-from jobs.sinks.kinds import sinks_without_spark
-from jobs.sinks.publication import publish_tables
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateTable
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.sinks.publication import publish_tables
 
 BUDGET = 0.67  # at most half as long again as the plain MERGE
 _FIELDS = Field("id", "bigint"), Field("shop", "int"), Field("amount", "double"), Field("note", "string")

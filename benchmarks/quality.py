@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.deploy import measures
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LocalRunner
-from jobs.gate.gate import validate_epoch, without_spark
-from jobs.gate.record import QualityRecord
-from jobs.session import Session
-from jobs.settings.pipeline import Pipeline, load_pipeline
-from jobs.upkeep.compaction import compact
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.gate.gate import validate_epoch, without_spark
+from tussock.jobs.gate.record import QualityRecord
+from tussock.jobs.operations.deploy import measures
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.jobs.upkeep.compaction import compact
 
 BUDGET = 1.3  # growth of the suite's seconds from the smallest size to the largest
 CHANGED = 1_000

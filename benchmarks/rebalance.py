@@ -20,9 +20,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from jobs.session import Session
-from jobs.shell.text_table import aligned
-from jobs.upkeep.rebalance import measure, move, plan, verify
+from tussock.jobs.session import Session
+from tussock.jobs.texts.table import aligned
+from tussock.jobs.upkeep.rebalance import measure, move, plan, verify
 
 ROUTE = (3, 8, 2)  # from 2
 VIEWS = {

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.cpu import processes
 from benchmarks.memory import rss_anon
-from jobs.session import Session
+from tussock.jobs.session import Session
 
 BUDGET_BYTES = 1_500_000_000
 _LOOK_S = 0.02
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--runs", type=int, default=1, help="of each case (default 1)")
     parser.add_argument("--scratch", type=Path, help="where stores go; a temporary folder unless named")
     chosen = parser.parse_args(arguments)
-    from jobs.spark import build_spark
+    from tussock.jobs.spark.session import build_spark
 
     missed = False
     with tempfile.TemporaryDirectory(prefix="tussock-skew-", dir=chosen.scratch) as scratch:

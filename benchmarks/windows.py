@@ -18,20 +18,20 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.operator import Actor
-from jobs.executors.over_window import OverWindow
-from jobs.executors.top_n import Order
-from jobs.executors.window_call import Edge, Over
-from jobs.flow.chunk import make_chunk
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import FrameEdge, WindowFunction
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog
-from statestore.meta.version import HummockVersion, VnodeMapping
-from statestore.objectstore.local import LocalObjectStore
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.operator import Actor
+from tussock.jobs.executors.over_window import OverWindow
+from tussock.jobs.executors.top_n import Order
+from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.flow.chunk import make_chunk
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import FrameEdge, WindowFunction
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.table.state_table import StateTable
 
 BUDGET_S = 2.0  # of an epoch at the end of 10 M rows
 VNODES = 16

@@ -10,7 +10,7 @@ from tussock_defaults import task_defaults
 from tussock_deploy import PARAMS, apply, approve, plan
 from tussock_steps import definitions
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def deploy_dag(pipeline: Pipeline) -> DAG:

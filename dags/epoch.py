@@ -29,7 +29,7 @@ from tussock_operators import (
 from tussock_steps import definitions
 from tussock_timetable import IntervalsUntil
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def epoch_dag(pipeline: Pipeline) -> DAG:

@@ -11,7 +11,7 @@ from tussock_defaults import task_defaults
 from tussock_rebalance import approve, decide, measure, move, params, verify
 from tussock_steps import definitions
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def rebalance_dag(pipeline: Pipeline) -> DAG:

@@ -12,7 +12,7 @@ from tussock_defaults import task_defaults
 from tussock_steps import definitions
 from tussock_upkeep import PARAMS, compact, raise_floor, tidy_tables, vacuum
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def upkeep_dag(pipeline: Pipeline) -> DAG:

@@ -12,7 +12,7 @@ from tussock_defaults import task_defaults
 from tussock_steps import definitions
 from tussock_verify import params, verify_views
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def verify_dag(pipeline: Pipeline) -> DAG:

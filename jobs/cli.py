@@ -5,11 +5,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from jobs.settings.debugging import debugging
-from jobs.settings.jvm_errors import jvm_errors_as_ours
-from jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands, status_commands, verify_command
-from jobs.shell.command import Run, build_parser
-from statestore.errors import MustStopError, TussockError
+from tussock.jobs.settings.debugging import debugging
+from tussock.jobs.shell import care_commands, inspect_commands, pipeline_commands, query_commands, status_commands, verify_command
+from tussock.jobs.shell.command import Run, build_parser
+from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
+from tussock.statestore.errors import MustStopError, TussockError
 
 COMMANDS = (
     *pipeline_commands.COMMANDS,

@@ -25,34 +25,21 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from jobs.catalog.epochs import EpochsOf
-from jobs.catalog.insert import rows_for_table
-from jobs.catalog.moment import BadMomentError
-from jobs.catalog.read import refuse_unseen
-from jobs.catalog.rejected import rejected
-from jobs.catalog.show import explain, show
-from jobs.catalog.statement_log import PendingCatalog, statement_text
-from jobs.catalog.statement_maker import StatementMaker, require_free_name
-from jobs.catalog.statement_writer import Answer, StatementWriter
-from jobs.catalog.stored_rows import StoredRows
-from jobs.driver.barrier import micros_of
-from jobs.driver.epoch import next_epoch
-from jobs.driver.pauses import warn_of_paused
-from jobs.driver.publish import publish
-from jobs.driver.restate import Restatement, Restating
-from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
-from jobs.driver.source_holds import warn_of_held
-from jobs.driver.summary import EpochSummary, holds_of
-from jobs.plan.definition import find
-from jobs.plan.rejects import require_no_rejects
-from jobs.settings.jvm_errors import jvm_errors_as_ours
-from jobs.settings.pipeline import OnError
-from jobs.settings.process import create_store, open_meta
-from jobs.sources.base import Restated
-from jobs.sources.listing import Interval
-from jobs.sql.logical import Place
-from jobs.sql.script import split_script
-from jobs.sql.statements import (
+from tussock.jobs.catalog.insert import rows_for_table
+from tussock.jobs.catalog.show import explain, show
+from tussock.jobs.catalog.statement_maker import StatementMaker, require_free_name
+from tussock.jobs.catalog.statement_writer import Answer, StatementWriter
+from tussock.jobs.driver.barrier import micros_of
+from tussock.jobs.driver.epoch import next_epoch
+from tussock.jobs.driver.pauses import warn_of_paused
+from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.restate import Restatement, Restating
+from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
+from tussock.jobs.driver.source_holds import warn_of_held
+from tussock.jobs.driver.summary import EpochSummary, holds_of
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.script import split_script
+from tussock.jobs.logical.statements import (
     BoundCreateTableAs,
     Change,
     CreateFunction,
@@ -64,22 +51,35 @@ from jobs.sql.statements import (
     Show,
     Single,
 )
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, RelationKind
-from statestore.meta.errors import NotInitialisedError
-from statestore.meta.sight import Sight, published_sight
-from statestore.meta.statement_log import LogMovedError
-from statestore.meta.version import HummockVersion
-from statestore.months import given_rows
-from statestore.objectstore.base import AccessDeniedError
-from statestore.progress import Progress, no_progress
+from tussock.jobs.plan.definition import find
+from tussock.jobs.plan.rejects import require_no_rejects
+from tussock.jobs.plan.statement_log import PendingCatalog, statement_text
+from tussock.jobs.reading.epochs import EpochsOf
+from tussock.jobs.reading.moment import BadMomentError
+from tussock.jobs.reading.read import refuse_unseen
+from tussock.jobs.reading.rejected import rejected
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.settings.pipeline import OnError
+from tussock.jobs.settings.process import create_store, open_meta
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, RelationKind
+from tussock.statestore.meta.errors import NotInitialisedError
+from tussock.statestore.meta.sight import Sight, published_sight
+from tussock.statestore.meta.statement_log import LogMovedError
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.months import given_rows
+from tussock.statestore.objectstore.base import AccessDeniedError
+from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
-    from jobs.catalog.deployment import Deployment, Derived
-    from jobs.catalog.frames import Frames
-    from jobs.verify.record import Verification
+    from tussock.jobs.catalog.deployment import Deployment, Derived
+    from tussock.jobs.reading.frames import Frames
+    from tussock.jobs.verify.record import Verification
 
 
 __all__ = ["Answer", "Session", "TwoThreadsError"]
@@ -152,7 +152,7 @@ class Session:
 
     def _joined_spark(self) -> bool:
         """Use the given Spark, or this process's. Returns whether the session has to leave it when it closes."""
-        from jobs.spark import join_spark
+        from tussock.jobs.spark.session import join_spark
 
         self._spark, leaves = join_spark(self._spark)
         return leaves
@@ -223,7 +223,7 @@ class Session:
     def _deployment(
         self, scripts: Sequence[tuple[Path, str]], prune: bool, resume: Sequence[str], derived: "Derived | None", *, stores_rows: bool
     ) -> "Deployment":
-        from jobs.catalog.deployment import Deploying
+        from tussock.jobs.catalog.deployment import Deploying
 
         version = self.meta.latest()
         catalog = self._pending.at(version)
@@ -289,7 +289,7 @@ class Session:
         progress: Progress = no_progress,
     ) -> "Verification":
         """Compute views anew by Spark, over the tables and the taken bytes of the sources as of one epoch, and compare. The store keeps the
-        result (jobs.verify.record.read_last).
+        result (tussock.jobs.verify.record.read_last).
 
         Args:
             views: these, and the views that they read; all views if none is named.
@@ -301,9 +301,9 @@ class Session:
         Raises: UnknownRelationError, NothingToVerifyError, BadShareError; EpochNotCommittedError, EpochExpiredError; CannotFollowError.
         Cost: that of each SELECT over all its rows, and a scan of each view.
         """
-        from jobs.verify.record import write_last
-        from jobs.verify.repair import repaired
-        from jobs.verify.verify import verify
+        from tussock.jobs.verify.record import write_last
+        from tussock.jobs.verify.repair import repaired
+        from tussock.jobs.verify.verify import verify
 
         with self._at_work():
             found = verify(
@@ -407,14 +407,14 @@ class Session:
 
     def _opened_frames(self) -> "Frames":
         if self._frames is None:
-            from jobs.catalog.frames import Frames
+            from tussock.jobs.reading.frames import Frames
 
             self._frames = Frames(self.meta, self._stored, self.spark, self.time_zone)
         return self._frames
 
     def _runner_of(self, runner: Literal["auto", "spark", "local"] | LevelRunner) -> LevelRunner:
         def on_spark() -> LevelRunner:
-            from jobs.driver.spark_runner import SparkRunner
+            from tussock.jobs.driver.spark_runner import SparkRunner
 
             return SparkRunner(self.spark)
 
@@ -436,7 +436,7 @@ class Session:
                 frames.close()
         finally:
             if self._leaves_spark and self._spark is not None:
-                from jobs.spark import leave_spark
+                from tussock.jobs.spark.session import leave_spark
 
                 leave_spark(self._spark)
                 self._spark, self._leaves_spark = None, False
@@ -493,13 +493,13 @@ class Session:
 
     @staticmethod
     def _is_there(catalog: Catalog, version: HummockVersion, table: CreateTable) -> bool:
-        from jobs.plan.checks import admitted
+        from tussock.jobs.plan.checks import admitted
 
         return admitted(catalog, table, version.epoch + 1) == catalog
 
     def _replace(self, version: HummockVersion, catalog: Catalog, text: str, created: Single, end: int) -> Answer:
         """Log what a CREATE OR REPLACE comes to for the views, too, that read what it replaces. Raises LogMovedError."""
-        from jobs.catalog.transaction import Draft
+        from tussock.jobs.catalog.transaction import Draft
 
         draft = Draft(catalog, version.epoch + 1)
         if not draft.add(created):
@@ -512,9 +512,9 @@ class Session:
             return self._answer(text, place, version, sight)
 
     def _answer(self, text: str, place: Place, version: HummockVersion, sight: Sight) -> pa.Table:
-        from jobs.sql.collected import collected
-        from jobs.sql.errors import NoRelationError, SqlError
-        from jobs.sql.spark_errors import spark_errors_as_ours
+        from tussock.jobs.logical.errors import NoRelationError, SqlError
+        from tussock.jobs.spark.collected import collected
+        from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
         try:
             bound = self._statements.binder(sight.relations(version.catalog)).bind(text, place, EpochsOf(self._stored, version, sight))

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def task_defaults(pipeline: Pipeline) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tussock_approval import Approve, handed_on, planned
 from tussock_operators import no_retry
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 PARAMS = {
     "prune": Param(

@@ -25,8 +25,8 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import JsonValue
 from tussock_turn import FINISHED, run_of
 
-from jobs.settings.pipeline import Pipeline
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.statestore.meta.catalog import RelationKind
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from importlib import import_module
 
 from airflow.executors.local_executor import LocalExecutor
 
-from jobs.gate.import_gx import import_gx
+from tussock.jobs.gate.import_gx import import_gx
 
 LIBRARIES = (
     "airflow.dag_processing.dagbag",

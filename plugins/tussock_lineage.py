@@ -18,15 +18,15 @@ from openlineage.client.generated.output_statistics_output_dataset import Output
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
 
 if TYPE_CHECKING:
-    from jobs.facts.lineage import DataSet, FieldOrigin, InputFacts, OutputFacts
-    from jobs.sinks.manifest import TableState
-    from statestore.meta.catalog import ColumnSpec
+    from tussock.jobs.facts.lineage import DataSet, FieldOrigin, InputFacts, OutputFacts
+    from tussock.jobs.sinks.manifest import TableState
+    from tussock.statestore.meta.catalog import ColumnSpec
 
 
 def views_published(pipeline: str, published: steps.Publication) -> tuple[list[InputDataset], list[OutputDataset]]:
     """Inputs and outputs of publish_views: sources with the files that were read and tables; views with what became of which column.
 
-    Cost: as jobs.facts.lineage.lineage_of.
+    Cost: as tussock.jobs.facts.lineage.lineage_of.
     """
     found = steps.lineage(pipeline, published)
     changed = {view.name: view.changed_rows for view in published.views}

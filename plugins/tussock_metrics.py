@@ -13,11 +13,11 @@ import tussock_steps as steps
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
-from jobs.settings.pipeline import find_pipeline
+from tussock.jobs.settings.pipeline import find_pipeline
 
 if TYPE_CHECKING:
-    from jobs.facts.metrics import Metric
-    from statestore.meta.store import MetaStore
+    from tussock.jobs.facts.metrics import Metric
+    from tussock.statestore.meta.store import MetaStore
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def wanted() -> bool:
 
 def send(pipeline: str, found: "Iterable[Metric]") -> None:
     """Hand numbers to Airflow, each with the pipeline as its tag; systems without tags have it in the name."""
-    from jobs.facts.metrics import MetricKind
+    from tussock.jobs.facts.metrics import MetricKind
 
     for metric in found:
         name = stats.normalize_name_for_stats(f"tussock.{pipeline}.{metric.name}", log_warning=False)
@@ -60,9 +60,9 @@ def sends_epochs(pipeline: str) -> Iterator[None]:
 
 
 def _send_epochs(pipeline: str, before: int) -> None:
-    from jobs.facts.epochs import epochs
-    from jobs.facts.metrics import epoch_metrics, store_metrics
-    from jobs.facts.store import store
+    from tussock.jobs.facts.epochs import epochs
+    from tussock.jobs.facts.metrics import epoch_metrics, store_metrics
+    from tussock.jobs.facts.store import store
 
     meta = _open(pipeline)
     version = meta.latest()
@@ -72,16 +72,16 @@ def _send_epochs(pipeline: str, before: int) -> None:
 
 
 def send_views(pipeline: str) -> None:
-    """The views and sources as they stand. Cost: as `jobs.facts.sources.sources` and `jobs.facts.views.views`."""
+    """The views and sources as they stand. Cost: as `tussock.jobs.facts.sources.sources` and `tussock.jobs.facts.views.views`."""
     with _failing_nothing(pipeline):
         if not wanted():
             return
-        from jobs.facts.epochs import epochs
-        from jobs.facts.metrics import source_metrics, view_metrics
-        from jobs.facts.sources import sources
-        from jobs.facts.status import now_of
-        from jobs.facts.views import views
-        from jobs.settings.process import clock_ms
+        from tussock.jobs.facts.epochs import epochs
+        from tussock.jobs.facts.metrics import source_metrics, view_metrics
+        from tussock.jobs.facts.sources import sources
+        from tussock.jobs.facts.status import now_of
+        from tussock.jobs.facts.views import views
+        from tussock.jobs.settings.process import clock_ms
 
         meta = _open(pipeline)
         version = meta.latest()
@@ -95,8 +95,8 @@ def send_upkeep(pipeline: str, removed: tuple[int, int] | None = None) -> None:
     with _failing_nothing(pipeline):
         if not wanted():
             return
-        from jobs.facts.metrics import store_metrics, vacuum_metrics
-        from jobs.facts.store import VacuumFacts, store
+        from tussock.jobs.facts.metrics import store_metrics, vacuum_metrics
+        from tussock.jobs.facts.store import VacuumFacts, store
 
         send(pipeline, store_metrics(store(_open(pipeline).latest())))
         if removed is not None:

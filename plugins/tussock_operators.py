@@ -22,7 +22,6 @@ import tussock_steps as steps
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
-from tussock_archive import build_archive
 from tussock_events import (
     ONE_AT_A_TIME,
     OWED_EVENTS,
@@ -38,14 +37,15 @@ from tussock_events import (
 )
 from tussock_turn import IN_ORDER, RunPublished, run_ahead, run_of
 
-from jobs.settings.class_archive import submit_options
-from jobs.settings.pipeline import GateScope, OnError, Pipeline, TableEngine
-from jobs.sinks.delta_packages import with_delta
-from statestore.errors import DamagedError, InputError
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.lake.delta_packages import with_delta
+from tussock.jobs.operations.code_archive import PACKAGE, build_archive
+from tussock.jobs.settings.pipeline import GateScope, OnError, Pipeline, TableEngine
+from tussock.jobs.spark.class_archive import submit_options
+from tussock.statestore.errors import DamagedError, InputError
+from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
-    from jobs.sinks.manifest import TableState
+    from tussock.jobs.sinks.manifest import TableState
 
 HELD_SOURCES, PAUSED_VIEWS, HELD_VIEWS = "held_sources", "paused_views", "held_views"
 SPARK_CONNECTION = "spark_default"
@@ -255,14 +255,14 @@ class InjectBarrier(BaseOperator):
 
 
 class SubmitJob(SparkSubmitOperator):
-    """Submits one of `jobs/*.py` with the code that is installed here, through the connection `spark_default`."""
+    """Submits one of `jobs/submitted/*.py` with the code that is installed here, through the connection `spark_default`."""
 
     def __init__(self, *, pipeline: Pipeline, task_id: str, application: str, **more: Any) -> None:
         super().__init__(
             task_id=task_id,
             conn_id=SPARK_CONNECTION,
             name=f"{pipeline.name}.{task_id}",
-            application=str(steps.CODE / "jobs" / application),
+            application=str(PACKAGE / "jobs" / "submitted" / application),
             conf={**QUIET, **(with_delta(pipeline.spark) if application == "publish.py" else pipeline.spark)},
             **more,
         )
@@ -270,8 +270,8 @@ class SubmitJob(SparkSubmitOperator):
 
     def submit(self, context: Any, arguments: list[str]) -> None:
         """Run the job with these arguments to its end. Raises AirflowException when it fails; its last lines are in the task's log."""
-        self.py_files = str(build_archive(steps.CODE, steps.airflow_home() / ".airflow" / "code"))
-        log_level = os.environ.get("TUSSOCK_LOG", "INFO")  # on in a task's log, for driver and workers (jobs.settings.logs)
+        self.py_files = str(build_archive(steps.airflow_home() / ".airflow" / "code"))
+        log_level = os.environ.get("TUSSOCK_LOG", "INFO")  # on in a task's log, for driver and workers (tussock.jobs.settings.logs)
         self.conf = {"spark.executorEnv.TUSSOCK_LOG": log_level, **(self.conf or {})}
         # spark-submit and the driver's Python are those of this process; the workers' too, unless a cluster has its own.
         self.env_vars = {
@@ -286,14 +286,14 @@ class SubmitJob(SparkSubmitOperator):
 
 
 class RunActors(SubmitJob):
-    """`jobs/epoch.py` over the run's interval; no job where nothing waits, as in a finished run that is cleared.
+    """`jobs/submitted/epoch.py` over the run's interval; no job where nothing waits, as in a finished run that is cleared.
 
     With `[epoch] runner = "auto"` this process runs small epochs, and the job what is left.
     """
 
     def execute(self, context: Any) -> None:
-        from jobs.driver.pauses import PausedViewsError
-        from jobs.driver.source_holds import HeldSourcesError
+        from tussock.jobs.driver.pauses import PausedViewsError
+        from tussock.jobs.driver.source_holds import HeldSourcesError
 
         with metrics.sends_epochs(self.pipeline_name):
             self._take_in(context)
@@ -322,7 +322,7 @@ class RunActors(SubmitJob):
 
     def _ran_here(self, context: Any, interval: tuple[datetime, datetime] | None) -> bool:
         """Whether this process took in all that waits; False: an epoch came up that is to run on Spark."""
-        from jobs.driver.runner import SparkWantedError
+        from tussock.jobs.driver.runner import SparkWantedError
 
         start, end = interval or (None, None)
         with no_retry():
@@ -345,7 +345,7 @@ class HeldSources(BaseOperator):
         self.pipeline_name = pipeline.name
 
     def execute(self, context: Any) -> None:
-        from jobs.driver.source_holds import HeldSourcesError
+        from tussock.jobs.driver.source_holds import HeldSourcesError
 
         with no_retry():
             try:
@@ -371,7 +371,7 @@ class PausedViews(BaseOperator):
 
 
 class ValidateViews(SubmitJob):
-    """The suites at the committed epoch: in this process, or, where one of them needs Spark, by `jobs/quality.py`.
+    """The suites at the committed epoch: in this process, or, where one of them needs Spark, by `jobs/submitted/quality.py`.
 
     Fails without a retry when a suite does: the same rows would fail again. Where the gate judges view by view, `held_views` fails instead.
     """
@@ -383,7 +383,7 @@ class ValidateViews(SubmitJob):
 
     def _decide_held_views(self, epoch: int) -> None:
         """Raises DownstreamTasksSkipped where no view is held back."""
-        from jobs.gate.record import HeldViewsError
+        from tussock.jobs.gate.record import HeldViewsError
 
         try:
             steps.require_none_held_back(self.pipeline_name, epoch)
@@ -393,7 +393,7 @@ class ValidateViews(SubmitJob):
         raise DownstreamTasksSkipped(tasks=[HELD_VIEWS])  # type: ignore[no-untyped-call]
 
     def _judge(self, context: Any, epoch: int) -> None:
-        from jobs.gate.record import Verdict
+        from tussock.jobs.gate.record import Verdict
 
         if not steps.suites_of(self.pipeline_name):
             self.log.info("pipeline %s has no suites; nothing holds epoch %d", self.pipeline_name, epoch)
@@ -416,8 +416,8 @@ class ValidateViews(SubmitJob):
 
     def _judged_here(self, epoch: int) -> bool:
         """Whether this process could judge the epoch, and it passed. Raises AirflowFailException where it did not."""
-        from jobs.gate.gate import SparkNeededError
-        from jobs.gate.record import QualityGateError, record_lines
+        from tussock.jobs.gate.gate import SparkNeededError
+        from tussock.jobs.gate.record import QualityGateError, record_lines
 
         with no_retry():
             try:
@@ -537,7 +537,7 @@ class PublishTablesHere(_WritesTables, BaseOperator):
 
 
 class PublishTables(_WritesTables, SubmitJob):
-    """`jobs/publish.py` at the epoch that publish_views let readers see."""
+    """`jobs/submitted/publish.py` at the epoch that publish_views let readers see."""
 
     def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
         super().__init__(pipeline=pipeline, **more)

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from tussock_approval import Approve, handed_on, planned
 from tussock_operators import no_retry
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def params(pipeline: Pipeline) -> dict[str, Param]:
@@ -81,7 +81,7 @@ def move(pipeline: Pipeline) -> Any:
 
     @task(task_id="move")
     def bring(name: str, ti: Any = None) -> dict[str, str]:
-        from statestore.meta.errors import LostRaceError
+        from tussock.statestore.meta.errors import LostRaceError
 
         with no_retry():
             try:

@@ -18,25 +18,21 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-import jobs
-from jobs.settings.pipeline import GateScope, Pipeline, PipelineError, Runner, find_pipeline, load_pipeline, pipeline_names
-from statestore.decoding import decoded
-from statestore.errors import InputError
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.settings.pipeline import GateScope, Pipeline, PipelineError, Runner, find_pipeline, load_pipeline, pipeline_names
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
-    from jobs.facts.lineage import LineageFacts, TableCopy
-    from jobs.gate.record import QualityRecord, Verdict
-    from jobs.sinks.manifest import TableState
-    from jobs.sources.listing import Interval
-    from statestore.meta.catalog import Relation
-    from statestore.meta.store import MetaStore
-    from statestore.meta.version import HummockVersion
+    from tussock.jobs.facts.lineage import LineageFacts, TableCopy
+    from tussock.jobs.gate.record import QualityRecord, Verdict
+    from tussock.jobs.sinks.manifest import TableState
+    from tussock.jobs.sources.listing import Interval
+    from tussock.statestore.meta.catalog import Relation
+    from tussock.statestore.meta.store import MetaStore
+    from tussock.statestore.meta.version import HummockVersion
 
 log = logging.getLogger(__name__)
-
-CODE = Path(jobs.__file__).resolve().parent.parent
-"""The folder of the packages: the checkout, or where the package is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +162,9 @@ def open_meta(pipeline: Pipeline) -> "MetaStore":
     Raises: NotInitialisedError when `tussock apply` has not been run yet; CopiedStoreError for a copy of a store, which must not emit the
         events of the original.
     """
-    from jobs.settings import process
-    from jobs.settings.arrow import leave_pandas
-    from jobs.settings.home import home_of
+    from tussock.jobs.settings import process
+    from tussock.jobs.settings.arrow import leave_pandas
+    from tussock.jobs.settings.home import home_of
 
     leave_pandas()
     meta = process.open_meta(pipeline.store)
@@ -189,7 +185,7 @@ def created_in_files(pipeline: Pipeline, kind: RelationKind) -> tuple[str, ...]:
 
     Cost: reads the files; 0.1 s for 1,000 views.
     """
-    from jobs.sql.script import split_script
+    from tussock.jobs.logical.script import split_script
 
     try:
         statements = [statement.text for _, text in pipeline.scripts() for statement in split_script(text)]
@@ -210,7 +206,7 @@ def day_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> 
 
 def interval_of(pipeline: Pipeline, start: datetime | None, end: datetime | None) -> "Interval | None":
     """A run's interval in the pipeline's time zone, which is the one paths are formatted in."""
-    from jobs.sources.listing import Interval
+    from tussock.jobs.sources.listing import Interval
 
     if start is None or end is None:
         return None
@@ -229,8 +225,8 @@ class PlannedFiles:
 
 def plan(name: str, prune: bool, resume: Sequence[str], say: Callable[[str], None]) -> PlannedFiles | None:
     """What an apply of the pipeline's files would do; None where that is nothing."""
-    from jobs.deploy import plan as plan_files
-    from jobs.shell.deployment_text import deployment_text
+    from tussock.jobs.operations.deploy import plan as plan_files
+    from tussock.jobs.texts.deployment import deployment_text
 
     deployment = plan_files(find_pipeline(name, pipelines_folder()), prune, resume, progress=say)
     text = deployment_text(deployment, name, full=True)
@@ -244,8 +240,8 @@ def apply(name: str, prune: bool, resume: Sequence[str], approved: str, say: Cal
     Args:
         approved: `PlannedFiles.approval`.
     """
-    from jobs.deploy import apply as apply_files
-    from jobs.shell.deployment_text import deployment_text
+    from tussock.jobs.operations.deploy import apply as apply_files
+    from tussock.jobs.texts.deployment import deployment_text
 
     pipeline = find_pipeline(name, pipelines_folder())
     say(deployment_text(apply_files(pipeline, prune, resume, approved=approved, progress=say), name))
@@ -256,7 +252,7 @@ def inject(name: str, start: datetime | None, end: datetime | None, run: Mapping
 
     A barrier that is open already, by whichever run, comes first: the epoch job finishes it, and then takes in this run's interval.
     """
-    from jobs.driver.barrier import inject as inject_barrier
+    from tussock.jobs.driver.barrier import inject as inject_barrier
 
     pipeline = find_pipeline(name, pipelines_folder())
     settings = pipeline.epoch
@@ -269,8 +265,8 @@ def pause(name: str, views: Sequence[str], run: Mapping[str, str]) -> None:
 
     Raises: InputError where one is unknown or cannot be paused; LostRaceError.
     """
-    from jobs.driver.detour import Detour
-    from jobs.driver.supersede import abandon
+    from tussock.jobs.driver.detour import Detour
+    from tussock.jobs.driver.supersede import abandon
 
     meta = open_meta(find_pipeline(name, pipelines_folder()))
     barrier = meta.open_barrier()
@@ -287,9 +283,9 @@ def restate(name: str, source: str, file: str, interval: tuple[datetime, datetim
 
     Raises: EpochUnderWayError where another run's barrier is open; CannotRestateError; UnknownRelationError.
     """
-    from jobs.driver.restate import Restating
-    from jobs.sources.base import Restated
-    from jobs.sources.errors import CannotRestateError
+    from tussock.jobs.driver.restate import Restating
+    from tussock.jobs.sources.base import Restated
+    from tussock.jobs.sources.errors import CannotRestateError
 
     pipeline = find_pipeline(name, pipelines_folder())
     meta = open_meta(pipeline)
@@ -317,9 +313,9 @@ def advance(name: str, start: datetime | None, end: datetime | None, run: Mappin
     Raises SparkWantedError when an epoch comes up that is to run on Spark, or where Spark alone can ask what a source has; the
     epochs before it are committed then.
     """
-    from jobs.driver import epoch
-    from jobs.driver.runner import AutoRunner, SparkWantedError, no_spark
-    from jobs.driver.summary import show_summary
+    from tussock.jobs.driver import epoch
+    from tussock.jobs.driver.runner import AutoRunner, SparkWantedError, no_spark
+    from tussock.jobs.driver.summary import show_summary
 
     pipeline = find_pipeline(name, pipelines_folder())
     settings, interval = pipeline.epoch, interval_of(pipeline, start, end)
@@ -334,7 +330,7 @@ def advance(name: str, start: datetime | None, end: datetime | None, run: Mappin
 
 def spark_must_ask(name: str) -> bool:
     """Whether a source is held since a process without Spark could not ask what it has. Cost: reads the newest version."""
-    from jobs.sources.kafka_errors import KafkaNeedsSparkError
+    from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError
 
     catalog = open_meta(find_pipeline(name, pipelines_folder())).latest().catalog
     return any(hold.kind == KafkaNeedsSparkError.__name__ for relation in catalog.live() for hold in relation.holds)
@@ -342,7 +338,7 @@ def spark_must_ask(name: str) -> bool:
 
 def require_not_held(name: str, start: datetime | None, end: datetime | None) -> None:
     """Raises HeldSourcesError where a source in trouble kept files from a run of this interval. Cost: reads the newest version."""
-    from jobs.driver.source_holds import require_not_held as require
+    from tussock.jobs.driver.source_holds import require_not_held as require
 
     pipeline = find_pipeline(name, pipelines_folder())
     require(open_meta(pipeline).latest().catalog, interval_of(pipeline, start, end))
@@ -351,7 +347,7 @@ def require_not_held(name: str, start: datetime | None, end: datetime | None) ->
 def require_none_paused(name: str, run: Mapping[str, str]) -> None:
     """Raises PausedViewsError where an epoch of this run paused a view, and nobody has had it go on since. Cost: as `require_not_held`, and
     two GETs a paused view."""
-    from jobs.driver.pauses import require_none_paused_by
+    from tussock.jobs.driver.pauses import require_none_paused_by
 
     require_none_paused_by(open_meta(find_pipeline(name, pipelines_folder())), run)
 
@@ -374,8 +370,8 @@ def suites_of(name: str) -> tuple[Path, ...]:
 
 def verdict(name: str, epoch: int) -> "Verdict":
     """What the pipeline's suites, as they are now, have said of `epoch`; NONE where they were not run on it."""
-    from jobs.gate.record import Verdict, judged
-    from jobs.gate.suite import read_suites
+    from tussock.jobs.gate.record import Verdict, judged
+    from tussock.jobs.gate.suite import read_suites
 
     pipeline = find_pipeline(name, pipelines_folder())
     record = judged(open_meta(pipeline).objects, epoch, read_suites(pipeline.quality))
@@ -387,7 +383,7 @@ def judge(name: str, epoch: int) -> "QualityRecord":
 
     Raises: SparkNeededError, before anything is done; QualitySuiteError.
     """
-    from jobs.gate.gate import validate_epoch, without_spark
+    from tussock.jobs.gate.gate import validate_epoch, without_spark
 
     pipeline = find_pipeline(name, pipelines_folder())
     return validate_epoch(without_spark, open_meta(pipeline), pipeline, epoch)
@@ -395,7 +391,7 @@ def judge(name: str, epoch: int) -> "QualityRecord":
 
 def require_none_held_back(name: str, epoch: int) -> None:
     """Raises HeldViewsError where suites failed at `epoch`."""
-    from jobs.gate.record import HeldViewsError, read_record
+    from tussock.jobs.gate.record import HeldViewsError, read_record
 
     record = read_record(open_meta(find_pipeline(name, pipelines_folder())).objects, epoch)
     if record is not None and not record.passed:
@@ -410,7 +406,7 @@ def judges_views(name: str) -> bool:
 
 def gate_failure(name: str, epoch: int) -> str | None:
     """What the quality gate holds against `epoch`, for people; None where it passed or was not asked."""
-    from jobs.gate.record import QualityGateError, read_record
+    from tussock.jobs.gate.record import QualityGateError, read_record
 
     record = read_record(open_meta(find_pipeline(name, pipelines_folder())).objects, epoch)
     return None if record is None or record.passed else str(QualityGateError(record))
@@ -424,9 +420,9 @@ def publish(name: str, epoch: int) -> Publication:
         QualityGateError: a suite failed, and the gate judges the pipeline as a whole; readers go on seeing the epoch before.
         MissingRecordError: the pipeline has suites, and nobody ran them at this epoch.
     """
-    from jobs.driver.publish import publish as move
-    from jobs.gate.record import stays_published
-    from statestore.meta.sight import published_sight
+    from tussock.jobs.driver.publish import publish as move
+    from tussock.jobs.gate.record import stays_published
+    from tussock.statestore.meta.sight import published_sight
 
     pipeline = find_pipeline(name, pipelines_folder())
     meta = open_meta(pipeline)
@@ -447,7 +443,7 @@ def publish(name: str, epoch: int) -> Publication:
 
 def _published_views(record: "QualityRecord | None", since: Mapping[str, int], changed: Mapping[str, int]) -> "Iterator[PublishedView]":
     """What is to be said of each view of `since`."""
-    from jobs.gate.record import Verdict
+    from tussock.jobs.gate.record import Verdict
 
     judged = {} if record is None else {view.view: view for view in record.views}
     for view, epoch in since.items():
@@ -469,10 +465,10 @@ def view_news(name: str, said: Callable[[str], Said]) -> Publication:
     A view that is held back has none, nor one that is paused at rows of which Airflow was told. Where Airflow was told of an epoch that the
     store does not have, the view is new as a whole.
 
-    Cost: one question to `said` a view; a GET for each epoch that is news, MOST_EPOCHS of jobs.facts.intake at most.
+    Cost: one question to `said` a view; a GET for each epoch that is news, MOST_EPOCHS of tussock.jobs.facts.intake at most.
     """
-    from jobs.gate.record import read_record
-    from statestore.meta.sight import published_sight
+    from tussock.jobs.gate.record import read_record
+    from tussock.statestore.meta.sight import published_sight
 
     pipeline = find_pipeline(name, pipelines_folder())
     meta = open_meta(pipeline)
@@ -516,9 +512,9 @@ def source_news(name: str, said: Callable[[str], Said], run: Mapping[str, str]) 
         run: the one that asks.
 
     Where more epochs were committed than anybody goes through, each source may have news, without numbers. Cost: that of
-    jobs.facts.intake.intakes, and one question to `said` a source.
+    tussock.jobs.facts.intake.intakes, and one question to `said` a source.
     """
-    from jobs.facts.intake import intakes
+    from tussock.jobs.facts.intake import intakes
 
     meta = open_meta(find_pipeline(name, pipelines_folder()))
     version = meta.latest()
@@ -554,8 +550,8 @@ def source_news(name: str, said: Callable[[str], Said], run: Mapping[str, str]) 
 
 
 def lineage(name: str, published: Publication) -> "LineageFacts":
-    """What the views of a publish were made of since readers saw them before. Cost: as jobs.facts.lineage.lineage_of."""
-    from jobs.facts.lineage import lineage_of
+    """What the views of a publish were made of since readers saw them before. Cost: as tussock.jobs.facts.lineage.lineage_of."""
+    from tussock.jobs.facts.lineage import lineage_of
 
     meta = open_meta(find_pipeline(name, pipelines_folder()))
     before, _ = _publish_of(meta, published.epoch)
@@ -564,7 +560,7 @@ def lineage(name: str, published: Publication) -> "LineageFacts":
 
 def table_lineage(name: str, epoch: int, tables: "Mapping[str, TableState]") -> "tuple[TableCopy, ...]":
     """The tables outside of the store that an epoch wrote, with what they copy."""
-    from jobs.facts.lineage import copies_of
+    from tussock.jobs.facts.lineage import copies_of
 
     places = {relation: (state.table, state.version) for relation, state in tables.items() if state.written == str(epoch)}
     return copies_of(open_meta(find_pipeline(name, pipelines_folder())), name, epoch, places)
@@ -572,7 +568,7 @@ def table_lineage(name: str, epoch: int, tables: "Mapping[str, TableState]") -> 
 
 def _passed_record(meta: "MetaStore", pipeline: Pipeline, epoch: int) -> "QualityRecord | None":
     """What the gate found at an epoch that it lets pass; None where the pipeline has no suites. Raises as `publish`."""
-    from jobs.gate.record import require_judged, require_passed
+    from tussock.jobs.gate.record import require_judged, require_passed
 
     if pipeline.quality is None or not pipeline.quality.suites():
         return None
@@ -582,17 +578,17 @@ def _passed_record(meta: "MetaStore", pipeline: Pipeline, epoch: int) -> "Qualit
 def publish_tables(name: str, epoch: int) -> None:
     """Bring the tables of `[publish]` to `epoch`, in this process; what holds a later epoch stays.
 
-    Requires: the pipeline has such tables, and their writer needs no Spark. Raises as `jobs.sinks.publication.publish_tables`.
+    Requires: the pipeline has such tables, and their writer needs no Spark. Raises as `tussock.jobs.sinks.publication.publish_tables`.
     """
-    from jobs.publish import run_publish
+    from tussock.jobs.operations.publish import run_publish
 
     run_publish(find_pipeline(name, pipelines_folder()), epoch, tidy=False, progress=log.info)
 
 
 def tables_at(name: str, epoch: int) -> "Mapping[str, TableState]":
     """The state of each table at `epoch`, by relation; none where that epoch was not published to them. One GET."""
-    from jobs.sinks.location import location_of
-    from jobs.sinks.manifest import read_manifest
+    from tussock.jobs.lake.location import location_of
+    from tussock.jobs.sinks.manifest import read_manifest
 
     settings = find_pipeline(name, pipelines_folder()).publish
     manifest = None if settings is None else read_manifest(location_of(settings.to).objects, epoch)
@@ -612,7 +608,7 @@ def has_epoch(pipeline: Pipeline, epoch: int) -> bool:
 
 def tidy_tables(name: str) -> None:
     """Merge the small files of those tables, and remove what is too old. Requires: as `publish_tables`."""
-    from jobs.publish import run_publish
+    from tussock.jobs.operations.publish import run_publish
 
     run_publish(find_pipeline(name, pipelines_folder()), None, tidy=True, progress=log.info)
 
@@ -641,7 +637,7 @@ def _changed_rows(meta: "MetaStore", since: Mapping[str, int], until: int) -> di
 
     Cost: one GET an epoch, MOST_EPOCHS at most.
     """
-    from jobs.facts.intake import MOST_EPOCHS
+    from tussock.jobs.facts.intake import MOST_EPOCHS
 
     changed, epoch = dict.fromkeys(since, 0), until
     open_, looked_at = set(since), 0
@@ -670,7 +666,7 @@ def holder(name: str, dag: str) -> str | None:
 
 def retain(name: str) -> dict[str, str]:
     """Apply the pipeline's retention: nobody starts to read below the floor from here on. Never goes back."""
-    from jobs.upkeep.vacuum import apply_retention
+    from tussock.jobs.upkeep.vacuum import apply_retention
 
     pipeline = find_pipeline(name, pipelines_folder())
     meta = open_meta(pipeline)
@@ -681,14 +677,14 @@ def retain(name: str) -> dict[str, str]:
 
 def compaction_due(name: str) -> tuple[str, ...]:
     """Why the pipeline's store is to be compacted, most urgent first; empty: nothing is due."""
-    from jobs.upkeep.compaction import due
+    from tussock.jobs.upkeep.compaction import due
 
     return tuple(pick.reason for pick in due(open_meta(find_pipeline(name, pipelines_folder()))))
 
 
 def vacuum(name: str) -> dict[str, str | int]:
     """Remove what nobody can read or commit any more. Returns how much that was, and what the store holds now."""
-    from jobs.upkeep.vacuum import sweep
+    from tussock.jobs.upkeep.vacuum import sweep
 
     done = sweep(open_meta(find_pipeline(name, pipelines_folder())))
     removed = (*done.vacuumed.garbage, *done.copies)
@@ -710,8 +706,8 @@ class Decided:
 
 def measure_units(name: str, say: Callable[[str], None]) -> list[dict[str, float]]:
     """What each parallel unit has and carries, said as text and returned as numbers."""
-    from jobs.shell.rebalance_text import units_text
-    from jobs.upkeep.rebalance import measure, plan
+    from tussock.jobs.texts.rebalance import units_text
+    from tussock.jobs.upkeep.rebalance import measure, plan
 
     found = plan(measure(open_meta(find_pipeline(name, pipelines_folder()))))
     say(units_text(found.before))
@@ -726,8 +722,8 @@ def plan_rebalance(name: str, units: int | None, target: float | None, approved:
 
     Raises: UnitsInFileError; SettingError; OtherMovesError.
     """
-    from jobs.shell.rebalance_text import rebalance_text
-    from jobs.upkeep.rebalance import Verdict, cause_of, measure, plan, require_approved, require_units_of_file
+    from tussock.jobs.texts.rebalance import rebalance_text
+    from tussock.jobs.upkeep.rebalance import Verdict, cause_of, measure, plan, require_approved, require_units_of_file
 
     pipeline = find_pipeline(name, pipelines_folder())
     require_units_of_file(pipeline, units)
@@ -745,7 +741,7 @@ def move_vnodes(name: str, planned: str) -> dict[str, str]:
 
     Raises: LostRaceError if another mapping came between; UnitsInFileError if pipeline.toml asks for another number of units by now.
     """
-    from jobs.upkeep.rebalance import Rebalance, move, require_units_of_file
+    from tussock.jobs.upkeep.rebalance import Rebalance, move, require_units_of_file
 
     pipeline, rebalance = find_pipeline(name, pipelines_folder()), decoded(planned, Rebalance)
     require_units_of_file(pipeline, None if rebalance.target is not None else rebalance.planned.unit_count)
@@ -755,8 +751,8 @@ def move_vnodes(name: str, planned: str) -> dict[str, str]:
 
 def verify_rebalance(name: str, planned: str, say: Callable[[str], None]) -> list[dict[str, float]]:
     """Read back what was moved: what each unit has now. Raises OtherMappingError, DamagedSstError."""
-    from jobs.shell.rebalance_text import units_text
-    from jobs.upkeep.rebalance import Rebalance, verify
+    from tussock.jobs.texts.rebalance import units_text
+    from tussock.jobs.upkeep.rebalance import Rebalance, verify
 
     found = verify(open_meta(find_pipeline(name, pipelines_folder())), decoded(planned, Rebalance))
     say(units_text(found))
@@ -776,9 +772,9 @@ def say_if_stale(name: str, view: str) -> Looked:
 
     Raises what that function raises, after it was noted that it was called: nobody is told twice.
     """
-    from jobs.facts.staleness import first_to_say, let_go, staleness
-    from jobs.facts.status import now_of
-    from jobs.settings.process import clock_ms
+    from tussock.jobs.facts.staleness import first_to_say, let_go, staleness
+    from tussock.jobs.facts.status import now_of
+    from tussock.jobs.settings.process import clock_ms
 
     pipeline = find_pipeline(name, pipelines_folder())
     if (wanted_ms := pipeline.freshness.get(view)) is None:
@@ -803,9 +799,9 @@ def say_if_stale(name: str, view: str) -> Looked:
 
 def let_go_of_alerts(name: str) -> None:
     """After a publish: what was said of views that are not too old any more, is forgotten. Cost: a HEAD for each with a freshness."""
-    from jobs.facts.staleness import let_go
-    from jobs.facts.status import now_of
-    from jobs.settings.process import clock_ms
+    from tussock.jobs.facts.staleness import let_go
+    from tussock.jobs.facts.status import now_of
+    from tussock.jobs.settings.process import clock_ms
 
     pipeline = find_pipeline(name, pipelines_folder())
     if pipeline.freshness:

@@ -13,7 +13,7 @@ import tussock_steps as steps
 from airflow.sdk import Param, task
 from tussock_operators import SubmitJob, no_retry, spark_writes_tables
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 PARAMS = {
     "full": Param(
@@ -69,14 +69,14 @@ def tidy_tables(pipeline: Pipeline) -> Any:
 
 
 class TidyTables(SubmitJob):
-    """`jobs/publish.py --tidy`."""
+    """`jobs/submitted/publish.py --tidy`."""
 
     def execute(self, context: Any) -> None:
         self.submit(context, ["--tidy"])
 
 
 class CompactStore(SubmitJob):
-    """`jobs/compaction.py` until nothing is due."""
+    """`jobs/submitted/compaction.py` until nothing is due."""
 
     def execute(self, context: Any) -> None:
         full = bool(context["params"]["full"])

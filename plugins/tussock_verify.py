@@ -5,7 +5,7 @@ from typing import Any
 from airflow.sdk import Param
 from tussock_operators import SubmitJob
 
-from jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.pipeline import Pipeline
 
 
 def params(pipeline: Pipeline) -> dict[str, Param]:
@@ -34,7 +34,7 @@ def verify_views(pipeline: Pipeline) -> "VerifyViews":
 
 
 class VerifyViews(SubmitJob):
-    """`jobs/verification.py`."""
+    """`jobs/submitted/verification.py`."""
 
     def execute(self, context: Any) -> None:
         given = context["params"]

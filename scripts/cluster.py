@@ -38,7 +38,7 @@ import pyspark
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "plugins"))
 
-from tussock_archive import build_archive  # noqa: E402
+from tussock.jobs.operations.code_archive import build_archive  # noqa: E402
 
 HOST = "127.0.0.1"
 BUCKET = "tussock"
@@ -254,7 +254,7 @@ In another terminal:
   python pipelines/flights/load.py --days 3
   tussock apply flights
   spark-submit --master {master} --py-files {code} \\
-      jobs/epoch.py --pipeline pipelines/flights --interval 2013-01-01 2013-01-02
+      jobs/submitted/epoch.py --pipeline pipelines/flights --interval 2013-01-01 2013-01-02
   tussock epoch --pipeline flights --interval 2013-01-01 2013-01-02    # publishes it, as the DAG's last task does
   tussock query --pipeline flights 'SELECT * FROM worst_routes'
 

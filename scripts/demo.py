@@ -31,15 +31,15 @@ from deltalake import DeltaTable
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from jobs.facts.epochs import epochs as newest_epochs  # noqa: E402
-from jobs.facts.moment import moment  # noqa: E402
-from jobs.session import Session  # noqa: E402
-from jobs.settings.pipeline import Pipeline, find_pipeline  # noqa: E402
-from jobs.settings.process import open_meta  # noqa: E402
-from jobs.shell.text_table import text_table  # noqa: E402
-from jobs.sql.script import split_script  # noqa: E402
 from pipelines.flights import load  # noqa: E402
-from statestore.types import arrow_type, type_name  # noqa: E402
+from tussock.jobs.facts.epochs import epochs as newest_epochs  # noqa: E402
+from tussock.jobs.facts.moment import moment  # noqa: E402
+from tussock.jobs.logical.script import split_script  # noqa: E402
+from tussock.jobs.session import Session  # noqa: E402
+from tussock.jobs.settings.pipeline import Pipeline, find_pipeline  # noqa: E402
+from tussock.jobs.settings.process import open_meta  # noqa: E402
+from tussock.jobs.texts.table import text_table  # noqa: E402
+from tussock.statestore.types import arrow_type, type_name  # noqa: E402
 
 LOGS = ROOT / ".airflow" / "demo"
 VIEW = re.compile(r"CREATE\s+MATERIALIZED\s+VIEW\s+IF\s+NOT\s+EXISTS\s+(\w+)\s+AS\s+(.*)", re.DOTALL | re.IGNORECASE)
@@ -80,7 +80,7 @@ def main() -> int:
         for name, rows in load.load(Path(str(pipeline.data))).items():
             print(f"   {name:<9}{rows:>8,} rows")
         say(f"2. Applying pipelines/flights to the store {shown(pipeline.store)}")
-        run("apply", [sys.executable, "-m", "jobs.cli", "apply", "flights"])
+        run("apply", [sys.executable, "-m", "tussock.jobs.cli", "apply", "flights"])
         say(f"3. Running the Airflow DAG epoch_flights over {given.days} days")
         epochs = [run_day(pipeline, day) for day in days]
         say("4. The epochs, and the views that readers see now")

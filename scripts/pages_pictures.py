@@ -20,10 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from jobs.settings.process import open_meta  # noqa: E402
 from pipelines.flights.load import FIRST_DAY  # noqa: E402
 from scripts.airflow_home import AirflowHome  # noqa: E402
 from scripts.browser import Browser, browser  # noqa: E402
+from tussock.jobs.settings.process import open_meta  # noqa: E402
 
 PATIENCE_S = 3600.0
 DAG = "epoch_flights"
@@ -81,7 +81,7 @@ for start in map(datetime.fromisoformat, sys.argv[1:]):
 def take_in(home: AirflowHome, days: int) -> None:
     """The first days, an epoch each, audited and published. The first creates the views, and is for Spark."""
     moments = [f"{FIRST_DAY + timedelta(days=day)}T00:00:00+00:00" for day in range(days)]
-    home.python("-m", "jobs.cli", "epoch", "--pipeline", "flights", "--interval", *moments[:2])
+    home.python("-m", "tussock.jobs.cli", "epoch", "--pipeline", "flights", "--interval", *moments[:2])
     home.python("-c", TAKE_IN, *moments[1:])
 
 
@@ -148,9 +148,9 @@ def main() -> None:
         first, last = (FIRST_DAY + timedelta(days=given.days - before) for before in (BY_AIRFLOW, 1))
         toml.write_text(text.replace("end = 2013-12-31", f"end = {last}").replace("start = 2013-01-01", f"start = {first}"))
         home.python("pipelines/flights/load.py", "--out", home.env["FLIGHTS_DATA"], "--days", str(given.days + 2))
-        home.python("-m", "jobs.cli", "apply", "flights")
+        home.python("-m", "tussock.jobs.cli", "apply", "flights")
         take_in(home, given.days - BY_AIRFLOW)
-        home.python("-m", "jobs.cli", "verify", "--pipeline", "flights")
+        home.python("-m", "tussock.jobs.cli", "verify", "--pipeline", "flights")
         with home.up(DAG, PATIENCE_S), browser() as page:
             run = run_days(home, BY_AIRFLOW)
             (password,) = json.loads((home.folder / ".airflow/passwords.json").read_text()).values()

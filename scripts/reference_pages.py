@@ -9,10 +9,10 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from jobs import cli
-from jobs.settings import pipeline
-from jobs.shell.command import Command, build_parser
 from scripts import errors_page, sql_page
+from tussock.jobs import cli
+from tussock.jobs.settings import pipeline
+from tussock.jobs.shell.command import Command, build_parser
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _BLOCK = re.compile(r"(<!-- made: ([\w ]+) -->)\n.*?<!-- end -->", re.DOTALL)

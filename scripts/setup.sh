@@ -71,12 +71,12 @@ ensure_venv() {
     $VENV/bin/uv pip install --quiet --compile-bytecode --python $VENV/bin/python --require-hashes -r requirements.lock
     $VENV/bin/uv pip install --quiet --python $VENV/bin/python --no-deps --no-build-isolation --editable .
     wanted > $STAMP
-    [ ! -e jobs/class_archive.py ] || make_archive  # an image of packages alone has no code to run
+    [ ! -e jobs/submitted/class_archive.py ] || make_archive  # an image of packages alone has no code to run
 }
 
-make_archive() { # of the classes of Spark's JVM (jobs/settings/class_archive.py)
+make_archive() { # of the classes of Spark's JVM (jobs/spark/class_archive.py)
     say "making the archive of Spark's classes"
-    $VENV/bin/python -m jobs.class_archive >/dev/null 2>&1 || say "no archive could be made; Spark starts without it, some seconds later"
+    $VENV/bin/python -m tussock.jobs.submitted.class_archive >/dev/null 2>&1 || say "no archive could be made; Spark starts without it, some seconds later"
 }
 
 ensure_java

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from jobs.sources import delta, files, kafka, legacy_calendar, parquet, spark_files, text_files
-from jobs.sources.registry import READERS
-from jobs.sql import grammar
-from statestore import types
+from tussock.jobs.sources import delta, files, kafka, legacy_calendar, parquet, spark_files, text_files
+from tussock.jobs.sources.registry import READERS
+from tussock.jobs.sql import grammar
+from tussock.statestore import types
 
 _CASES = Path(__file__).resolve().parents[1] / "tests/jobs/sql/cases"
 _PLAIN_MISTAKES = ("expected ", "[PARSE_", "[UNRESOLVED_", "the statement is empty")  # which nobody looks up

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # classes a third less again. Of what is left a third goes when no threads of its own collect garbage (batches of Arrow are humongous to G1,
 # which marks the heap for each), and when there is room for the code of all tests.
 export SPARK_SUBMIT_OPTS=${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=384m -XX:ReservedCodeCacheSize=256m}
-SPARK_SUBMIT_OPTS=$(python -c 'import os; from jobs.settings.class_archive import submit_options as o; print({**os.environ, **o()}["SPARK_SUBMIT_OPTS"])')
+SPARK_SUBMIT_OPTS=$(python -c 'import os; from tussock.jobs.spark.class_archive import submit_options as o; print({**os.environ, **o()}["SPARK_SUBMIT_OPTS"])')
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.nested import conformed, is_nested, rebuilt
-from statestore.types import GIVEN_MONTHS, MONTHS
+from tussock.statestore.nested import conformed, is_nested, rebuilt
+from tussock.statestore.types import GIVEN_MONTHS, MONTHS
 
 _PARTS = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from statestore.types import MONTHS
+from tussock.statestore.types import MONTHS
 
 Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from statestore.errors import InputError
+from tussock.statestore.errors import InputError
 
 _SIMPLE: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),

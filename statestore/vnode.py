@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from statestore.errors import InputError
-from statestore.nested import as_list, holds_floats, is_nested, rebuilt
-from statestore.types import MONTHS, UnsupportedTypeError, is_span
+from tussock.statestore.errors import InputError
+from tussock.statestore.nested import as_list, holds_floats, is_nested, rebuilt
+from tussock.statestore.types import MONTHS, UnsupportedTypeError, is_span
 
 MAX_VNODE_COUNT = 32768
 SPARK_SEED = 42

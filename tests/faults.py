@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
-from statestore.objectstore.base import ObjectInfo, ObjectStore, ObjectStoreUnavailableError
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectStore, ObjectStoreUnavailableError
 
 T = TypeVar("T")
 

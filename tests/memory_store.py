@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import TypeVar
 
-from statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ShortReadError, checked_name
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError, ShortReadError, checked_name
 
 T = TypeVar("T")
 

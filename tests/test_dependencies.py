@@ -10,7 +10,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("jobs", "statestore", "plugins", "dags", "pipelines", "scripts")
+FOLDERS = ("tussock", "jobs", "statestore", "plugins", "dags", "pipelines", "scripts")
 DEVELOPERS = "scripts"  # may also import what the group `dev` declares
 
 WITHOUT_IMPORT = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.settings.pipeline import known_keys
 from scripts import errors_page, reference_pages
+from tussock.jobs.settings.pipeline import known_keys
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,11 +39,11 @@ def test_every_error_of_the_code_has_its_way_out() -> None:
 
 
 def test_the_errors_of_the_page_are_those_that_the_code_makes_classes_of() -> None:
-    import jobs.cli  # noqa: F401  with most of the rooms
-    from statestore.errors import TussockError
+    import tussock.jobs.cli  # noqa: F401  with most of the rooms
+    from tussock.statestore.errors import TussockError
 
     def below(kind: type) -> set[str]:
-        return {kind.__name__ for kind in kind.__subclasses__() if kind.__module__.startswith(("jobs", "statestore"))}.union(
+        return {kind.__name__ for kind in kind.__subclasses__() if kind.__module__.startswith("tussock.")}.union(
             *(below(sub) for sub in kind.__subclasses__())
         )
 

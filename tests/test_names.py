@@ -17,7 +17,7 @@ PARSERS = {
     "jobs/sources/listing.py": "file: paths of sources",
     "jobs/sources/delta_log.py": "paths in a Delta log",
     "jobs/sources/spark_files.py": "paths that Spark reports",
-    "jobs/sinks/location.py": "URLs for the deltalake package",
+    "jobs/lake/location.py": "URLs for the deltalake package",
     "jobs/sources/errors.py": "commands that errors print",
     "jobs/sources/kafka_errors.py": "commands that errors print",
     "jobs/sources/delta_errors.py": "commands that errors print",
@@ -62,7 +62,7 @@ def test_no_address_is_built_of_names_to_be_opened() -> None:
 
 
 def test_no_name_is_put_between_quotes_by_hand() -> None:
-    """A name in SQL goes through `quoted` or `string_text` (jobs/sql/quoting.py): f"`{name}`" breaks at a backtick."""
+    """A name in SQL goes through `quoted` or `string_text` (jobs/logical/quoting.py): f"`{name}`" breaks at a backtick."""
     for path, tree in trees():
         for node in ast.walk(tree) if path.startswith(("jobs/", "statestore/")) else ():
             if isinstance(node, ast.JoinedStr):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = {"jobs": "jobs/", "statestore": "statestore/", "plugins": "", "dags": "tussock_dags/"}
+PLACES = {"tussock": "tussock/", "jobs": "tussock/jobs/", "statestore": "tussock/statestore/", "plugins": "", "dags": "tussock_dags/"}
 """Where the wheel has the files of each folder."""
 
 
@@ -30,9 +30,14 @@ def test_the_wheel_holds_each_file_of_the_rooms_and_nothing_else(tmp_path: Path)
         (entries,) = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith("entry_points.txt")]
     listing = ["git", "ls-files", "-co", "--exclude-standard", *PLACES]
     tracked = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
-    there = {name.partition("/")[::2] for name in tracked.stdout.splitlines() if (ROOT / name).exists()}
+    there = {name.partition("/")[::2] for name in tracked.stdout.splitlines() if (ROOT / name).is_file()}
     assert held == {PLACES[room] + rest for room, rest in there} - {".airflowignore"}
-    assert {"jobs/log4j2.properties", "jobs/shell/template/pipeline.toml", "tussock_dags/epoch.py", "tussock_steps.py"} <= held
+    assert {
+        "tussock/jobs/spark/log4j2.properties",
+        "tussock/jobs/shell/template/pipeline.toml",
+        "tussock_dags/epoch.py",
+        "tussock_steps.py",
+    } <= held
     parser = ConfigParser()
     parser.read_string(entries)
     assert dict(parser["airflow.plugins"]) == {
@@ -72,7 +77,9 @@ def daily(text: str) -> dict[str, tuple[int, float]]:
 @pytest.mark.timeout(3600)
 def test_from_an_empty_folder_to_a_view_that_an_airflow_of_its_own_has_published(tmp_path: Path) -> None:
     here = Installation(tmp_path)
-    assert here.run(str(here.bin / "python"), "-c", "import jobs; print(jobs.__file__)", cwd=tmp_path).startswith(str(here.bin.parent))
+    assert here.run(str(here.bin / "python"), "-c", "import tussock.jobs; print(tussock.jobs.__file__)", cwd=tmp_path).startswith(
+        str(here.bin.parent)
+    )
     project = tmp_path / "project"
     project.mkdir()
     said = here.run("tussock", "new", "shop", cwd=project)

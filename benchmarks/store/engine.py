@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.key import encode_keys, encode_prefixes
-from statestore.meta.catalog import KeyColumn
-from statestore.vnode import one_array, vnodes_of
+from tussock.statestore.hummock.key import encode_keys, encode_prefixes
+from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.vnode import one_array, vnodes_of
 
 TABLE, VNODES = 1, 256
 CACHE_BYTES = 1 << 30  # each engine's block cache

@@ -9,7 +9,7 @@ listing or a deletion. `log` names a file to which every process appends a line 
 requests of Spark's Python workers are counted.
 
 Why a URI: a store travels to other processes as its `uri`, and a worker imports nothing but what opening that uri imports. So the
-scheme has to be known where stores are opened: `statestore.objectstore.open` takes schemes that are not its own from the environment
+scheme has to be known where stores are opened: `statestore/objectstore/open.py` takes schemes that are not its own from the environment
 variable TUSSOCK_STORE_SCHEMES (`scheme=module:function`, comma-separated), and `register` sets it for this one. Workers inherit the
 environment of the process that started the JVM: call `register` before the Spark session is made. Production code knows nothing of
 latency. A proxy in front of an S3 server was the other way; the servers at hand answer some hundred requests a second, and would be what
@@ -26,9 +26,9 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from statestore.objectstore.base import BadStoreError, ObjectInfo, ObjectNotFoundError, ObjectStore
-from statestore.objectstore.open import SCHEMES_VARIABLE, open_object_store
-from statestore.objectstore.ranges import plan_reads
+from tussock.statestore.objectstore.base import BadStoreError, ObjectInfo, ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.open import SCHEMES_VARIABLE, open_object_store
+from tussock.statestore.objectstore.ranges import plan_reads
 
 PARALLEL_REQUESTS = 16  # of one call; as S3ObjectStore
 _PAGE = 1000  # names of a LIST answer or a DELETE request

@@ -9,10 +9,10 @@ from benchmarks.store.latency import LatencyObjectStore, RequestCounts
 from benchmarks.store.task import PartResult, Stopwatch, Task
 from benchmarks.store.tussock import Tussock
 from benchmarks.store.workload import Workload
-from statestore.hummock.shared_buffer import BufferedSource, Section
-from statestore.hummock.sorted_keys import Positions
-from statestore.hummock.sst_reader import Rows
-from statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
+from tussock.statestore.hummock.sorted_keys import Positions
+from tussock.statestore.hummock.sst_reader import Rows
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 LATENCY_MS, MBPS = 30.0, 100.0
 _FEW = 200  # absent keys of a call whose blocks are counted

@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.store.engine import CACHE_BYTES, SST_BYTES, TABLE, VNODES, storage_keys, storage_prefixes
-from jobs.upkeep.compaction import compact
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import probe_order, take_keys
-from statestore.hummock.store import HummockStore
-from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
-from statestore.meta.manifest import manifest_of
-from statestore.meta.names import data_prefix
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sorted_keys import probe_order, take_keys
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.barrier import BarrierPlan
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.names import data_prefix
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 _COLUMNS = (ColumnSpec("g", "bigint"), ColumnSpec("i", "bigint"), ColumnSpec("n", "bigint"), ColumnSpec("total", "double"))
 _SCHEMA = TableSchema(TABLE, "t", _COLUMNS, (KeyColumn(0), KeyColumn(1)), (0,))

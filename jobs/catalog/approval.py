@@ -1,7 +1,7 @@
 """The plan of a deployment that a person approves: an ordered list of items, and its digest.
 
     setting    a key of pipeline.toml, or an option of the command, that changes an apply
-    statement  each statement of the files, in order; blanks and comments do not count, as in `jobs.catalog.unchanged`
+    statement  each statement of the files, in order; blanks and comments do not count, as in `tussock.jobs.catalog.unchanged`
     function   each file of Python code that a CREATE FUNCTION takes in
     suite      each quality suite: measures follow from it
     action     a relation that is created, changed or dropped, with a fingerprint of its bound statement
@@ -21,14 +21,14 @@ from functools import cached_property
 
 import msgspec
 
-from jobs.plan.definition import created_by
-from jobs.plan.difference import without_places, words_of
-from jobs.sql.script import split_script
-from jobs.sql.source_text import SourceText
-from jobs.sql.tokens import tokens_of
-from statestore.decoding import decoded
-from statestore.errors import InputError
-from statestore.meta.catalog import Relation
+from tussock.jobs.logical.script import split_script
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.plan.definition import created_by
+from tussock.jobs.plan.difference import without_places, words_of
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation
 
 _DIGEST = re.compile(r"^(?:digest )?([0-9a-f]{64})$", re.MULTILINE)  # a line of its own: statements, which are indented, may have others
 _MOST_LINES = 40  # of one edit that are shown

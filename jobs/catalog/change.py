@@ -4,16 +4,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from jobs.catalog.query import VersionOf, query_session, with_lengths
-from jobs.catalog.read import NotThereYetError
-from jobs.catalog.reader import open_table, relation_frame, stored_table
-from jobs.sql.change import changed_rows, require_one_row_a_key
-from jobs.sql.sandbox import Sandbox
-from jobs.sql.statements import OP, BoundChange
-from statestore.meta.catalog import RelationKind
-from statestore.meta.sight import Sight
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectStore
+from tussock.jobs.logical.statements import OP, BoundChange
+from tussock.jobs.reading.query import VersionOf, query_session, with_lengths
+from tussock.jobs.reading.read import NotThereYetError
+from tussock.jobs.reading.reader import open_table, relation_frame, stored_table
+from tussock.jobs.sql.change import changed_rows, require_one_row_a_key
+from tussock.jobs.sql.sandbox import Sandbox
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.sight import Sight
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectStore
 
 
 def computed_change(

@@ -15,21 +15,15 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.catalog.approval import Approval, Item, ItemKind, fingerprint, statement_items
-from jobs.catalog.once import Once
-from jobs.catalog.reader import open_table
-from jobs.catalog.statement_log import WaitingStatementsError, derived_from, require_taken
-from jobs.catalog.statement_maker import StatementMaker
-from jobs.catalog.transaction import Draft
-from jobs.catalog.unchanged import unchanged_relation
-from jobs.kernels.python_function import FOLDER
-from jobs.plan.builds import planned
-from jobs.plan.definition import created_by, find, output_of, source_of
-from jobs.plan.difference import differences
-from jobs.sources.registry import reader_of
-from jobs.sql.logical import Place
-from jobs.sql.script import ScriptStatement, split_script
-from jobs.sql.statements import (
+from tussock.jobs.catalog.approval import Approval, Item, ItemKind, fingerprint, statement_items
+from tussock.jobs.catalog.once import Once
+from tussock.jobs.catalog.statement_maker import StatementMaker
+from tussock.jobs.catalog.transaction import Draft
+from tussock.jobs.catalog.unchanged import unchanged_relation
+from tussock.jobs.kernels.python_function import FOLDER
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.script import ScriptStatement, split_script
+from tussock.jobs.logical.statements import (
     Bound,
     BoundChange,
     BoundCreateTableAs,
@@ -49,10 +43,16 @@ from jobs.sql.statements import (
     Single,
     Statement,
 )
-from statestore.errors import InputError
-from statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.plan.builds import planned
+from tussock.jobs.plan.definition import created_by, find, output_of, source_of
+from tussock.jobs.plan.difference import differences
+from tussock.jobs.plan.statement_log import WaitingStatementsError, derived_from, require_taken
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 Script = tuple[Path, str]
 

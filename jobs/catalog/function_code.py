@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.kernels.python_function import FOLDER, FunctionCodeError, loaded
-from jobs.sql.statements import CreateFunction, FunctionModule
-from statestore.types import UnsupportedTypeError, arrow_type
+from tussock.jobs.kernels.python_function import FOLDER, FunctionCodeError, loaded
+from tussock.jobs.logical.statements import CreateFunction, FunctionModule
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 _MOST_BYTES = 1_000_000  # the catalog carries it, and every epoch's tasks
 

@@ -5,17 +5,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from jobs.kernels.kernel import thread_kernel
-from jobs.plan.definition import TableDefinition, definition_of
-from jobs.sql.key_columns import require_values
-from jobs.sql.statements import CreateTable
-from jobs.sql.text_lengths import fitted_texts
-from statestore.errors import InputError
-from statestore.meta.catalog import Relation
-from statestore.months import kept_array
-from statestore.nested import is_nested, rebuilt
-from statestore.types import GIVEN_MONTHS, MONTHS, arrow_type
-from statestore.vnode import one_array
+from tussock.jobs.kernels.kernel import thread_kernel
+from tussock.jobs.logical.key_columns import require_values
+from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.logical.text_lengths import fitted_texts
+from tussock.jobs.plan.definition import TableDefinition, definition_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation
+from tussock.statestore.months import kept_array
+from tussock.statestore.nested import is_nested, rebuilt
+from tussock.statestore.types import GIVEN_MONTHS, MONTHS, arrow_type
+from tussock.statestore.vnode import one_array
 
 
 class UnfitRowsError(InputError):

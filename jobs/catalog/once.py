@@ -10,11 +10,11 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 
-from jobs.plan.definition import SourceDefinition, TableDefinition, definition_of, ran_of
-from jobs.sql.grammar import changed_table
-from jobs.sql.source_text import SourceText
-from jobs.sql.tokens import tokens_of
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.plan.definition import SourceDefinition, TableDefinition, definition_of, ran_of
+from tussock.jobs.sql.grammar import changed_table
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 @dataclass(frozen=True, slots=True)

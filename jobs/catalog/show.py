@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobs.plan.definition import (
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import CreateTable, CreateView, Explain, Show, Shown
+from tussock.jobs.plan.definition import (
     FunctionDefinition,
     PlainViewDefinition,
     SourceDefinition,
@@ -12,12 +15,9 @@ from jobs.plan.definition import (
     find,
     functions_of,
 )
-from jobs.plan.explain import explain_relation
-from jobs.sources.rejects import rejects_name
-from jobs.sql.logical import Field
-from jobs.sql.quoting import quoted
-from jobs.sql.statements import CreateTable, CreateView, Explain, Show, Shown
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.jobs.plan.explain import explain_relation
+from tussock.jobs.sources.rejects import rejects_name
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _KINDS = {
@@ -36,7 +36,7 @@ def show(
 
     Args:
         rejected: by source the records in its table of rejects.
-        held: views that are held back, with the epoch as of which they are seen (statestore.meta.sight).
+        held: views that are held back, with the epoch as of which they are seen (tussock.statestore.meta.sight).
     """
     if statement.name is not None:
         relation = find(catalog, statement.name)
@@ -78,7 +78,7 @@ def _rejects(relation: Relation, rejected: Mapping[str, int]) -> Iterator[str]:
 
 def explain(catalog: Catalog, statement: Explain, epoch: int) -> str:
     """The answer to EXPLAIN: how the view would be maintained if it were created now. What CREATE would refuse, it refuses too."""
-    from jobs.plan.checks import admitted  # and with it all kernels: SHOW needs none
+    from tussock.jobs.plan.checks import admitted  # and with it all kernels: SHOW needs none
 
     name = statement.name or _QUERY
     view = CreateView(name, statement.sql, statement.plan)

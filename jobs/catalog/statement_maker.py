@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.catalog.epochs import EpochsOf
-from jobs.catalog.statement_log import require_taken
-from jobs.catalog.statement_writer import StatementWriter
-from jobs.catalog.stored_rows import StoredRows
-from jobs.kernels.render import has_kernel
-from jobs.plan.definition import find
-from jobs.plan.rejects import require_no_rejects
-from jobs.sources.describe import described, placed
-from jobs.sources.registry import READERS, WITHOUT_PATH
-from jobs.sql.logical import Place
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import (
+from tussock.jobs.catalog.statement_writer import StatementWriter
+from tussock.jobs.kernels.render import has_kernel
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import (
     Bound,
     BoundChange,
     BoundCreateTableAs,
@@ -34,17 +27,24 @@ from jobs.sql.statements import (
     Show,
     Single,
 )
-from statestore.errors import InputError
-from statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
-from statestore.meta.sight import Sight
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.plan.definition import find
+from tussock.jobs.plan.rejects import require_no_rejects
+from tussock.jobs.plan.statement_log import require_taken
+from tussock.jobs.reading.epochs import EpochsOf
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
+from tussock.statestore.meta.sight import Sight
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 if TYPE_CHECKING:  # imported where it is needed: SQL alone needs Spark
     from pyspark.sql import DataFrame, SparkSession
 
-    from jobs.catalog.transaction import Draft
-    from jobs.sql.binder import Binder
+    from tussock.jobs.catalog.transaction import Draft
+    from tussock.jobs.sql.binder import Binder
 
 
 class ReservedNameError(InputError):
@@ -83,7 +83,7 @@ class StatementMaker:
     def binder(self, relations: tuple[Relation, ...]) -> "Binder":
         """The binder, over these relations."""
         if self._binder is None:
-            from jobs.sql.binder import Binder
+            from tussock.jobs.sql.binder import Binder
 
             self._binder = Binder(self._spark(), relations, self._time_zone, tuple(READERS), has_kernel, WITHOUT_PATH)
         else:
@@ -130,7 +130,7 @@ class StatementMaker:
                 source = placed(bound, base)  # of one that exists the columns are not looked for: IF NOT EXISTS must not need the files
                 return source if any(r.name == source.name for r in catalog.live()) else described(source, self._spark), ()
             case CreateFunction():
-                from jobs.catalog.function_code import with_code
+                from tussock.jobs.catalog.function_code import with_code
 
                 return with_code(bound, base), ()
             case Query() | Show() | Explain():
@@ -146,7 +146,7 @@ class StatementMaker:
     def bind_again(self, draft: "Draft", view: Relation, *, rebuilt: bool = False) -> None:
         """Add a view that is there to the draft, bound by its own SELECT over what the draft makes of the catalog. `rebuilt`: it keeps no
         state. Raises CannotFollowError."""
-        from jobs.catalog.transaction import CannotFollowError, query_of
+        from tussock.jobs.catalog.transaction import CannotFollowError, query_of
 
         sql, columns = query_of(view)
         try:
@@ -158,8 +158,8 @@ class StatementMaker:
 
     def frame(self, sql: str, bound: Query | BoundInsertSelect, version: HummockVersion, sight: Sight) -> "DataFrame":
         """The rows that a SELECT reads and computes over what is seen."""
-        from jobs.catalog.ordered_query import ordered_parts
-        from jobs.catalog.query import query_frame, relations_read
+        from tussock.jobs.reading.ordered_query import ordered_parts
+        from tussock.jobs.reading.query import query_frame, relations_read
 
         uri, version_of = self._meta.objects.uri, self._stored.version_of
         read = {r.name: r for r in relations_read(version, sight, bound.relations)}
@@ -172,8 +172,8 @@ class StatementMaker:
         """The INSERT of constants, or of a SELECT over what is committed."""
         if isinstance(bound, BoundInsert):
             return self._writer.insert(bound.table, bound.rows), ()
-        from jobs.sql.dml import rows_to_insert
-        from jobs.sql.spark_errors import spark_errors_as_ours
+        from tussock.jobs.sql.dml import rows_to_insert
+        from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
         require_taken(self._meta, version, catalog, bound.reads)
         with spark_errors_as_ours(SourceText(bound.select)), self._meta.reading(version.epoch) as pinned:
@@ -182,8 +182,8 @@ class StatementMaker:
 
     def _change(self, catalog: Catalog, version: HummockVersion, bound: BoundChange) -> Change:
         """What a statement changes in rows that are committed, as rows."""
-        from jobs.catalog.change import computed_change
-        from jobs.sql.spark_errors import spark_errors_as_ours
+        from tussock.jobs.catalog.change import computed_change
+        from tussock.jobs.sql.spark_errors import spark_errors_as_ours
 
         require_taken(self._meta, version, catalog, bound.reads)
         sandbox = self.binder(catalog.live()).sandbox

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from jobs.catalog.statement_log import require_taken, statement_text
-from jobs.sources.text import require_insert_text
-from jobs.sql.statements import Change, Delete, Insert, Statement, Update
-from statestore.meta.catalog import Catalog
-from statestore.meta.statement_log import LogMovedError
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.logical.statements import Change, Delete, Insert, Statement, Update
+from tussock.jobs.plan.statement_log import require_taken, statement_text
+from tussock.jobs.sources.text import require_insert_text
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.statement_log import LogMovedError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class StatementWriter:
             catalog: the pending one.
             expected: the position that it must get, if any. Raises LogMovedError.
         """
-        from jobs.plan.checks import admitted
+        from tussock.jobs.plan.checks import admitted
 
         after = admitted(catalog, statement, self._meta.latest().epoch + 1)
         if after == catalog and not isinstance(statement, Insert | Change | Update | Delete):  # IF [NOT] EXISTS

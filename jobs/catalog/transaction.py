@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from jobs.plan.apply import Applying, changed_table
-from jobs.plan.checks import check_statement, check_tables
-from jobs.plan.definition import PlainViewDefinition, ViewDefinition, definition_of
-from jobs.sql.statements import Change, Delete, Insert, Single, Statement, Transaction, Update
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Relation
+from tussock.jobs.logical.statements import Change, Delete, Insert, Single, Statement, Transaction, Update
+from tussock.jobs.plan.apply import Applying, changed_table
+from tussock.jobs.plan.checks import check_statement, check_tables
+from tussock.jobs.plan.definition import PlainViewDefinition, ViewDefinition, definition_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Relation
 
 
 class CannotFollowError(InputError):

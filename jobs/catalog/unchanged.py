@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from jobs.catalog.show import declared_text
-from jobs.catalog.transaction import query_of
-from jobs.plan.alter_source import created_source
-from jobs.plan.builds import planned
-from jobs.plan.definition import SourceDefinition, TableDefinition, definition_of
-from jobs.plan.difference import differences, words_of
-from jobs.sources.describe import placed
-from jobs.sources.registry import READERS, WITHOUT_PATH
-from jobs.sql.grammar import Cursor, read_source, read_view
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateSource
-from jobs.sql.tokens import tokens_of
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.jobs.catalog.show import declared_text
+from tussock.jobs.catalog.transaction import query_of
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.plan.alter_source import created_source
+from tussock.jobs.plan.builds import planned
+from tussock.jobs.plan.definition import SourceDefinition, TableDefinition, definition_of
+from tussock.jobs.plan.difference import differences, words_of
+from tussock.jobs.sources.describe import placed
+from tussock.jobs.sources.registry import READERS, WITHOUT_PATH
+from tussock.jobs.sql.grammar import Cursor, read_source, read_view
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 def unchanged_relation(catalog: Catalog, text: str, base: Path) -> Relation | None:

@@ -7,30 +7,30 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from jobs.catalog.reader import open_table
-from jobs.catalog.statement_log import replay
-from jobs.driver.builds import Building
-from jobs.driver.detour import Detour, dropped
-from jobs.driver.epoch_plan import Base
-from jobs.driver.source_holds import hold_of, wanted_holds, with_holds
-from jobs.flow.failure import SourceAwayError
-from jobs.plan.alter_source import settled
-from jobs.plan.apply import Replayed, paused
-from jobs.plan.definition import SourceDefinition, definition_of, follows_moment
-from jobs.plan.source_zone import zoned
-from jobs.plan.view_zone import in_one_zone
-from jobs.sources.base import Asked, Pins
-from jobs.sources.kept import Keeper
-from jobs.sources.listing import Interval
-from jobs.sources.registry import reader_of
-from jobs.sources.taken import next_number
-from jobs.sql.statements import CreateSource
-from statestore.errors import InputError
-from statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
-from statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion, VnodeMapping
-from statestore.table.storage_table import StorageTable
+from tussock.jobs.driver.builds import Building
+from tussock.jobs.driver.detour import Detour, dropped
+from tussock.jobs.driver.epoch_plan import Base
+from tussock.jobs.driver.source_holds import hold_of, wanted_holds, with_holds
+from tussock.jobs.flow.failure import SourceAwayError
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.plan.alter_source import settled
+from tussock.jobs.plan.apply import Replayed, paused
+from tussock.jobs.plan.definition import SourceDefinition, definition_of, follows_moment
+from tussock.jobs.plan.source_zone import zoned
+from tussock.jobs.plan.statement_log import replay
+from tussock.jobs.plan.view_zone import in_one_zone
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.sources.base import Asked, Pins
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.taken import next_number
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.barrier import Barrier, BarrierPlan, Mutation, MutationKind
+from tussock.statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.table.storage_table import StorageTable
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def take_in(
     """Pin the log's end and the new files of every source, and put the barrier in force; an open barrier is answered as it is.
 
     None where nothing waits: no new file, no statement, no view whose rows come and go with the moment. An idle pipeline costs its
-    listings and no commit. A source that cannot be listed or pinned is held (jobs.driver.source_holds): that it is, or is no more, is
+    listings and no commit. A source that cannot be listed or pinned is held (jobs/driver/source_holds.py): that it is, or is no more, is
     something to take in.
 
     Args:

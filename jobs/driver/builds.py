@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from jobs.catalog.reader import open_table, stored_table
-from jobs.driver.epoch_plan import Base
-from jobs.plan.builds import advanced, given_up, read_anew, set_aside
-from jobs.plan.definition import source_of
-from jobs.sources.registry import reader_of
-from statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind
-from statestore.meta.store import MetaStore
+from tussock.jobs.driver.epoch_plan import Base
+from tussock.jobs.plan.builds import advanced, given_up, read_anew, set_aside
+from tussock.jobs.plan.definition import source_of
+from tussock.jobs.reading.reader import open_table, stored_table
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What Spark computes between two levels (jobs.wire.typed_rows), and what it says of a row on which it raised."""
+"""What Spark computes between two levels (tussock.jobs.wire.typed_rows), and what it says of a row on which it raised."""
 
 import base64
 from collections.abc import Sequence
@@ -12,19 +12,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from jobs.flow.chunk import WEIGHT
-from jobs.flow.failure import encode_failure, first_failure
-from jobs.sql.collected import frame_of
-from jobs.sql.errors import from_spark, java_failure
-from jobs.sql.logical import Call, Column
-from jobs.sql.months import as_carried, of_carried
-from jobs.sql.quoting import quoted
-from jobs.sql.source_text import SourceText
-from jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
-from jobs.wire.cell import CELL_SCHEMA, Mail
-from jobs.wire.failed_row import RaisedInSpark
-from jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, Step
-from statestore.types import INTERVALS, TIMES, arrow_type
+from tussock.jobs.flow.chunk import WEIGHT
+from tussock.jobs.flow.failure import encode_failure, first_failure
+from tussock.jobs.logical.errors import from_spark, java_failure
+from tussock.jobs.logical.months import as_carried, of_carried
+from tussock.jobs.logical.nodes import Call, Column
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.spark.collected import frame_of
+from tussock.jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
+from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
+from tussock.jobs.wire.failed_row import RaisedInSpark
+from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, VALUE, Step
+from tussock.statestore.types import INTERVALS, TIMES, arrow_type
 
 
 def computed(frame: DataFrame, steps: Sequence[Step]) -> DataFrame:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.plan.apply import apply_statement
-from jobs.plan.definition import find
-from jobs.sql.statements import Drop
-from statestore.meta.catalog import Catalog
+from tussock.jobs.logical.statements import Drop
+from tussock.jobs.plan.apply import apply_statement
+from tussock.jobs.plan.definition import find
+from tussock.statestore.meta.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,30 +4,30 @@ from collections.abc import Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from jobs.driver.barrier import moment_of
-from jobs.driver.row_names import ViewRowError
-from jobs.driver.runner import LevelRunner
-from jobs.driver.summary import EpochSummary, barrier_text
-from jobs.driver.supersede import finish_build, give_up_build, hold, pause
-from jobs.driver.train import DEPTH, Train
-from jobs.flow.failure import SourceAwayError, SourceFileError, ViewFailedError
-from jobs.plan.builds import is_being_built
-from jobs.plan.schedule import name_of_build
-from jobs.settings.pipeline import OnError
-from jobs.sources.kafka_cluster import listed_once
-from jobs.sources.listing import Interval
-from statestore.errors import InputError
-from statestore.meta.barrier import Barrier
-from statestore.meta.catalog import Catalog
-from statestore.meta.store import MetaStore
-from statestore.progress import Progress, no_progress
+from tussock.jobs.driver.barrier import moment_of
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.driver.runner import LevelRunner
+from tussock.jobs.driver.summary import EpochSummary, barrier_text
+from tussock.jobs.driver.supersede import finish_build, give_up_build, hold, pause
+from tussock.jobs.driver.train import DEPTH, Train
+from tussock.jobs.flow.failure import SourceAwayError, SourceFileError, ViewFailedError
+from tussock.jobs.plan.builds import is_being_built
+from tussock.jobs.plan.schedule import name_of_build
+from tussock.jobs.settings.pipeline import OnError
+from tussock.jobs.sources.kafka_cluster import listed_once
+from tussock.jobs.sources.listing import Interval
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.progress import Progress, no_progress
 
 
 def run_epoch(runner: LevelRunner, meta: MetaStore, barrier: Barrier, progress: Progress = no_progress) -> EpochSummary:
     """Run one barrier's epoch to its commit: a train of one.
 
     Args:
-        barrier: in force for the latest version (MetaStore.open_barrier or jobs.driver.barrier.inject).
+        barrier: in force for the latest version (MetaStore.open_barrier or tussock.jobs.driver.barrier.inject).
         progress: called with one line as each part begins or ends.
 
     Raises: InputError branches when an input stops the epoch (nothing is committed, the barrier stays in force), a file that can't be read
@@ -86,7 +86,7 @@ def advance(
             rows to stay at, and stops the epoch in any case.
 
     A source in trouble is held, and everything else goes on; whether this run got all that it wanted, says
-    `jobs.driver.source_holds.require_not_held`. Which views it paused, the summaries say.
+    `tussock.jobs.driver.source_holds.require_not_held`. Which views it paused, the summaries say.
 
     Raises: as Train.run and Train.next_barrier do; epochs before the failing one are committed.
     """

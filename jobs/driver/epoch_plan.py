@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jobs.catalog.statement_log import replay
-from jobs.executors.operator import Entry
-from jobs.plan.apply import Replayed
-from jobs.plan.definition import source_of
-from jobs.plan.schedule import Schedule, schedule
-from jobs.sources.base import Item
-from jobs.sources.registry import reader_of
-from jobs.sql.statements import Change, Insert
-from jobs.wire.flush_policy import Expected, FlushPolicy
-from statestore.hummock.shared_buffer import SharedBuffer
-from statestore.meta.barrier import Barrier, MutationKind
-from statestore.meta.catalog import Catalog
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.executors.operator import Entry
+from tussock.jobs.logical.statements import Change, Insert
+from tussock.jobs.plan.apply import Replayed
+from tussock.jobs.plan.definition import source_of
+from tussock.jobs.plan.schedule import Schedule, schedule
+from tussock.jobs.plan.statement_log import replay
+from tussock.jobs.sources.base import Item
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.statestore.hummock.shared_buffer import SharedBuffer
+from tussock.statestore.meta.barrier import Barrier, MutationKind
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.driver.leaves import SparkRead
-from jobs.flow.failure import SourceAwayError, SourceFileError
-from jobs.settings.cause import cause_of
-from jobs.settings.jvm_errors import is_of_machine
-from jobs.sources.boundary import SourceTroubleError
-from jobs.sources.spark_files import spark_errors
-from statestore.errors import TussockError
+from tussock.jobs.driver.leaves import SparkRead
+from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
+from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.sources.boundary import SourceTroubleError
+from tussock.jobs.sources.spark_files import spark_errors
+from tussock.jobs.spark.jvm_errors import is_of_machine
+from tussock.statestore.errors import TussockError
 
 Fails = Callable[[Sequence[str]], TussockError | None]  # reads items, by name; the error if that fails
 

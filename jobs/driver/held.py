@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.task.flush import flush_cells
-from jobs.wire.cell import CELL_SCHEMA, Address
-from jobs.wire.epoch_task import EpochTask
-from statestore.meta.version import SstInfo
-from statestore.objectstore.base import ObjectStore
+from tussock.jobs.task.flush import flush_cells
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address
+from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.objectstore.base import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from jobs.catalog.reader import open_table
-from jobs.driver.barrier import keeper_of
-from jobs.driver.epoch_plan import Base, EpochPlan
-from jobs.flow.chunk import encode
-from jobs.flow.failure import SourceFileError
-from jobs.plan.definition import source_of
-from jobs.plan.schedule import Feed, Scheduled
-from jobs.sources.base import Pins, SourceReader
-from jobs.sources.registry import reader_of
-from jobs.sql.statements import CreateSource
-from jobs.wire.cell import Address, LeafInput, cells
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.barrier import Barrier
-from statestore.meta.catalog import ALL_READ, Catalog, RelationKind
-from statestore.meta.store import MetaStore
+from tussock.jobs.driver.barrier import keeper_of
+from tussock.jobs.driver.epoch_plan import Base, EpochPlan
+from tussock.jobs.flow.chunk import encode
+from tussock.jobs.flow.failure import SourceFileError
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.plan.definition import source_of
+from tussock.jobs.plan.schedule import Feed, Scheduled
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.sources.base import Pins, SourceReader
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.wire.cell import Address, LeafInput, cells
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.catalog import ALL_READ, Catalog, RelationKind
+from tussock.statestore.meta.store import MetaStore
 
 
 @dataclass(frozen=True, slots=True)

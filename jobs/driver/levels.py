@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from jobs.driver.epoch_plan import EpochPlan
-from jobs.driver.held import Held
-from jobs.driver.leaves import LeafCells, place_of
-from jobs.driver.row_names import named_error
-from jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
-from jobs.flow.failure import first_failure
-from jobs.plan.definition import functions_of
-from jobs.plan.schedule import Schedule
-from jobs.wire.cell import Mail, addresses_of
-from jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
-from jobs.wire.measured import Measured
-from statestore.decoding import decoded
-from statestore.errors import InputError
-from statestore.meta.store import MetaStore
-from statestore.meta.version import SstInfo
-from statestore.meta.work import followed
-from statestore.progress import Progress, no_progress
+from tussock.jobs.driver.epoch_plan import EpochPlan
+from tussock.jobs.driver.held import Held
+from tussock.jobs.driver.leaves import LeafCells, place_of
+from tussock.jobs.driver.row_names import named_error
+from tussock.jobs.driver.runner import LevelRunner, LevelsToRun, tables_of_all_levels
+from tussock.jobs.flow.failure import first_failure
+from tussock.jobs.plan.definition import functions_of
+from tussock.jobs.plan.schedule import Schedule
+from tussock.jobs.wire.cell import Mail, addresses_of
+from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, cells_of
+from tussock.jobs.wire.measured import Measured
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.meta.work import followed
+from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """Views that a run pauses by itself, where `[epoch] on_error = "pause"`: their rows stay, with those of the views over them.
 
-What a view cannot compute has its barrier superseded by one that pauses the view (jobs.driver.supersede). That stands in the catalog from
+What a view cannot compute has its barrier superseded by one that pauses the view (jobs/driver/supersede.py). That stands in the catalog
+from
 then on (`Relation.paused`, `paused_for`), so no later run meets the row again. The run that paused a view ends with PausedViewsError once
 everything else is committed; those after it do not.
 """
@@ -9,12 +10,12 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from jobs.catalog.read import PausedViewWarning
-from jobs.driver.summary import EpochSummary
-from jobs.plan.definition import with_readers
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, RelationKind
-from statestore.meta.store import MetaStore
+from tussock.jobs.driver.summary import EpochSummary
+from tussock.jobs.plan.definition import with_readers
+from tussock.jobs.reading.read import PausedViewWarning
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, RelationKind
+from tussock.statestore.meta.store import MetaStore
 
 
 @dataclass(frozen=True, slots=True)

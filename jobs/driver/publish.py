@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Collection
 
-from statestore.meta.sight import published_sight
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def publish(meta: MetaStore, epoch: int, refused: Collection[int] | None = None)
     A sink hooks in here, after the pointer has moved: what it owes is the net change between the epoch that was published before
     and `epoch`. A publish may be cut off and repeated, so a sink writes keyed by epoch, and is called again for an epoch that is published.
 
-    Requires: the quality gate passed the rest of `epoch`, where the pipeline has suites (jobs.gate).
+    Requires: the quality gate passed the rest of `epoch`, where the pipeline has suites (tussock.jobs.gate).
     Raises: EpochNotCommittedError.
     """
     before = meta.latest()

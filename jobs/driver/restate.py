@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jobs.catalog.statement_log import replay
-from jobs.driver.barrier import Pinned, Pinning, keeper_of, moment_of, statement_of, taken_table, with_first_files
-from jobs.driver.detour import Detour
-from jobs.driver.epoch_plan import Base
-from jobs.flow.chunk import WEIGHT, decode
-from jobs.flow.failure import first_failure
-from jobs.plan.definition import find
-from jobs.sources.base import Asked, Item, Pins, Restated
-from jobs.sources.registry import reader_of
-from jobs.sources.rejects import parted
-from statestore.errors import InputError
-from statestore.meta.barrier import Barrier
-from statestore.meta.catalog import Catalog, Relation, RelationKind
-from statestore.meta.store import MetaStore
+from tussock.jobs.driver.barrier import Pinned, Pinning, keeper_of, moment_of, statement_of, taken_table, with_first_files
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch_plan import Base
+from tussock.jobs.flow.chunk import WEIGHT, decode
+from tussock.jobs.flow.failure import first_failure
+from tussock.jobs.plan.definition import find
+from tussock.jobs.plan.statement_log import replay
+from tussock.jobs.sources.base import Asked, Item, Pins, Restated
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.rejects import parted
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ class Restating:
     """One restatement, first looked at, then done.
 
     Raises: UnknownRelationError; EpochUnderWayError; CannotRestateError; errors of listing and of the object stores.
-    Cost: a listing or a HEAD; of each file that comes one read where it is local, and its copy (jobs.sources.kept), which a vacuum takes
+    Cost: a listing or a HEAD; of each file that comes one read where it is local, and its copy (jobs/sources/kept.py), which a vacuum takes
         away again where nothing comes of it.
     """
 
@@ -97,7 +97,7 @@ class Restating:
         document = reader.located(statement, document, keeper_of(self._pinning.meta, self._pinning.base))
         chunks: Iterable[pa.Table | None]
         if reader.needs_spark:
-            from jobs.spark import epoch_session
+            from tussock.jobs.spark.session import epoch_session
 
             frame = reader.frame(epoch_session(spark(), self._pinning.meta.settings.time_zone), statement, document, ())
             assert frame is not None

@@ -6,13 +6,13 @@ An actor knows its columns by number, so it sends facts (`FailedRow`); the drive
 
 from collections.abc import Callable, Sequence
 
-from jobs.executors.table_replay import StatementRowError
-from jobs.plan.definition import with_readers
-from jobs.plan.lineage import Lineage, NamedColumn, in_names
-from jobs.plan.schedule import Schedule, Scheduled
-from jobs.wire.failed_row import FailedRow, RaisedInSpark
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog
+from tussock.jobs.executors.table_replay import StatementRowError
+from tussock.jobs.plan.definition import with_readers
+from tussock.jobs.plan.lineage import Lineage, NamedColumn, in_names
+from tussock.jobs.plan.schedule import Schedule, Scheduled
+from tussock.jobs.wire.failed_row import FailedRow, RaisedInSpark
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog
 
 PlaceOf = Callable[[int, int], str]  # (a source's relation id, a row's `_row_id`) -> where the row came from
 

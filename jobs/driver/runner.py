@@ -1,6 +1,6 @@
 """Runners: where the levels of an epoch run.
 
-    Spark    each level is a stage, each unit a task (jobs.driver.spark_runner). What pipelines run on.
+    Spark    each level is a stage, each unit a task (tussock.jobs.driver.spark_runner). What pipelines run on.
     local    this process runs all units, one after the other: no JVM, no exchange. What small epochs of an embedded session run on.
 
 Both run the same level functions over the same cells, and write the same bytes.
@@ -13,17 +13,17 @@ from typing import ParamSpec, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.driver.held import Held, HeldByDriver
-from jobs.driver.leaves import SparkRead
-from jobs.flow.failure import TaskError, carried_failure
-from jobs.task.level import CellFunction, level_function
-from jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
-from jobs.wire.epoch_task import EpochTask
-from jobs.wire.flush_policy import Expected, FlushPolicy
-from jobs.wire.measured import Measured
-from statestore.errors import InputError, TussockError
-from statestore.meta.work import HowFar
-from statestore.objectstore.base import ObjectStore
+from tussock.jobs.driver.held import Held, HeldByDriver
+from tussock.jobs.driver.leaves import SparkRead
+from tussock.jobs.flow.failure import TaskError, carried_failure
+from tussock.jobs.task.level import CellFunction, level_function
+from tussock.jobs.wire.cell import CELL_SCHEMA, Mail, tables_read
+from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.jobs.wire.measured import Measured
+from tussock.statestore.errors import InputError, TussockError
+from tussock.statestore.meta.work import HowFar
+from tussock.statestore.objectstore.base import ObjectStore
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,7 +1,7 @@
 """Holds: a source in trouble waits with its new files, and everything else goes on.
 
-    at the barrier   the reader's error while it lists or pins: the barrier takes in nothing of that source (jobs.driver.barrier)
-    in an actor      a file that cannot be read: its barrier is superseded by one without the source's new files (jobs.driver.supersede)
+    at the barrier   the reader's error while it lists or pins: the barrier takes in nothing of that source (tussock.jobs.driver.barrier)
+    in an actor      a file that cannot be read: its barrier is superseded by one without the source's new files (jobs/driver/supersede.py)
 
 Either way the hold stands in the catalog from that epoch on, hence in SHOW SOURCES, until a barrier finds the cause gone. Views are over
 what their sources have taken, so each goes on to equal its SELECT. What failed is the run that wanted the files: it ends with
@@ -14,13 +14,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jobs.flow.failure import SourceAwayError
-from jobs.plan.definition import source_of
-from jobs.sources.boundary import SourceTroubleError
-from jobs.sources.listing import Interval
-from jobs.sources.registry import reader_of
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Hold, Relation
+from tussock.jobs.flow.failure import SourceAwayError
+from tussock.jobs.plan.definition import source_of
+from tussock.jobs.sources.boundary import SourceTroubleError
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Hold, Relation
 
 
 class HeldSourcesError(InputError):

@@ -19,23 +19,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
-from jobs.driver.by_spark import computed, with_reasons
-from jobs.driver.guilty import error_of_source, source_frame
-from jobs.driver.held import Held, HeldByDriver
-from jobs.driver.leaves import SparkRead
-from jobs.driver.runner import LevelsToRun, P, R
-from jobs.flow.failure import SourceFileError, carried_failure
-from jobs.spark import active, epoch_session, tasks_done
-from jobs.task.flush import flush_function
-from jobs.task.level import level_function
-from jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
-from jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
-from jobs.wire.epoch_task import EpochTask
-from jobs.wire.flush_policy import FlushPolicy
-from jobs.wire.measured import NOTHING, Measured, Measurement, Report, together
-from jobs.wire.typed_rows import frame_schema, steps_behind
-from statestore.decoding import decoded
-from statestore.meta.version import SstInfo
+from tussock.jobs.driver.by_spark import computed, with_reasons
+from tussock.jobs.driver.guilty import error_of_source, source_frame
+from tussock.jobs.driver.held import Held, HeldByDriver
+from tussock.jobs.driver.leaves import SparkRead
+from tussock.jobs.driver.runner import LevelsToRun, P, R
+from tussock.jobs.flow.failure import SourceFileError, carried_failure
+from tussock.jobs.spark.session import active, epoch_session, tasks_done
+from tussock.jobs.task.flush import flush_function
+from tussock.jobs.task.level import level_function
+from tussock.jobs.task.spark_task import in_spark_task, partition_of_this_task, without_cells
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, tables_read
+from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.jobs.wire.measured import NOTHING, Measured, Measurement, Report, together
+from tussock.jobs.wire.typed_rows import frame_schema, steps_behind
+from tussock.statestore.decoding import decoded
+from tussock.statestore.meta.version import SstInfo
 
 #: Of a cell, as a Spark type: a DDL string would be parsed, by the JVM, for every level of every epoch.
 CELL_TYPE = from_arrow_schema(CELL_SCHEMA)

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from jobs.driver.source_holds import holds_text
-from jobs.plan.lineage import Lineage
-from jobs.plan.rejects import rejects_by_source
-from jobs.plan.schedule import Schedule, Scheduled
-from jobs.sources.rejects import rejects_name
-from jobs.wire.epoch_task import FragmentReport, HotKeyFound
-from statestore.meta.barrier import Barrier, MutationKind
-from statestore.meta.catalog import Catalog, Hold
-from statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
-from statestore.meta.version import HummockVersion
+from tussock.jobs.driver.source_holds import holds_text
+from tussock.jobs.plan.lineage import Lineage
+from tussock.jobs.plan.rejects import rejects_by_source
+from tussock.jobs.plan.schedule import Schedule, Scheduled
+from tussock.jobs.sources.rejects import rejects_name
+from tussock.jobs.wire.epoch_task import FragmentReport, HotKeyFound
+from tussock.statestore.meta.barrier import Barrier, MutationKind
+from tussock.statestore.meta.catalog import Catalog, Hold
+from tussock.statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
+from tussock.statestore.meta.version import HummockVersion
 
 
 @dataclass(frozen=True, slots=True)

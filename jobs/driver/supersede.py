@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from jobs.catalog.statement_log import replay
-from jobs.driver.barrier import (
+from tussock.jobs.driver.barrier import (
     Pinned,
     Pinning,
     documents,
@@ -19,21 +18,22 @@ from jobs.driver.barrier import (
     taken_table,
     with_first_files,
 )
-from jobs.driver.builds import AsInBarrier
-from jobs.driver.detour import Detour, dropped
-from jobs.driver.epoch_plan import Base
-from jobs.driver.source_holds import hold_of, with_holds
-from jobs.flow.failure import SourceAwayError, SourceFileError
-from jobs.plan.apply import CannotPauseError, paused
-from jobs.plan.rejects import source_id_of
-from jobs.plan.view_zone import in_one_zone
-from jobs.sources.base import Asked, Pins
-from jobs.sources.registry import reader_of
-from statestore.errors import InputError
-from statestore.meta.barrier import Barrier, BarrierPlan, MutationKind
-from statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.driver.builds import AsInBarrier
+from tussock.jobs.driver.detour import Detour, dropped
+from tussock.jobs.driver.epoch_plan import Base
+from tussock.jobs.driver.source_holds import hold_of, with_holds
+from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
+from tussock.jobs.plan.apply import CannotPauseError, paused
+from tussock.jobs.plan.rejects import source_id_of
+from tussock.jobs.plan.statement_log import replay
+from tussock.jobs.plan.view_zone import in_one_zone
+from tussock.jobs.sources.base import Asked, Pins
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.barrier import Barrier, BarrierPlan, MutationKind
+from tussock.statestore.meta.catalog import Catalog, Hold, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 An epoch's levels run; then its flush, its manifest and its commit (its *checkpoint*) run in a thread, in the order of epochs, while the
 next epoch's levels run already. That one reads the train's base version, and what the epochs in flight have sealed, which the driver or
-Spark holds as cells (jobs.driver.held). At most `depth` epochs are in flight; beyond, the train waits.
+Spark holds as cells (tussock.jobs.driver.held). At most `depth` epochs are in flight; beyond, the train waits.
 
 Nothing of this is visible in the store, whose protocol stays that of single epochs: the barrier of an epoch that follows one in flight is a
 draft, put in force when that one is committed, and sealed after that. So a driver that dies, or loses, leaves a store at a committed epoch
@@ -22,31 +22,40 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from jobs.driver.barrier import Intake, draft, take_in
-from jobs.driver.epoch_plan import Base, plan_epoch
-from jobs.driver.held import Held
-from jobs.driver.leaves import taken_batches
-from jobs.driver.levels import in_order, run_levels, with_names
-from jobs.driver.runner import LevelRunner
-from jobs.driver.summary import EpochSummary, Timed, row_counts, seconds_text, step_seconds, summary_of, undeclared_columns, unit_work
-from jobs.flow.failure import SourceAwayError
-from jobs.settings.logs import working_on
-from jobs.settings.pipeline import EpochSettings
-from jobs.sources.listing import Interval
-from jobs.wire.measured import Measured
-from statestore.errors import InputError
-from statestore.hummock.errors import MissingSstError
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.shared_buffer import Load, SharedBuffer
-from statestore.meta.barrier import Barrier
-from statestore.meta.delta import EpochCommitted, VersionDelta, apply
-from statestore.meta.errors import LostRaceError
-from statestore.meta.manifest import RowCounts, SealedManifest, UnitWork, manifest_of
-from statestore.meta.pin import Pin
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion, SstInfo
-from statestore.objectstore.requests import Requests, requests_so_far
-from statestore.progress import Progress, no_progress
+from tussock.jobs.driver.barrier import Intake, draft, take_in
+from tussock.jobs.driver.epoch_plan import Base, plan_epoch
+from tussock.jobs.driver.held import Held
+from tussock.jobs.driver.leaves import taken_batches
+from tussock.jobs.driver.levels import in_order, run_levels, with_names
+from tussock.jobs.driver.runner import LevelRunner
+from tussock.jobs.driver.summary import (
+    EpochSummary,
+    Timed,
+    row_counts,
+    seconds_text,
+    step_seconds,
+    summary_of,
+    undeclared_columns,
+    unit_work,
+)
+from tussock.jobs.flow.failure import SourceAwayError
+from tussock.jobs.settings.logs import working_on
+from tussock.jobs.settings.pipeline import EpochSettings
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.wire.measured import Measured
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.errors import MissingSstError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.delta import EpochCommitted, VersionDelta, apply
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.manifest import RowCounts, SealedManifest, UnitWork, manifest_of
+from tussock.statestore.meta.pin import Pin
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion, SstInfo
+from tussock.statestore.objectstore.requests import Requests, requests_so_far
+from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +170,7 @@ class Train:
     ) -> Barrier | None:
         """What the next epoch takes in; None where nothing waits. The first one is in force, or was left open by somebody; the others are
         drafts that count on the epochs before them. Another number of units waits for these to be committed. Arguments and errors are
-        those of jobs.driver.barrier.take_in."""
+        those of tussock.jobs.driver.barrier.take_in."""
         self._collect()
         if self._base_version is None:
             self._taken_in = take_in(self.meta, interval, max_epoch_bytes, run, units, moment, resting)

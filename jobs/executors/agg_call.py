@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jobs.executors.order import Order
-from jobs.sql.logical import AggFunction
+from tussock.jobs.executors.order import Order
+from tussock.jobs.logical.nodes import AggFunction
 
 
 class Agg(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.errors import InputError
+from tussock.statestore.errors import InputError
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]

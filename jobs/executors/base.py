@@ -12,18 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.operator import show_row
-from jobs.flow.chunk import WEIGHT
-from statestore.errors import DamagedError
-from statestore.hummock.key import encode_keys, identities
-from statestore.hummock.same_rows import same_rows as same_rows
-from statestore.hummock.sorted_keys import differs_from_previous
-from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
-from statestore.nested import bits_of, is_nested
-from statestore.table.columns import take_columns
-from statestore.table.state_table import Located, StateTable
-from statestore.types import UnsupportedTypeError
-from statestore.vnode import normalise, one_array, xxhash64
+from tussock.jobs.executors.operator import show_row
+from tussock.jobs.flow.chunk import WEIGHT
+from tussock.statestore.errors import DamagedError
+from tussock.statestore.hummock.key import encode_keys, identities
+from tussock.statestore.hummock.same_rows import same_rows as same_rows
+from tussock.statestore.hummock.sorted_keys import differs_from_previous
+from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.nested import bits_of, is_nested
+from tussock.statestore.table.columns import take_columns
+from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.types import UnsupportedTypeError
+from tussock.statestore.vnode import normalise, one_array, xxhash64
 
 Positions = npt.NDArray[np.int64]
 

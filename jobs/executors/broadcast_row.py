@@ -10,12 +10,12 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import Positions, state_table, take_rows, weights_of
-from jobs.executors.operator import Actor
-from jobs.flow.chunk import rows_of
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
-from statestore.vnode import vnodes_of
+from tussock.jobs.executors.base import Positions, state_table, take_rows, weights_of
+from tussock.jobs.executors.operator import Actor
+from tussock.jobs.flow.chunk import rows_of
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.vnode import vnodes_of
 
 
 def broadcast_row_table(name: str, types: Sequence[str]) -> TableSchema:

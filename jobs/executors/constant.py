@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.operator import Actor, Computed, Executor, Origin, PlainNode
-from jobs.flow.chunk import empty_chunk, inserts
-from jobs.sql.logical import Physical
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, PlainNode
+from tussock.jobs.flow.chunk import empty_chunk, inserts
+from tussock.jobs.logical.nodes import Physical
+from tussock.statestore.table.state_table import StateTable
 
 
 class Values(PlainNode, frozen=True):

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import NO_ROW, change_error, key_ids, state_table, weights_of
-from jobs.executors.group_segments import I64, Segments, segments_of
-from jobs.executors.hyperloglog import registers_of
-from statestore.errors import InputError
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import Located, StateTable
-from statestore.vnode import normalise, one_array, xxhash64
+from tussock.jobs.executors.base import NO_ROW, change_error, key_ids, state_table, weights_of
+from tussock.jobs.executors.group_segments import I64, Segments, segments_of
+from tussock.jobs.executors.hyperloglog import registers_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.vnode import normalise, one_array, xxhash64
 
 #: Rows whose values are looked up at once: 5 M distinct values in one group took 1.8 GB in one go.
 PIECE_ROWS = 1 << 19

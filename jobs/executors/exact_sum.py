@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.int128 import Int128
-from statestore.vnode import null_mask, one_array
+from tussock.jobs.executors.int128 import Int128
+from tussock.statestore.vnode import null_mask, one_array
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]

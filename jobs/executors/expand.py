@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import net
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
-from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import Kernel
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Call, Column, Expr, Literal
-from statestore.table.state_table import StateTable
-from statestore.types import arrow_type
+from tussock.jobs.executors.base import net
+from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
+from tussock.jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.types import arrow_type
 
 
 class Expand(PlainNode, frozen=True):

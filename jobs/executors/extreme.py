@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import take_rows
-from jobs.executors.exact_sum import float_values
-from jobs.executors.int128 import validity
-from jobs.executors.order import Order
-from jobs.executors.ordered_state import OrderedRows, OrderedState
-from jobs.executors.value_state import I64, Deposit, Side, SideState, Slot, State
-from statestore.hummock.key import encode_values
-from statestore.nested import is_nested
-from statestore.types import arrow_type
-from statestore.vnode import null_mask, one_array
+from tussock.jobs.executors.base import take_rows
+from tussock.jobs.executors.exact_sum import float_values
+from tussock.jobs.executors.int128 import validity
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.ordered_state import OrderedRows, OrderedState
+from tussock.jobs.executors.value_state import I64, Deposit, Side, SideState, Slot, State
+from tussock.statestore.hummock.key import encode_values
+from tussock.statestore.nested import is_nested
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import null_mask, one_array
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from jobs.executors.base import net
-from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, TakesPieces, expression_error
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import Kernel
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Expr
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.base import net
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, TakesPieces, expression_error
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Expr
+from tussock.statestore.table.state_table import StateTable
 
 
 class Filter(PlainNode, frozen=True):

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, column_list
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sorted_keys import probe_order, take_keys
-from statestore.meta.catalog import KeyColumn
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode, column_list
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sorted_keys import probe_order, take_keys
+from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.table.state_table import StateTable
 
 _PIECE_ROWS = 64 * 1024  # whose keys are encoded at once
 

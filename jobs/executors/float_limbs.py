@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from jobs.executors.exact_sum import F64, I64, LEAST_EXPONENT, Limbs, Mask
+from tussock.jobs.executors.exact_sum import F64, I64, LEAST_EXPONENT, Limbs, Mask
 
 U64 = npt.NDArray[np.uint64]
 

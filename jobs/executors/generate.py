@@ -7,16 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import net, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
-from jobs.flow.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import Kernel
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Expr, Generator
-from statestore.nested import conformed
-from statestore.table.state_table import StateTable
-from statestore.vnode import one_array
+from tussock.jobs.executors.base import net, take_rows
+from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, expression_error
+from tussock.jobs.flow.chunk import WEIGHT, chunk_schema, empty_chunk, make_chunk
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Expr, Generator
+from tussock.statestore.nested import conformed
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.vnode import one_array
 
 Counts = npt.NDArray[np.int64]
 

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.table.schema import PrefixRows
-from statestore.vnode import one_array
+from tussock.statestore.table.schema import PrefixRows
+from tussock.statestore.vnode import one_array
 
 I64 = npt.NDArray[np.int64]
 

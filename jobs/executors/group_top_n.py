@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.base import Positions, WithStored, net, no_columns, state_table, take_rows, write_changes
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
-from jobs.executors.order import TIES, Order, leaves_ties
-from jobs.executors.window_call import Edge, Over
-from jobs.executors.window_frame import Before, OrderedRows, ordered_key
-from jobs.executors.window_values import values_of
-from jobs.flow.chunk import difference, empty_chunk, rows_of
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import FrameEdge, WindowFunction
-from statestore.hummock.sorted_keys import differs_from_previous, probe_order, successors, take_keys
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.base import Positions, WithStored, net, no_columns, state_table, take_rows, write_changes
+from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
+from tussock.jobs.executors.order import TIES, Order, leaves_ties
+from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
+from tussock.jobs.executors.window_values import values_of
+from tussock.jobs.flow.chunk import difference, empty_chunk, rows_of
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import FrameEdge, WindowFunction
+from tussock.statestore.hummock.sorted_keys import differs_from_previous, probe_order, successors, take_keys
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import StateTable
 
 _FURTHER = 4  # times as many rows of a group where ties hold those read below the limit
 

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.agg_call import Agg, calls_text
-from jobs.executors.aggregates.registry import aggregate_of
-from jobs.executors.base import NO_ROW, change_error, no_columns, state_table
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list, show_row
-from jobs.executors.ordered_state import OrderedRows
-from jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
-from jobs.executors.value_layout import slots_of, value_layout
-from jobs.executors.value_state import Side, SideState, Slot, State
-from jobs.flow.chunk import difference, empty_chunk, some_rows
-from jobs.kernels.kernel import Kernel
-from statestore.hummock.same_rows import same_rows
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.agg_call import Agg, calls_text
+from tussock.jobs.executors.aggregates.registry import aggregate_of
+from tussock.jobs.executors.base import NO_ROW, change_error, no_columns, state_table
+from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list, show_row
+from tussock.jobs.executors.ordered_state import OrderedRows
+from tussock.jobs.executors.partial_agg import group_partials, group_rows, sum_pieces
+from tussock.jobs.executors.value_layout import slots_of, value_layout
+from tussock.jobs.executors.value_state import Side, SideState, Slot, State
+from tussock.jobs.flow.chunk import difference, empty_chunk, some_rows
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import StateTable
 
 
 class HashAgg(PlainNode, frozen=True):

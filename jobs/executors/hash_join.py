@@ -38,20 +38,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import Positions, halves, key_ids, located_rows, state_table, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error, show_row
-from jobs.executors.single_row import TooManyRowsError
-from jobs.flow.chunk import empty_chunk, make_chunk, some_rows
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import Kernel
-from jobs.sql.expression_text import expression_text
-from jobs.sql.expression_tree import columns_of
-from jobs.sql.logical import Expr, JoinKind
-from statestore.hummock.same_rows import same_rows
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import Located, StateTable
-from statestore.types import arrow_type
-from statestore.vnode import normalise
+from tussock.jobs.executors.base import Positions, halves, key_ids, located_rows, state_table, take_rows
+from tussock.jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error, show_row
+from tussock.jobs.executors.single_row import TooManyRowsError
+from tussock.jobs.flow.chunk import empty_chunk, make_chunk, some_rows
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.expression_tree import columns_of
+from tussock.jobs.logical.nodes import Expr, JoinKind
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import Located, StateTable
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import normalise
 
 Mask = npt.NDArray[np.bool_]
 

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_result import F64
-from jobs.executors.distinct_state import DistinctState, DistinctValues
-from jobs.executors.group_segments import I64, Segments
-from jobs.executors.hyperloglog import Corrections
-from jobs.executors.ordered_state import Ends, OrderedRows, OrderedState
-from jobs.executors.value_state import Deposit, Side, SideState, Slot, State
-from statestore.types import arrow_type
+from tussock.jobs.executors.agg_result import F64
+from tussock.jobs.executors.distinct_state import DistinctState, DistinctValues
+from tussock.jobs.executors.group_segments import I64, Segments
+from tussock.jobs.executors.hyperloglog import Corrections
+from tussock.jobs.executors.ordered_state import Ends, OrderedRows, OrderedState
+from tussock.jobs.executors.value_state import Deposit, Side, SideState, Slot, State
+from tussock.statestore.types import arrow_type
 
 
 class Held(Slot):

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.exact_sum import leading_zeros
-from statestore.vnode import null_mask, xxhash64
+from tussock.jobs.executors.exact_sum import leading_zeros
+from tussock.statestore.vnode import null_mask, xxhash64
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]

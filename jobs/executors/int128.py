@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.vnode import null_mask, unscaled_decimals
+from tussock.statestore.vnode import null_mask, unscaled_decimals
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.base import Positions
-from jobs.executors.group_segments import Segments
-from jobs.executors.held import Estimate, FirstRows, Mode, Percentile
-from jobs.executors.hyperloglog import RANKS
-from jobs.executors.value_state import Slot
+from tussock.jobs.executors.base import Positions
+from tussock.jobs.executors.group_segments import Segments
+from tussock.jobs.executors.held import Estimate, FirstRows, Mode, Percentile
+from tussock.jobs.executors.hyperloglog import RANKS
+from tussock.jobs.executors.value_state import Slot
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.base import (
+from tussock.jobs.executors.base import (
     NO_ROW,
     TWO_ROWS,
     Positions,
@@ -28,13 +28,13 @@ from jobs.executors.base import (
     take_rows,
     weights_of,
 )
-from jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, TakesPieces, column_list
-from jobs.executors.order import Order, table_key
-from jobs.flow.chunk import WEIGHT, difference, empty_chunk, some_rows
-from statestore.hummock.same_rows import same_rows
-from statestore.hummock.sorted_keys import Probes, SortedKeys
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import Located, StateTable
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Own, PlainNode, TakesPieces, column_list
+from tussock.jobs.executors.order import Order, table_key
+from tussock.jobs.flow.chunk import WEIGHT, difference, empty_chunk, some_rows
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import Located, StateTable
 
 Mask = npt.NDArray[np.bool_]
 

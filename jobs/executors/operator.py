@@ -5,7 +5,7 @@ struct whose tag is its class name) and its *executor*. The node answers every q
 that none of them knows one operator from another. `registry.py` lists the nodes; mypy holds each of them to `OperatorNode`.
 
 In a node columns are indices into the input chunk, of a join into the left columns followed by the right ones; `types` are the types of the
-output's columns. State tables have id 0; the planner numbers them and keeps the numbers next to the node (jobs.plan.fragments).
+output's columns. State tables have id 0; the planner numbers them and keeps the numbers next to the node (tussock.jobs.plan.fragments).
 """
 
 from abc import ABC, abstractmethod
@@ -16,16 +16,16 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from jobs.flow.chunk import WEIGHT
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import Kernel
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Expr
-from jobs.sql.statements import RowChange
-from statestore.errors import InputError
-from statestore.meta.catalog import TableSchema
-from statestore.months import shown_at
-from statestore.table.state_table import StateTable
+from tussock.jobs.flow.chunk import WEIGHT
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Expr
+from tussock.jobs.logical.statements import RowChange
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.months import shown_at
+from tussock.statestore.table.state_table import StateTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Executor(Protocol):
     """One operator of one actor. Its state is in the StateTables it was built with; the caller seals them when the epoch is done."""
 
     def apply(self, *chunks: pa.Table) -> pa.Table:
-        """Take one chunk per input (jobs.flow.chunk), all of the epoch, and return what changes downstream, netted.
+        """Take one chunk per input (tussock.jobs.flow.chunk), all of the epoch, and return what changes downstream, netted.
 
         Raises: ExpressionError where an expression of the node raises on a row.
         """

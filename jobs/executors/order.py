@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from statestore.meta.catalog import KeyColumn
+from tussock.statestore.meta.catalog import KeyColumn
 
 TIES = "among equals by stream key"  # how EXPLAIN says that rows which the query's order leaves equal have one nevertheless
 

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import key_ids, located_rows, net, no_columns, state_table, weights_of, write_changes
-from jobs.executors.group_segments import I64, Segments, segments_of
-from jobs.executors.order import Order
-from jobs.flow.chunk import WEIGHT
-from statestore.hummock.sorted_keys import differs_from_previous
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
-from statestore.vnode import null_mask, one_array
+from tussock.jobs.executors.base import key_ids, located_rows, net, no_columns, state_table, weights_of, write_changes
+from tussock.jobs.executors.group_segments import I64, Segments, segments_of
+from tussock.jobs.executors.order import Order
+from tussock.jobs.flow.chunk import WEIGHT
+from tussock.statestore.hummock.sorted_keys import differs_from_previous
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.vnode import null_mask, one_array
 
 _WORTH_GROUPING = 1 << 12  # rows below which their sort costs no more than a grouping
 

@@ -15,24 +15,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import Positions, same_rows, state_table
-from jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, column_list, show_row
-from jobs.executors.order import TIES, Order, leaves_ties
-from jobs.executors.value_state import State
-from jobs.executors.window_call import Over
-from jobs.executors.window_frame import Before, OrderedRows, ordered_key
-from jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, Piece
-from jobs.executors.window_start import Start, Starts
-from jobs.executors.window_values import Values, carried_types, values_of
-from jobs.flow.chunk import difference, empty_chunk, some_rows
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import WindowFunction
-from statestore.allocator import give_back_freed_memory
-from statestore.hummock.sorted_keys import successors
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
-from statestore.types import arrow_type
-from statestore.vnode import one_array, vnodes_of
+from tussock.jobs.executors.base import Positions, same_rows, state_table
+from tussock.jobs.executors.operator import Actor, Computed, Executor, MakesPieces, Origin, Passed, PlainNode, column_list, show_row
+from tussock.jobs.executors.order import TIES, Order, leaves_ties
+from tussock.jobs.executors.value_state import State
+from tussock.jobs.executors.window_call import Over
+from tussock.jobs.executors.window_frame import Before, OrderedRows, ordered_key
+from tussock.jobs.executors.window_pieces import Carried, Changes, Cut, Evaluated, Mask, Merged, Piece
+from tussock.jobs.executors.window_start import Start, Starts
+from tussock.jobs.executors.window_values import Values, carried_types, values_of
+from tussock.jobs.flow.chunk import difference, empty_chunk, some_rows
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import WindowFunction
+from tussock.statestore.allocator import give_back_freed_memory
+from tussock.statestore.hummock.sorted_keys import successors
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import one_array, vnodes_of
 
 MARK_EVERY = 64
 PIECE_ROWS = 256 * 1024  # of all partitions together, read and computed at once

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.agg_call import Agg, calls_text
-from jobs.executors.base import key_ids, weights_of
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list
-from jobs.executors.value_layout import ValueLayout, value_layout
-from jobs.executors.value_state import I64, Side, State
-from jobs.flow.chunk import empty_chunk, make_chunk
-from statestore.table.state_table import StateTable
-from statestore.vnode import normalise
+from tussock.jobs.executors.agg_call import Agg, calls_text
+from tussock.jobs.executors.base import key_ids, weights_of
+from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, TakesPieces, column_list
+from tussock.jobs.executors.value_layout import ValueLayout, value_layout
+from tussock.jobs.executors.value_state import I64, Side, State
+from tussock.jobs.flow.chunk import empty_chunk, make_chunk
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.vnode import normalise
 
 _PART_ROWS = 1 << 17  # rows that are summed at once, where this makes fewer
 _FEWER = 8  # times fewer groups than rows

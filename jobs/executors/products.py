@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.exact_sum import I64, Limbs, decode_limbs, float_values, sum_of_limbs
-from jobs.executors.float_limbs import U64, limbs_of_products, times_words
-from jobs.executors.value_state import Deposit, Slot, State, deposit_of_limbs, weights_where_there
-from statestore.vnode import one_array
+from tussock.jobs.executors.exact_sum import I64, Limbs, decode_limbs, float_values, sum_of_limbs
+from tussock.jobs.executors.float_limbs import U64, limbs_of_products, times_words
+from tussock.jobs.executors.value_state import Deposit, Slot, State, deposit_of_limbs, weights_where_there
+from tussock.statestore.vnode import one_array
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
-from jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk
-from statestore.hummock.key import identities
-from statestore.nested import bits_of, is_nested
-from statestore.table.state_table import StateTable
-from statestore.vnode import null_mask, one_array, xxhash64
+from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode
+from tussock.jobs.flow.chunk import WEIGHT, empty_chunk, make_chunk
+from tussock.statestore.hummock.key import identities
+from tussock.statestore.nested import bits_of, is_nested
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.vnode import null_mask, one_array, xxhash64
 
 _BITS = 63  # of the columns that one bigint tells of
 DIGEST = ("bigint", "bigint")

@@ -20,17 +20,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import halves, state_table, take_rows
-from jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
-from jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error
-from jobs.flow.chunk import empty_chunk, make_chunk, some_rows
-from jobs.kernels.errors import RowError
-from jobs.sql.expression_text import expression_text
-from jobs.sql.expression_tree import columns_of
-from jobs.sql.logical import Expr
-from statestore.hummock.same_rows import same_rows
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.base import halves, state_table, take_rows
+from tussock.jobs.executors.broadcast_row import BroadcastRow, broadcast_row_table, row_in
+from tussock.jobs.executors.operator import Actor, Executor, MakesPieces, Origin, Passed, PlainNode, expression_error
+from tussock.jobs.flow.chunk import empty_chunk, make_chunk, some_rows
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.expression_tree import columns_of
+from tussock.jobs.logical.nodes import Expr
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.table.state_table import StateTable
 
 Mask = npt.NDArray[np.bool_]
 

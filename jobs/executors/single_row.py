@@ -9,14 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import NO_ROW, change_error, net, no_columns, state_table, take_rows, weights_of
-from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from jobs.flow.chunk import difference, empty_chunk, inserts, rows_of
-from statestore.errors import InputError
-from statestore.hummock.same_rows import same_rows
-from statestore.meta.catalog import TableSchema
-from statestore.table.state_table import StateTable
-from statestore.types import arrow_type
+from tussock.jobs.executors.base import NO_ROW, change_error, net, no_columns, state_table, take_rows, weights_of
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
+from tussock.jobs.flow.chunk import difference, empty_chunk, inserts, rows_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.types import arrow_type
 
 
 class TooManyRowsError(InputError):

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import Positions, take_rows
-from jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
-from jobs.flow.chunk import WEIGHT, make_chunk, rows_of
-from jobs.sql.logical import JoinKind
-from statestore.table.state_table import StateTable
-from statestore.vnode import one_array, vnodes_of
+from tussock.jobs.executors.base import Positions, take_rows
+from tussock.jobs.executors.operator import Actor, Computed, Executor, Origin, Passed, PlainNode, column_list
+from tussock.jobs.flow.chunk import WEIGHT, make_chunk, rows_of
+from tussock.jobs.logical.nodes import JoinKind
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.vnode import one_array, vnodes_of
 
 PLACE = "int"
 

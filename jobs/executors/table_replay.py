@@ -4,7 +4,7 @@ Every actor replays all entries on its own vnodes, in log order, each on what th
 in one epoch ends as a database would end it. What goes out is netted over the epoch: -old +new per key that changed, old as the epoch
 found it.
 
-What comes from another fragment is put into the rows that the entries left: rejects of a source (jobs.plan.rejects), which somebody who
+What comes from another fragment is put into the rows that the entries left: rejects of a source (jobs/plan/rejects.py), which somebody who
 emptied the table had not seen.
 
 A table without a primary key has a hidden last column, the row id: position in the log << 32 | place among the entry's rows. It depends
@@ -17,23 +17,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import state_table
-from jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
-from jobs.flow.chunk import WEIGHT, difference, empty_chunk, rows_of
-from jobs.kernels.errors import RowError
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Call, Column, Expr, Literal
-from jobs.sql.statements import OP, Change, Delete, Insert, Update
-from statestore.errors import InputError
-from statestore.hummock.key import encode_keys
-from statestore.hummock.row_shape import repeated, value_of
-from statestore.hummock.same_rows import same_rows
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.months import shown_at
-from statestore.nested import conformed
-from statestore.table.state_table import StateTable
-from statestore.types import arrow_type
-from statestore.vnode import vnodes_of
+from tussock.jobs.executors.base import state_table
+from tussock.jobs.executors.operator import Actor, Computed, Entry, Executor, Origin, Own, PlainNode, column_list
+from tussock.jobs.flow.chunk import WEIGHT, difference, empty_chunk, rows_of
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
+from tussock.jobs.logical.statements import OP, Change, Delete, Insert, Update
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.row_shape import repeated, value_of
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.months import shown_at
+from tussock.statestore.nested import conformed
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import vnodes_of
 
 _PLACE_BITS = 32  # of a row id; the position in the log is above
 MAX_NAMED_KEYS = 10_000  # a WHERE that names more keys than this scans

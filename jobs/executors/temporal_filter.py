@@ -15,18 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import halves, net, state_table
-from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from jobs.flow.chunk import WEIGHT, chunk_schema
-from jobs.kernels.kernel import Kernel
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Comparison, Expr
-from statestore.hummock.key import encode_prefixes
-from statestore.hummock.sorted_keys import successors
-from statestore.meta.catalog import KeyColumn, TableSchema
-from statestore.nested import conformed
-from statestore.table.state_table import StateTable
-from statestore.types import arrow_type
+from tussock.jobs.executors.base import halves, net, state_table
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
+from tussock.jobs.flow.chunk import WEIGHT, chunk_schema
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Comparison, Expr
+from tussock.statestore.hummock.key import encode_prefixes
+from tussock.statestore.hummock.sorted_keys import successors
+from tussock.statestore.meta.catalog import KeyColumn, TableSchema
+from tussock.statestore.nested import conformed
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.types import arrow_type
 
 
 class TemporalFilter(PlainNode, frozen=True):

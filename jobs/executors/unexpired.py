@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import weights_of
-from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from jobs.executors.temporal_filter import TemporalFilter
-from jobs.flow.chunk import some_rows
-from jobs.kernels.kernel import Kernel
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.base import weights_of
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
+from tussock.jobs.executors.temporal_filter import TemporalFilter
+from tussock.jobs.flow.chunk import some_rows
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.statestore.table.state_table import StateTable
 
 
 class Unexpired(PlainNode, frozen=True):

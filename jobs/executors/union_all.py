@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from jobs.executors.base import net
-from jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.base import net
+from tussock.jobs.executors.operator import Actor, Executor, Origin, Passed, PlainNode
+from tussock.statestore.table.state_table import StateTable
 
 
 class UnionAll(PlainNode, frozen=True):

@@ -7,16 +7,16 @@ from operator import or_
 
 import pyarrow as pa
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.aggregates.registry import aggregate_of
-from jobs.executors.base import key_ids
-from jobs.executors.distinct_state import DistinctValues
-from jobs.executors.integer_groups import sums_by_integer
-from jobs.executors.ordered_state import Ends
-from jobs.executors.value_state import Deposit, RowCount, Side, Slot, State
-from statestore.nested import is_nested
-from statestore.types import is_span
-from statestore.vnode import one_array
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.aggregates.registry import aggregate_of
+from tussock.jobs.executors.base import key_ids
+from tussock.jobs.executors.distinct_state import DistinctValues
+from tussock.jobs.executors.integer_groups import sums_by_integer
+from tussock.jobs.executors.ordered_state import Ends
+from tussock.jobs.executors.value_state import Deposit, RowCount, Side, Slot, State
+from tussock.statestore.nested import is_nested
+from tussock.statestore.types import is_span
+from tussock.statestore.vnode import one_array
 
 
 @dataclass(frozen=True, slots=True)

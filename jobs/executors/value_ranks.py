@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from jobs.executors.base import Positions
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sorted_keys import differs_from_previous, sort_order
-from statestore.meta.catalog import KeyColumn
-from statestore.vnode import null_mask
+from tussock.jobs.executors.base import Positions
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sorted_keys import differs_from_previous, sort_order
+from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.vnode import null_mask
 
 
 def value_ranks(values: pa.Array, ascending: bool = True) -> tuple[Positions, Positions]:

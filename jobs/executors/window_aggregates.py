@@ -12,25 +12,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_result import Result
-from jobs.executors.aggregates.bitmaps import Bitmap
-from jobs.executors.aggregates.registry import aggregate_of
-from jobs.executors.base import Positions
-from jobs.executors.distinct_state import DistinctValues, NegativeFrequencyError
-from jobs.executors.group_segments import Segments
-from jobs.executors.held import CollectedDistinct, OfAllRows, OfValues
-from jobs.executors.long_frames import Frames, of_long_frames
-from jobs.executors.order import Order
-from jobs.executors.value_ranks import value_ranks
-from jobs.executors.value_state import Deposit, Slot, State
-from jobs.executors.window_call import Over
-from jobs.executors.window_frame import OrderedRows
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import FrameEdge
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sorted_keys import sort_order
-from statestore.meta.catalog import KeyColumn
-from statestore.vnode import null_mask, one_array
+from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.aggregates.bitmaps import Bitmap
+from tussock.jobs.executors.aggregates.registry import aggregate_of
+from tussock.jobs.executors.base import Positions
+from tussock.jobs.executors.distinct_state import DistinctValues, NegativeFrequencyError
+from tussock.jobs.executors.group_segments import Segments
+from tussock.jobs.executors.held import CollectedDistinct, OfAllRows, OfValues
+from tussock.jobs.executors.long_frames import Frames, of_long_frames
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.value_ranks import value_ranks
+from tussock.jobs.executors.value_state import Deposit, Slot, State
+from tussock.jobs.executors.window_call import Over
+from tussock.jobs.executors.window_frame import OrderedRows
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import FrameEdge
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sorted_keys import sort_order
+from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.vnode import null_mask, one_array
 
 Carry = Callable[[Positions], State]
 

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.order import Order
-from jobs.sql.logical import AggFunction, FrameEdge, WindowFunction
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.order import Order
+from tussock.jobs.logical.nodes import AggFunction, FrameEdge, WindowFunction
 
 _NEEDS_SIZE = (WindowFunction.PERCENT_RANK, WindowFunction.CUME_DIST, WindowFunction.NTILE)
 _RANKS = (
@@ -46,7 +46,7 @@ class Edge(msgspec.Struct, frozen=True):
 
 class Over(msgspec.Struct, frozen=True):
     """One call. `args` are columns, `arg_type` the type of the first, `more_types` those of the others; `number`, `params` and `order` as
-    in jobs.sql.logical.WindowCall. `kept`: the boolean column that says which rows count; None: all, or those without a NULL."""
+    in tussock.jobs.logical.nodes.WindowCall. `kept`: the boolean column that says which rows count; None: all, or those without a NULL."""
 
     function: WindowFunction
     args: tuple[int, ...]

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.base import Positions
-from jobs.executors.order import Order
-from jobs.executors.window_call import Edge, Over
-from jobs.sql.logical import FrameEdge
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, successors
-from statestore.meta.catalog import KeyColumn
-from statestore.vnode import one_array
+from tussock.jobs.executors.base import Positions
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.logical.nodes import FrameEdge
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, successors
+from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.vnode import one_array
 
 
 def ordered_key(

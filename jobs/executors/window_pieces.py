@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import NO_ROW, TWO_ROWS, Positions, change_error, halves, located_rows, same_rows
-from jobs.executors.value_state import State
-from jobs.executors.window_call import Over
-from jobs.executors.window_frame import Before, OrderedRows
-from jobs.executors.window_values import Values
-from jobs.flow.chunk import some_rows
-from jobs.sql.logical import FrameEdge
-from statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, probe_order, successors, take_keys
-from statestore.table.columns import take_columns
-from statestore.table.state_table import Located, StateTable
+from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, Positions, change_error, halves, located_rows, same_rows
+from tussock.jobs.executors.value_state import State
+from tussock.jobs.executors.window_call import Over
+from tussock.jobs.executors.window_frame import Before, OrderedRows
+from tussock.jobs.executors.window_values import Values
+from tussock.jobs.flow.chunk import some_rows
+from tussock.jobs.logical.nodes import FrameEdge
+from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys, differs_from_previous, probe_order, successors, take_keys
+from tussock.statestore.table.columns import take_columns
+from tussock.statestore.table.state_table import Located, StateTable
 
 Mask = npt.NDArray[np.bool_]
 

@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import Positions
-from jobs.executors.window_call import Over
-from jobs.executors.window_pieces import ChangedRows, Changes
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sorted_keys import differs_from_previous, sort_order, take_keys
-from statestore.meta.catalog import KeyColumn
-from statestore.table.schema import KeyedRows
-from statestore.table.state_table import StateTable
-from statestore.vnode import one_array
+from tussock.jobs.executors.base import Positions
+from tussock.jobs.executors.window_call import Over
+from tussock.jobs.executors.window_pieces import ChangedRows, Changes
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sorted_keys import differs_from_previous, sort_order, take_keys
+from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.table.schema import KeyedRows
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.vnode import one_array
 
 _FIRST_LOOK = 64  # rows that a search for frames that reach a value begins with
 _FURTHER = 8  # times as many each time that all of them reached it

@@ -18,22 +18,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import AggregateDivisionError, AggregateOverflowError, Result
-from jobs.executors.aggregates.sums import Sum
-from jobs.executors.base import Positions
-from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_int128
-from jobs.executors.float_limbs import limbs_of_products
-from jobs.executors.int128 import Int128
-from jobs.executors.value_ranks import value_ranks
-from jobs.executors.value_state import ExactSum, Slot, State
-from jobs.executors.window_aggregates import aggregate_types, aggregated
-from jobs.executors.window_call import Over
-from jobs.executors.window_frame import OrderedRows
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import FrameEdge, WindowFunction
-from statestore.types import arrow_type
-from statestore.vnode import null_mask, one_array
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import AggregateDivisionError, AggregateOverflowError, Result
+from tussock.jobs.executors.aggregates.sums import Sum
+from tussock.jobs.executors.base import Positions
+from tussock.jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, float_values, limbs_of_int128
+from tussock.jobs.executors.float_limbs import limbs_of_products
+from tussock.jobs.executors.int128 import Int128
+from tussock.jobs.executors.value_ranks import value_ranks
+from tussock.jobs.executors.value_state import ExactSum, Slot, State
+from tussock.jobs.executors.window_aggregates import aggregate_types, aggregated
+from tussock.jobs.executors.window_call import Over
+from tussock.jobs.executors.window_frame import OrderedRows
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import FrameEdge, WindowFunction
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import null_mask, one_array
 
 Mask = npt.NDArray[np.bool_]
 Carry = Callable[[Positions], State]

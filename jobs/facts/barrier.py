@@ -5,14 +5,14 @@ from datetime import datetime
 
 import msgspec
 
-from jobs.catalog.statement_log import logged_statements
-from jobs.facts.moment import moment
-from jobs.plan.definition import source_of
-from jobs.sources.registry import reader_of
-from statestore.meta.barrier import Barrier, Mutation
-from statestore.meta.catalog import Catalog
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.plan.definition import source_of
+from tussock.jobs.plan.statement_log import logged_statements
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.meta.barrier import Barrier, Mutation
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 class FileFacts(msgspec.Struct, frozen=True):

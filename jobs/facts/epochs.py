@@ -7,13 +7,13 @@ from datetime import datetime
 
 import msgspec
 
-from jobs.facts.moment import moment
-from statestore.meta.barrier import Mutation
-from statestore.meta.catalog import RelationKind
-from statestore.meta.manifest import SealedManifest, StepSeconds, UnitWork
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.requests import Requests
+from tussock.jobs.facts.moment import moment
+from tussock.statestore.meta.barrier import Mutation
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.manifest import SealedManifest, StepSeconds, UnitWork
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.requests import Requests
 
 _PARALLEL = 8  # manifests read at once
 

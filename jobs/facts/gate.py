@@ -6,15 +6,15 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.facts.moment import moment
-from jobs.gate.index import RESULTS, Result
-from jobs.gate.record import Failure, Metric, Verdict, ViewQuality, read_record
-from jobs.gate.suite import read_suite
-from jobs.gate.text import expectation_text
-from jobs.settings.pipeline import QualitySettings
-from statestore.decoding import decoder_of
-from statestore.errors import InputError
-from statestore.objectstore.base import ObjectStore
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.gate.index import RESULTS, Result
+from tussock.jobs.gate.record import Failure, Metric, Verdict, ViewQuality, read_record
+from tussock.jobs.gate.suite import read_suite
+from tussock.jobs.gate.text import expectation_text
+from tussock.jobs.settings.pipeline import QualitySettings
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.objectstore.base import ObjectStore
 
 _MOST_BYTES = 8 << 20  # of the file that lists the Data Docs, newest first: who asks for older ones finds them in the Data Docs' own index
 

@@ -5,12 +5,12 @@ from enum import StrEnum
 
 import msgspec
 
-from jobs.plan.explain import explain_relation
-from jobs.plan.schedule import Schedule, Scheduled, schedule
-from jobs.settings.pipeline import PublishSettings
-from statestore.meta.catalog import Catalog, Relation, RelationKind
-from statestore.meta.sight import published_sight
-from statestore.meta.version import HummockVersion
+from tussock.jobs.plan.explain import explain_relation
+from tussock.jobs.plan.schedule import Schedule, Scheduled, schedule
+from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.version import HummockVersion
 
 
 class NodeState(StrEnum):

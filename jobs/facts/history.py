@@ -5,9 +5,9 @@ from datetime import datetime
 
 import msgspec
 
-from jobs.facts.epochs import EpochFacts, epoch_facts, epochs
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.facts.epochs import EpochFacts, epoch_facts, epochs
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 class EpochPage(msgspec.Struct, frozen=True):

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobs.plan.definition import source_of
-from jobs.sources.base import Item
-from jobs.sources.registry import reader_of
-from statestore.meta.catalog import Catalog
-from statestore.meta.store import MetaStore
+from tussock.jobs.plan.definition import source_of
+from tussock.jobs.sources.base import Item
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.store import MetaStore
 
 MOST_EPOCHS = 1_000  # that one look goes through
 

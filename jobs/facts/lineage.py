@@ -11,15 +11,15 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from jobs.facts.intake import intakes
-from jobs.plan.column_lineage import Origin, traced
-from jobs.plan.definition import ViewDefinition, definition_of, source_of
-from jobs.sources.describe import place_text
-from jobs.sources.kafka_cluster import SERVERS
-from jobs.sources.listing import split_bucket
-from jobs.sql.statements import CreateSource
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
-from statestore.meta.store import MetaStore
+from tussock.jobs.facts.intake import intakes
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.plan.column_lineage import Origin, traced
+from tussock.jobs.plan.definition import ViewDefinition, definition_of, source_of
+from tussock.jobs.sources.describe import place_text
+from tussock.jobs.sources.kafka_cluster import SERVERS
+from tussock.jobs.sources.listing import split_bucket
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
 
 MOST_FILES = 1_000  # of a source that are named
 
@@ -42,7 +42,7 @@ class InputFacts(msgspec.Struct, frozen=True):
 
 
 class FieldOrigin(msgspec.Struct, frozen=True):
-    """A column of another data set, and how it comes in (jobs.plan.column_lineage.How, its value)."""
+    """A column of another data set, and how it comes in (tussock.jobs.plan.column_lineage.How, its value)."""
 
     data_set: DataSet
     column: str
@@ -73,7 +73,7 @@ def lineage_of(meta: MetaStore, pipeline: str, views: Sequence[str], since: int,
     Args:
         views: those of which readers see other rows at `epoch` than at `since`; they are in the catalog of `epoch`.
 
-    Cost: two GETs for each epoch in between, jobs.facts.intake.MOST_EPOCHS at most.
+    Cost: two GETs for each epoch in between, tussock.jobs.facts.intake.MOST_EPOCHS at most.
     """
     catalog = meta.latest().catalog
     relations = {r.name: r for r in catalog.at(epoch)}

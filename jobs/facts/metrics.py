@@ -1,4 +1,4 @@
-"""Numbers for a metrics system, by name: what jobs.facts knows, as counts, gauges and spans. Who sends them is not known here.
+"""Numbers for a metrics system, by name: what tussock.jobs.facts knows, as counts, gauges and spans. Who sends them is not known here.
 
 Names begin with `tussock.<pipeline>.`; a view's go on with `view.<view>.`, a source's with `source.<source>.`, a unit's with
 `unit.<number>.`. docs/operations.md lists them.
@@ -9,10 +9,10 @@ from enum import StrEnum
 
 import msgspec
 
-from jobs.facts.epochs import EpochFacts
-from jobs.facts.sources import SourceFacts
-from jobs.facts.store import StoreFacts, VacuumFacts
-from jobs.facts.views import Quality, ViewFacts, ViewState
+from tussock.jobs.facts.epochs import EpochFacts
+from tussock.jobs.facts.sources import SourceFacts
+from tussock.jobs.facts.store import StoreFacts, VacuumFacts
+from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
 
 
 class MetricKind(StrEnum):

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.epoch import epoch_ms
 
 
 def moment(epoch: int) -> datetime:

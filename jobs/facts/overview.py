@@ -5,13 +5,13 @@ from datetime import datetime
 
 import msgspec
 
-from jobs.facts.graph import NodeState, graph
-from jobs.facts.moment import moment
-from jobs.facts.tables import tables
-from jobs.facts.views import ViewFacts
-from statestore.meta.catalog import Relation, RelationKind
-from statestore.meta.sight import published_sight
-from statestore.meta.version import HummockVersion
+from tussock.jobs.facts.graph import NodeState, graph
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.tables import tables
+from tussock.jobs.facts.views import ViewFacts
+from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.version import HummockVersion
 
 
 class Trouble(msgspec.Struct, frozen=True):

@@ -5,11 +5,11 @@ from datetime import datetime
 
 import msgspec
 
-from jobs.facts.moment import moment
-from jobs.settings.home import place_of, recorded_home
-from jobs.settings.pipeline import PublishSettings
-from statestore.errors import InputError, RetryableError
-from statestore.meta.store import MetaStore
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.settings.home import place_of, recorded_home
+from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.meta.store import MetaStore
 
 
 class PublishedFacts(msgspec.Struct, frozen=True):
@@ -45,9 +45,9 @@ def copied(meta: MetaStore) -> CopyFacts | None:
 
 def published(meta: MetaStore, settings: PublishSettings) -> PublishedFacts:
     """The folder's records, compared with the store's history. Cost: one LIST, and two GETs for each record: about one per table."""
-    from jobs.sinks.lineage import Lineage
-    from jobs.sinks.location import location_of
-    from jobs.sinks.manifest import manifest_epochs
+    from tussock.jobs.lake.location import location_of
+    from tussock.jobs.sinks.lineage import Lineage
+    from tussock.jobs.sinks.manifest import manifest_epochs
 
     strange: set[int] = set()
     unknown, owner, trouble = False, "", ""

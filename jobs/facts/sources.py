@@ -4,18 +4,18 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from jobs.catalog.reader import open_table
-from jobs.catalog.rejected import rejected
-from jobs.facts.moment import moment
-from jobs.plan.definition import source_of
-from jobs.sources.describe import place_text
-from jobs.sources.registry import reader_of
-from jobs.sources.rejects import rejects_name
-from jobs.sql.statements import CreateSource
-from statestore.errors import InputError, RetryableError
-from statestore.meta.catalog import Hold, Relation
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.plan.definition import source_of
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.reading.rejected import rejected
+from tussock.jobs.sources.describe import place_text
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.rejects import rejects_name
+from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.meta.catalog import Hold, Relation
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 class HoldFacts(msgspec.Struct, frozen=True):

@@ -9,11 +9,11 @@ from datetime import datetime
 
 import msgspec
 
-from jobs.facts.moment import age_text
-from jobs.facts.sources import sources
-from jobs.facts.views import ViewFacts, views
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectNotFoundError
+from tussock.jobs.facts.moment import age_text
+from tussock.jobs.facts.sources import sources
+from tussock.jobs.facts.views import ViewFacts, views
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError
 
 
 class Stale(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Stale(msgspec.Struct, frozen=True):
 
 
 def staleness(meta: MetaStore, view: str, wanted_ms: int, now: datetime) -> Stale | None:
-    """How old a view is; None: there is none of this name. Cost: as jobs.facts.sources.sources and jobs.facts.views.views."""
+    """How old a view is; None: there is none of this name. Cost: as jobs/facts/sources.py:sources and jobs/facts/views.py:views."""
     version = meta.latest()
     found = views(meta, now, version, sources=sources(meta, version), barrier=meta.barrier_after(version.epoch))
     one: ViewFacts | None = next((f for f in found if f.view == view), None)

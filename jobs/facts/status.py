@@ -5,20 +5,20 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from jobs.facts.barrier import BarrierFacts, barrier_facts
-from jobs.facts.epochs import EpochFacts, epochs
-from jobs.facts.moment import age_text, moment
-from jobs.facts.published import CopyFacts, PublishedFacts, copied, published
-from jobs.facts.sources import SourceFacts, sources
-from jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, store, vacuum
-from jobs.facts.units import UnitFacts, units
-from jobs.facts.verified import VerifiedFacts, verified
-from jobs.facts.views import Quality, ViewFacts, ViewState, views
-from jobs.settings.pipeline import PublishSettings
-from jobs.settings.prices import Prices
-from jobs.sources.rejects import rejects_name
-from statestore.meta.store import MetaStore
-from statestore.meta.work import work_under_way
+from tussock.jobs.facts.barrier import BarrierFacts, barrier_facts
+from tussock.jobs.facts.epochs import EpochFacts, epochs
+from tussock.jobs.facts.moment import age_text, moment
+from tussock.jobs.facts.published import CopyFacts, PublishedFacts, copied, published
+from tussock.jobs.facts.sources import SourceFacts, sources
+from tussock.jobs.facts.store import CostFacts, StoreFacts, VacuumFacts, cost, store, vacuum
+from tussock.jobs.facts.units import UnitFacts, units
+from tussock.jobs.facts.verified import VerifiedFacts, verified
+from tussock.jobs.facts.views import Quality, ViewFacts, ViewState, views
+from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.jobs.settings.prices import Prices
+from tussock.jobs.sources.rejects import rejects_name
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.work import work_under_way
 
 STUCK = timedelta(minutes=15)  # an epoch that is open for longer, and for STUCK_TIMES the longest of those before it, is not getting on
 STUCK_TIMES = 10

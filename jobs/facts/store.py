@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jobs.facts.epochs import EpochFacts
-from jobs.settings.prices import Prices
-from jobs.upkeep.vacuum import sweep
-from statestore.hummock.amplification import read_amplification, space_amplification
-from statestore.hummock.compaction_picker import CompactionOptions, dropped_tables, pick_compactions
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.requests import Requests
+from tussock.jobs.facts.epochs import EpochFacts
+from tussock.jobs.settings.prices import Prices
+from tussock.jobs.upkeep.vacuum import sweep
+from tussock.statestore.hummock.amplification import read_amplification, space_amplification
+from tussock.statestore.hummock.compaction_picker import CompactionOptions, dropped_tables, pick_compactions
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.requests import Requests
 
 _PER = 1_000  # requests that a price is for
 _GB = 1_000_000_000

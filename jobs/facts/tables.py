@@ -3,11 +3,11 @@
 import msgspec
 import pyarrow as pa
 
-from jobs.catalog.reader import open_table
-from statestore.errors import InputError
-from statestore.meta.catalog import Relation, RelationKind
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion, SstInfo
+from tussock.jobs.reading.reader import open_table
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion, SstInfo
 
 
 class NoSuchTableError(InputError):

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from jobs.facts.epochs import EpochFacts
-from statestore.hummock.block_source import BlockSource
-from statestore.hummock.cache import process_cache
-from statestore.hummock.vnode_sizes import sum_of, vnode_sizes
-from statestore.meta.manifest import HotKey
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.facts.epochs import EpochFacts
+from tussock.statestore.hummock.block_source import BlockSource
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.vnode_sizes import sum_of, vnode_sizes
+from tussock.statestore.meta.manifest import HotKey
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 class UnitFacts(msgspec.Struct, frozen=True):

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from jobs.settings.retention import Retention
-from jobs.upkeep.compaction import due
-from jobs.upkeep.vacuum import sweep
-from statestore.hummock.amplification import LevelShape, measure
-from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.meta.readable import retained_floor
-from statestore.meta.store import MetaStore
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.upkeep.compaction import due
+from tussock.jobs.upkeep.vacuum import sweep
+from tussock.statestore.hummock.amplification import LevelShape, measure
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.meta.readable import retained_floor
+from tussock.statestore.meta.store import MetaStore
 
 
 class UpkeepFacts(msgspec.Struct, frozen=True):

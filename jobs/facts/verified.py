@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from jobs.plan.builds import planned
-from jobs.verify.record import Verdict, read_last
-from statestore.meta.catalog import RelationKind
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.plan.builds import planned
+from tussock.jobs.verify.record import Verdict, read_last
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 class VerifiedFacts(msgspec.Struct, frozen=True):

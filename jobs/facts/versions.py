@@ -4,10 +4,10 @@ from datetime import datetime
 
 import msgspec
 
-from jobs.facts.moment import moment
-from jobs.facts.tables import all_ssts
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.tables import all_ssts
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 class VersionFacts(msgspec.Struct, frozen=True):

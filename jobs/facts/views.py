@@ -6,17 +6,17 @@ from enum import StrEnum
 
 import msgspec
 
-from jobs.facts.epochs import EpochFacts
-from jobs.facts.moment import moment
-from jobs.facts.sources import SourceFacts
-from jobs.facts.tables import TableFacts, tables
-from jobs.gate.record import ViewQuality, read_record
-from jobs.plan.rejects import source_id_of
-from statestore.meta.barrier import Barrier
-from statestore.meta.catalog import Catalog, Relation, RelationKind
-from statestore.meta.sight import published_sight
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
+from tussock.jobs.facts.epochs import EpochFacts
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.sources import SourceFacts
+from tussock.jobs.facts.tables import TableFacts, tables
+from tussock.jobs.gate.record import ViewQuality, read_record
+from tussock.jobs.plan.rejects import source_id_of
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
 
 
 class ViewState(StrEnum):

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.nested import canonical
-from statestore.types import arrow_type
+from tussock.statestore.nested import canonical
+from tussock.statestore.types import arrow_type
 
 WEIGHT = "w"
 MAX_CELL_BYTES = 32 << 20

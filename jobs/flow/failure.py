@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from statestore.decoding import decoded
-from statestore.errors import InputError, RetryableError, TussockError
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import InputError, RetryableError, TussockError
 
 
 class ActorError(InputError):
@@ -129,7 +129,7 @@ def first_failure(failures: list[bytes]) -> TussockError:
 
 
 def _rebuild(envelope: _Envelope) -> TussockError:
-    if envelope.module.split(".")[0] in ("jobs", "statestore"):
+    if envelope.module.startswith("tussock."):
         kind = getattr(importlib.import_module(envelope.module), envelope.name, None)
         if isinstance(kind, type) and issubclass(kind, TussockError):
             error = kind(*envelope.args)

@@ -7,7 +7,7 @@ Suites are files `<view>.json` in the pipeline's quality folder; jobs/gate/suite
 The outcome is a `QualityRecord` in the store (record.py), which is what a publish goes by. Data Docs go to a folder outside of the store,
 for people.
 
-    spark-submit jobs/quality.py --pipeline FOLDER --epoch N        (or python -m jobs.quality …)
+    spark-submit jobs/submitted/quality.py --pipeline FOLDER --epoch N        (or python -m tussock.jobs.submitted.quality …)
 
 Cost: what is looked at is read once and kept while its suite runs; each expectation is one or two Spark jobs, or passes in pandas, over it.
 """
@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from jobs.gate.history import earlier_values, with_bounds
-from jobs.gate.import_gx import import_gx
-from jobs.gate.index import Result, add_results
-from jobs.gate.measured import Measured, MeasuredRows, measured
-from jobs.gate.measures import SMALL_VIEW_ROWS, measures_of
-from jobs.gate.record import (
+from tussock.jobs.gate.history import earlier_values, with_bounds
+from tussock.jobs.gate.import_gx import import_gx
+from tussock.jobs.gate.index import Result, add_results
+from tussock.jobs.gate.measured import Measured, MeasuredRows, measured
+from tussock.jobs.gate.measures import SMALL_VIEW_ROWS, measures_of
+from tussock.jobs.gate.record import (
     SAMPLE_KEYS,
     Failure,
     Metric,
@@ -42,24 +42,24 @@ from jobs.gate.record import (
     stays_published,
     write_record,
 )
-from jobs.gate.rows import PandasRows, Rows, SparkRows
-from jobs.gate.suite import Part, QualitySuiteError, Suite, read_suites, require_columns
-from jobs.gate.text import expectation_text
-from jobs.gate.without_spark import MOST_ROWS, objection
-from jobs.plan.definition import output_of
-from jobs.settings.pipeline import GateScope, Pipeline
-from statestore.errors import InputError
-from statestore.meta.sight import published_sight
-from statestore.meta.version import HummockVersion
+from tussock.jobs.gate.rows import PandasRows, Rows, SparkRows
+from tussock.jobs.gate.suite import Part, QualitySuiteError, Suite, read_suites, require_columns
+from tussock.jobs.gate.text import expectation_text
+from tussock.jobs.gate.without_spark import MOST_ROWS, objection
+from tussock.jobs.plan.definition import output_of
+from tussock.jobs.settings.pipeline import GateScope, Pipeline
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.version import HummockVersion
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.data_context.types.resource_identifiers import ExpectationSuiteIdentifier, ValidationResultIdentifier
     from pyspark.sql import SparkSession
 
-    from statestore.meta.catalog import Relation
-    from statestore.meta.store import MetaStore
-    from statestore.objectstore.base import ObjectStore
+    from tussock.statestore.meta.catalog import Relation
+    from tussock.statestore.meta.store import MetaStore
+    from tussock.statestore.objectstore.base import ObjectStore
 
 _REPORTS, _TEXT = "only_reports", "expectation"  # what an expectation carries through Great Expectations to its result
 
@@ -257,7 +257,7 @@ class _Look:
 def _validate(
     spark: SparkStarter, meta: "MetaStore", pipeline: Pipeline, version: HummockVersion, epoch: int, sizes: tuple[int, int]
 ) -> QualityRecord:
-    from jobs.catalog.reader import relation_frame
+    from tussock.jobs.reading.reader import relation_frame
 
     relations = {relation.name: relation for relation in version.catalog.at(epoch) if output_of(relation) is not None}
     suites: list[Suite] = []
@@ -326,7 +326,7 @@ def _require_fits(suite: Suite, relations: "Mapping[str, Relation]") -> None:
 
 def _session(spark: "SparkSession", meta: "MetaStore") -> "SparkSession":
     """The session in which suites compare instants with texts: in the store's time zone."""
-    from jobs.spark import sql_session
+    from tussock.jobs.spark.session import sql_session
 
     return sql_session(spark, meta.settings.time_zone)
 
@@ -342,7 +342,7 @@ def _looks(
 ) -> Iterator[_Look]:
     """What a suite is to look at: the view as a whole, or, of a large one, what epochs keep of it, what has changed since it passed,
     and, for the expectations that neither answers, all of it."""
-    from jobs.catalog.reader import relation_rows, stored_table
+    from tussock.jobs.reading.reader import relation_rows, stored_table
 
     small_view_rows, most_rows = sizes
     relation = relations[suite.view]
@@ -427,7 +427,7 @@ def _stored_rows(version: HummockVersion, table_id: int) -> int:
 
 def _key_columns(relation: "Relation") -> list[str]:
     """The visible columns of the key that tells the view's rows apart; all of them where none is visible."""
-    from jobs.catalog.reader import key_of
+    from tussock.jobs.reading.reader import key_of
 
     names = [column.name for column in relation.columns]
     return [names[place] for place in key_of(relation) if place < len(names)] or names

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobs.gate.record import QualityRecord
-from jobs.gate.suite import History, Suite, history_of
-from jobs.gate.text import expectation_text
+from tussock.jobs.gate.record import QualityRecord
+from tussock.jobs.gate.suite import History, Suite, history_of
+from tussock.jobs.gate.text import expectation_text
 
 FEWEST_RUNS = 3
 """With fewer runs behind it (or as many as it asks for, where those are fewer) nothing is compared yet: any value passes."""

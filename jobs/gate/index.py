@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from statestore.decoding import decoder_of
+from tussock.statestore.decoding import decoder_of
 
 RESULTS = "results.jsonl"
 SHOWN = 1_000  # newest results on the page; their pages stay, whatever their number

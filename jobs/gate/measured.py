@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.catalog.reader import scan_relation
-from jobs.catalog.transaction import query_of
-from jobs.gate.measures import ROWS, Measures, Number, is_kept, numbers_view, repeated_column, repeated_view, values_view
-from jobs.gate.record import SAMPLE_KEYS
-from statestore.errors import InputError
-from statestore.meta.catalog import Relation
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectStore
-from statestore.types import arrow_type
+from tussock.jobs.catalog.transaction import query_of
+from tussock.jobs.gate.measures import ROWS, Measures, Number, is_kept, numbers_view, repeated_column, repeated_view, values_view
+from tussock.jobs.gate.record import SAMPLE_KEYS
+from tussock.jobs.reading.reader import scan_relation
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
@@ -218,7 +218,7 @@ def _plain(value: Any) -> Any:
 
 
 class MeasuredRows:
-    """Rows that nobody reads: see jobs.gate.rows.Rows. Great Expectations gets an empty frame, and from its engine the measures."""
+    """Rows that nobody reads: see tussock.jobs.gate.rows.Rows. Great Expectations gets an empty frame, and from its engine the measures."""
 
     def __init__(self, found: Measured) -> None:
         self._found = found
@@ -226,7 +226,7 @@ class MeasuredRows:
 
     def source(self, context: "AbstractDataContext") -> Any:
         """See Rows."""
-        from jobs.gate.measures_engine import measures_source  # Great Expectations takes a while to import
+        from tussock.jobs.gate.measures_engine import measures_source  # Great Expectations takes a while to import
 
         return measures_source(context, self._found)
 

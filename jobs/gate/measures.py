@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.catalog.reader import key_of
-from jobs.gate.suite import QualitySuiteError, Suite, require_columns
-from jobs.plan.difference import words_of
-from jobs.sql.quoting import quoted, string_text
-from statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
+from tussock.jobs.gate.suite import QualitySuiteError, Suite, require_columns
+from tussock.jobs.logical.quoting import quoted, string_text
+from tussock.jobs.plan.difference import words_of
+from tussock.jobs.reading.reader import key_of
+from tussock.statestore.meta.catalog import INTERNAL, Catalog, Relation, RelationKind
 
 SMALL_VIEW_ROWS = 100_000
 """Up to so many rows a view is looked at whole: one scan is cheaper than finding what changed, or keeping it."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 
-from jobs.gate.measured import Measured
+from tussock.jobs.gate.measured import Measured
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext

@@ -10,14 +10,14 @@ from enum import StrEnum
 
 import msgspec
 
-from jobs.gate.suite import Suite
-from jobs.gate.text import expectation_text
-from statestore.decoding import decoded
-from statestore.errors import InputError
-from statestore.meta.catalog import Relation
-from statestore.meta.sight import published_sight
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.jobs.gate.suite import Suite
+from tussock.jobs.gate.text import expectation_text
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 SAMPLE_KEYS = 10
 """Most failing rows that a report names."""
@@ -139,7 +139,9 @@ class MissingRecordError(InputError):
         self.epoch = epoch
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/quality.py) on it first."
+        return (
+            f"epoch {self.epoch} has no quality record, so it is not published: run validate_views (jobs/submitted/quality.py) on it first."
+        )
 
 
 def record_name(epoch: int) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from jobs.gate.suite import Part
-from jobs.gate.without_spark import joined_columns, named_columns
+from tussock.jobs.gate.suite import Part
+from tussock.jobs.gate.without_spark import joined_columns, named_columns
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.settings.pipeline import GateScope, QualitySettings
-from statestore.errors import InputError
+from tussock.jobs.settings.pipeline import GateScope, QualitySettings
+from tussock.statestore.errors import InputError
 
 ROW_EXPECTATIONS = frozenset(
     {

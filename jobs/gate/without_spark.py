@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.gate.suite import Part
-from statestore.types import type_name
+from tussock.jobs.gate.suite import Part
+from tussock.statestore.types import type_name
 
 MOST_ROWS = 100_000
 """Up to so many rows are looked at in this process."""

@@ -6,10 +6,10 @@ the result does not fit, so that only the node's own overflow turns into NULL, n
 
 from collections.abc import Sequence
 
-from jobs.kernels.decimals import decimal_call, refuse_decimal
-from jobs.kernels.duck import cast, duck_type, fail_when, int_range, try_cast
-from jobs.kernels.registry import FLOATS, INTEGERS, NUMBERS, family_of, renders
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.decimals import decimal_call, refuse_decimal
+from tussock.jobs.kernels.duck import cast, duck_type, fail_when, int_range, try_cast
+from tussock.jobs.kernels.registry import FLOATS, INTEGERS, NUMBERS, family_of, renders
+from tussock.jobs.logical.nodes import Call
 
 _SAME = [((t, t), t) for t in NUMBERS]
 _SYMBOLS = {"Add": "+", "Subtract": "-", "Multiply": "*"}

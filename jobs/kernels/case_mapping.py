@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.kernels.functions import declare
+from tussock.jobs.kernels.functions import declare
 
 _NONCHARACTERS = "".join(map(chr, [*range(0xFDD0, 0xFDF0), *range(0x1FFFE, 0x110000, 0x10000), *range(0x1FFFF, 0x110000, 0x10000)]))
 _SEPARATORS = "\x1e\n" + _NONCHARACTERS

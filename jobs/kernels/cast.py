@@ -6,11 +6,11 @@ left bare here was found equal. Text is checked by a pattern first; Spark strips
 
 from collections.abc import Callable, Sequence
 
-from jobs.kernels.duck import cast, decimal_of, fail_when, int_range, quote, try_cast
-from jobs.kernels.registry import FLOATS, INTEGERS, family_of, renders
-from jobs.kernels.text_times import SPACE, string_to_date, string_to_time
-from jobs.kernels.zones import instant_of, local_of, year_text, zone_of
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.duck import cast, decimal_of, fail_when, int_range, quote, try_cast
+from tussock.jobs.kernels.registry import FLOATS, INTEGERS, family_of, renders
+from tussock.jobs.kernels.text_times import SPACE, string_to_date, string_to_time
+from tussock.jobs.kernels.zones import instant_of, local_of, year_text, zone_of
+from tussock.jobs.logical.nodes import Call
 
 _JAVA_SPACE = r"[\x00-\x20]*"  # around floats and decimals
 _DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"

@@ -3,9 +3,9 @@ with Spark on each, and so do its -inf..NaN order of doubles and FALSE < TRUE.""
 
 from collections.abc import Sequence
 
-from jobs.kernels.nested import ORDERED, as_bytes
-from jobs.kernels.registry import ANY, FLOATS, TYPES, may_raise, renders
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.nested import ORDERED, as_bytes
+from tussock.jobs.kernels.registry import ANY, FLOATS, TYPES, may_raise, renders
+from tussock.jobs.logical.nodes import Call
 
 _PAIRS = [((t, t), "boolean") for t in (*TYPES, *ORDERED)]
 _OPERATORS = {

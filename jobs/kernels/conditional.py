@@ -6,8 +6,8 @@ a right side that may raise is put into a CASE.
 
 from collections.abc import Sequence
 
-from jobs.kernels.registry import ANY, FLOATS, TYPES, may_raise, renders
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.registry import ANY, FLOATS, TYPES, may_raise, renders
+from tussock.jobs.logical.nodes import Call
 
 _BOTH = [(("boolean", "boolean"), "boolean")]
 

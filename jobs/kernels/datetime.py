@@ -3,11 +3,11 @@
 import re
 from collections.abc import Sequence
 
-from jobs.kernels.duck import cast, constant, quote
-from jobs.kernels.registry import constant_args, renders
-from jobs.kernels.text_times import parsed_instant, refuse_pattern
-from jobs.kernels.zones import instant_of, is_utc, local_of, moved_instant, year_text, zone_of
-from jobs.sql.logical import Call, Literal
+from tussock.jobs.kernels.duck import cast, constant, quote
+from tussock.jobs.kernels.registry import constant_args, renders
+from tussock.jobs.kernels.text_times import parsed_instant, refuse_pattern
+from tussock.jobs.kernels.zones import instant_of, is_utc, local_of, moved_instant, year_text, zone_of
+from tussock.jobs.logical.nodes import Call, Literal
 
 _DATE_TO_INT = [(("date",), "int")]
 _MICROS = {"second": 1_000_000, "milli": 1_000, "micro": 1}

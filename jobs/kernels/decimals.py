@@ -11,10 +11,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.kernels.duck import cast, decimal_of, fail_when
-from jobs.kernels.functions import declare
-from jobs.kernels.registry import family_of
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.duck import cast, decimal_of, fail_when
+from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.registry import family_of
+from tussock.jobs.logical.nodes import Call
 
 MAX_DIGITS = 38  # of a decimal, in Spark, DuckDB and Arrow's 128 bits
 MAX_WIDE_DIGITS = 76  # of Arrow's 256 bits

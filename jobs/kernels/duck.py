@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from jobs.kernels.registry import INTEGER_BITS
-from jobs.sql.logical import Call, Literal
-from statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, UnsupportedTypeError, arrow_type, is_span
-from statestore.types import type_name as type_name_of
+from tussock.jobs.kernels.registry import INTEGER_BITS
+from tussock.jobs.logical.nodes import Call, Literal
+from tussock.statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, UnsupportedTypeError, arrow_type, is_span
+from tussock.statestore.types import type_name as type_name_of
 
 _DUCK = {
     "boolean": "BOOLEAN",

@@ -1,7 +1,7 @@
 """What a kernel refuses, before it runs and while it runs."""
 
-from jobs.sql.logical import Place
-from statestore.errors import InputError, TussockError
+from tussock.jobs.logical.nodes import Place
+from tussock.statestore.errors import InputError, TussockError
 
 
 class UnsupportedExpressionError(InputError):

@@ -24,19 +24,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.kernels.duck import duck_type, placed
-from jobs.kernels.errors import KernelError, RowError
-from jobs.kernels.functions import declared
-from jobs.kernels.python_function import taken_fault
-from jobs.kernels.render import render
-from jobs.settings.cause import cause_of
-from jobs.sql.expression_text import expression_text
-from jobs.sql.expression_tree import columns_of, conjuncts
-from jobs.sql.logical import Call, Column, Expr, Literal, Physical
-from statestore.errors import TussockError
-from statestore.months import shown_at
-from statestore.nested import is_nested, relabelled
-from statestore.types import arrow_type, is_span
+from tussock.jobs.kernels.duck import duck_type, placed
+from tussock.jobs.kernels.errors import KernelError, RowError
+from tussock.jobs.kernels.functions import declared
+from tussock.jobs.kernels.python_function import taken_fault
+from tussock.jobs.kernels.render import render
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.expression_tree import columns_of, conjuncts
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Physical
+from tussock.jobs.settings.cause import cause_of
+from tussock.statestore.errors import TussockError
+from tussock.statestore.months import shown_at
+from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.types import arrow_type, is_span
 
 DEFAULT_MEMORY = "512MB"
 _SHOWN_CHARACTERS = 100  # of a value in an error

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from jobs.kernels.duck import cast, constant, decimal_of, int_range
-from jobs.kernels.registry import INTEGER_BITS, INTEGERS, constant_args, family_of, renders
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.duck import cast, constant, decimal_of, int_range
+from tussock.jobs.kernels.registry import INTEGER_BITS, INTEGERS, constant_args, family_of, renders
+from tussock.jobs.logical.nodes import Call
 
 _DOUBLE = [(("double",), "double")]
 _MAX_ROUND_DIGITS = 20  # of a double: with its at most 16 digits before the point they fit a decimal

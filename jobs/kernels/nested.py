@@ -1,7 +1,7 @@
 """Arrays and structs: made, taken apart, measured; and their order.
 
 Spark compares arrays and structs part by part with NULL below every value; DuckDB puts NULL above. So they are compared here as the byte
-strings that state tables order them by (statestore.hummock.key).
+strings that state tables order them by (tussock.statestore.hummock.key).
 """
 
 import hashlib
@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.kernels.duck import array_of, cast, fail_when, struct_of
-from jobs.kernels.functions import declare
-from jobs.kernels.registry import ANY, family_of, renders, renders_any
-from jobs.sql.logical import ROW_KEY, Call
-from statestore.hummock.key import encode_values
-from statestore.nested import as_list
-from statestore.vnode import one_array
+from tussock.jobs.kernels.duck import array_of, cast, fail_when, struct_of
+from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.registry import ANY, family_of, renders, renders_any
+from tussock.jobs.logical.nodes import ROW_KEY, Call
+from tussock.statestore.hummock.key import encode_values
+from tussock.statestore.nested import as_list
+from tussock.statestore.vnode import one_array
 
 ORDERED = ("array", "struct")
 _NARROW = ("tinyint", "smallint", "int")

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.kernels.kernel import Kernel
-from jobs.kernels.registry import NUMBERS, family_of, may_raise
-from jobs.sql.expression_tree import python_calls, renumbered, without_places
-from jobs.sql.logical import Call, Column, Expr, Literal
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.kernels.registry import NUMBERS, family_of, may_raise
+from tussock.jobs.logical.expression_tree import python_calls, renumbered, without_places
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
 
 MOST_ROWS = 4096  # of a chunk whose values are summed up
 FEWEST_CONDITIONS = 4  # from this many on, one query computes values for all of them

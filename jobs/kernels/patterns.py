@@ -6,9 +6,9 @@ references, possessive and lazy counts, flags, and classes within classes are re
 
 import re
 
-from jobs.kernels.duck import constant
-from jobs.kernels.registry import constant_args
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.duck import constant
+from tussock.jobs.kernels.registry import constant_args
+from tussock.jobs.logical.nodes import Call
 
 _DOT = r"[^\n\r\x{85}\x{2028}\x{2029}]"
 _END = r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z"

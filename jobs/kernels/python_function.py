@@ -21,15 +21,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.kernels.duck import placed
-from jobs.kernels.functions import declare
-from jobs.kernels.registry import renders_any
-from jobs.sql.logical import PYTHON, Call
-from jobs.sql.statements import CreateFunction
-from statestore.errors import InputError
-from statestore.months import given_array, given_type, kept_array
-from statestore.nested import is_nested, relabelled
-from statestore.types import arrow_type
+from tussock.jobs.kernels.duck import placed
+from tussock.jobs.kernels.functions import declare
+from tussock.jobs.kernels.registry import renders_any
+from tussock.jobs.logical.nodes import PYTHON, Call
+from tussock.jobs.logical.statements import CreateFunction
+from tussock.statestore.errors import InputError
+from tussock.statestore.months import given_array, given_type, kept_array
+from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.types import arrow_type
 
 FOLDER = "functions"  # of a pipeline
 _SERIES = frozenset({"Series", "pd.Series", "pandas.Series"})

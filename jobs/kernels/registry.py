@@ -12,10 +12,10 @@ list here and the list there are checked to be equal. Everything else is refused
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from jobs.kernels.errors import UnsupportedExpressionError
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Call, Column, Expr, Literal
-from statestore.types import MONTH_INTERVALS, arrow_type
+from tussock.jobs.kernels.errors import UnsupportedExpressionError
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
+from tussock.statestore.types import MONTH_INTERVALS, arrow_type
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 FLOATS = ("float", "double")

@@ -10,23 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-import jobs.kernels.arithmetic
-import jobs.kernels.cast
-import jobs.kernels.comparison
-import jobs.kernels.conditional
-import jobs.kernels.datetime
-import jobs.kernels.math
-import jobs.kernels.nested
-import jobs.kernels.python_function
-import jobs.kernels.strings  # noqa: F401 - importing a rule file puts its nodes on the list
-from jobs.kernels.duck import array_of, duck_type, quote, struct_of
-from jobs.kernels.errors import UnsupportedExpressionError
-from jobs.kernels.registry import NESTED, Rule, family_of, may_raise, rule_of
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Call, Column, Expr, Literal
-from statestore.nested import is_nested
-from statestore.types import UnsupportedTypeError, arrow_type
-from statestore.types import type_name as type_name_of
+import tussock.jobs.kernels.arithmetic
+import tussock.jobs.kernels.cast
+import tussock.jobs.kernels.comparison
+import tussock.jobs.kernels.conditional
+import tussock.jobs.kernels.datetime
+import tussock.jobs.kernels.math
+import tussock.jobs.kernels.nested
+import tussock.jobs.kernels.python_function
+import tussock.jobs.kernels.strings  # noqa: F401 - importing a rule file puts its nodes on the list
+from tussock.jobs.kernels.duck import array_of, duck_type, quote, struct_of
+from tussock.jobs.kernels.errors import UnsupportedExpressionError
+from tussock.jobs.kernels.registry import NESTED, Rule, family_of, may_raise, rule_of
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
+from tussock.statestore.nested import is_nested
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
+from tussock.statestore.types import type_name as type_name_of
 
 _SHORT = 40  # characters; shorter pieces are repeated rather than named
 _DIVISOR_FIRST = frozenset({"Divide", "IntegralDivide", "Remainder", "Pmod"})

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from jobs.kernels.case_mapping import lower_function, reverse_function, upper_function
-from jobs.kernels.duck import cast, constant, quote
-from jobs.kernels.patterns import group_count, refuse_regex, refuse_search, regex_of
-from jobs.kernels.registry import constant_args, renders
-from jobs.sql.logical import Call, Literal
+from tussock.jobs.kernels.case_mapping import lower_function, reverse_function, upper_function
+from tussock.jobs.kernels.duck import cast, constant, quote
+from tussock.jobs.kernels.patterns import group_count, refuse_regex, refuse_search, regex_of
+from tussock.jobs.kernels.registry import constant_args, renders
+from tussock.jobs.logical.nodes import Call, Literal
 
 _TEXT = [(("string",), "string")]
 _TEXTS = [(("string", "string"), "boolean")]

@@ -7,10 +7,10 @@ reads them; a text that Spark might still read otherwise raises in both modes ra
 import re
 from collections.abc import Sequence
 
-from jobs.kernels.duck import cast, constant, quote, try_cast
-from jobs.kernels.registry import constant_args, renders
-from jobs.kernels.zones import instant_of, zone_of
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.duck import cast, constant, quote, try_cast
+from tussock.jobs.kernels.registry import constant_args, renders
+from tussock.jobs.kernels.zones import instant_of, zone_of
+from tussock.jobs.logical.nodes import Call
 
 SPACE = r"[\x00-\x20\x7f]*"  # what Spark strips around dates and times
 _DAY = r"\+?([0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})%s)?)?"

@@ -4,8 +4,8 @@
 Java: a skipped one moves forward by the gap, a repeated one is the earlier instant.
 """
 
-from jobs.kernels.duck import quote
-from jobs.sql.logical import Call
+from tussock.jobs.kernels.duck import quote
+from tussock.jobs.logical.nodes import Call
 
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT")
 

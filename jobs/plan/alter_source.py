@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from jobs.plan.create import columns_of
-from jobs.plan.definition import SourceDefinition, definition_of, encoded, find
-from jobs.sources.files import FileSource
-from jobs.sources.registry import READERS, reader_of
-from jobs.sql.statements import AddSourceColumns, CreateSource, Narrower
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, Narrower
+from tussock.jobs.plan.create import columns_of
+from tussock.jobs.plan.definition import SourceDefinition, definition_of, encoded, find
+from tussock.jobs.sources.files import FileSource
+from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 _NOT_SETTLED = -1
 

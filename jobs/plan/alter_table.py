@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobs.plan.definition import TableDefinition, ViewDefinition, definition_of, encoded, find
-from jobs.plan.fragments import Input
-from jobs.plan.rejects import require_no_rejects
-from jobs.sql.statements import AddColumns, CreateTable
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
+from tussock.jobs.logical.statements import AddColumns, CreateTable
+from tussock.jobs.plan.definition import TableDefinition, ViewDefinition, definition_of, encoded, find
+from tussock.jobs.plan.fragments import Input
+from tussock.jobs.plan.rejects import require_no_rejects
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 
 
 class CannotAlterError(InputError):

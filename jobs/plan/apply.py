@@ -9,27 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from jobs.executors.operator import Entry
-from jobs.plan.alter_source import add_source_columns, created_source
-from jobs.plan.alter_table import add_columns, alter
-from jobs.plan.builds import BeingBuiltError, given_up, is_being_built, planned, undisturbed, unpaused
-from jobs.plan.create import created
-from jobs.plan.definition import (
-    KEYWORDS,
-    SourceDefinition,
-    TableDefinition,
-    UnknownRelationError,
-    created_by,
-    definition_of,
-    encoded,
-    find,
-    ran_of,
-    with_readers,
-)
-from jobs.plan.difference import Create, differences
-from jobs.plan.rejects import rejects_table, require_no_rejects, source_id_of
-from jobs.plan.replace import Replacing, added
-from jobs.sql.statements import (
+from tussock.jobs.executors.operator import Entry
+from tussock.jobs.logical.statements import (
     AddColumns,
     AddSourceColumns,
     AlterTable,
@@ -48,8 +29,27 @@ from jobs.sql.statements import (
     Update,
     append_only_refusal,
 )
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.jobs.plan.alter_source import add_source_columns, created_source
+from tussock.jobs.plan.alter_table import add_columns, alter
+from tussock.jobs.plan.builds import BeingBuiltError, given_up, is_being_built, planned, undisturbed, unpaused
+from tussock.jobs.plan.create import created
+from tussock.jobs.plan.definition import (
+    KEYWORDS,
+    SourceDefinition,
+    TableDefinition,
+    UnknownRelationError,
+    created_by,
+    definition_of,
+    encoded,
+    find,
+    ran_of,
+    with_readers,
+)
+from tussock.jobs.plan.difference import Create, differences
+from tussock.jobs.plan.rejects import rejects_table, require_no_rejects, source_id_of
+from tussock.jobs.plan.replace import Replacing, added
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 class RelationExistsError(InputError):

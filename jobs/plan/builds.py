@@ -1,12 +1,13 @@
 """Views that are built over several epochs: new ones that read more of what is there than one epoch is to take in.
 
-They are set aside in the catalog (`statestore.meta.catalog.Build`), with what would begin or go on over them, and what they replace
-stays as it is: readers, and the views over it, see nothing of the build. Each epoch reads some more for them (`jobs.plan.schedule.Part`):
+They are set aside in the catalog (`tussock.statestore.meta.catalog.Build`), with what would begin or go on over them, and what they replace
+stays as it is: readers, and the views over it, see nothing of the build. Each epoch reads some more for them
+(`jobs/plan/schedule.py:Part`):
 stored rows of the next vnodes, taken files of the next numbers, and the changes to what is read already. So after each epoch they hold
 their SELECTs over the part that is read. The epoch that reads the last of it puts all of the build in its place at once.
 
 What would pull the ground from under a build is refused while it lasts, and a statement that says something else of a view that is
-being built gives the build up. A build whose rows raise is finished in one epoch (jobs.driver.builds), since over a part of the rows an
+being built gives the build up. A build whose rows raise is finished in one epoch (jobs/driver/builds.py), since over a part of the rows an
 expression may raise that does not over all of them.
 """
 
@@ -14,9 +15,9 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from jobs.plan.definition import fragments_of, in_order, with_readers
-from statestore.errors import InputError
-from statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind
+from tussock.jobs.plan.definition import fragments_of, in_order, with_readers
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, Relation, RelationKind
 
 _NEVER_BUILT = (RelationKind.SOURCE, RelationKind.TABLE)
 

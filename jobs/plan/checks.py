@@ -1,14 +1,14 @@
 """What a statement passes before it enters the log: every expression has a kernel, every aggregate an executor, every option a meaning,
 every state table a layout. CREATE and EXPLAIN pass the same."""
 
-from jobs.kernels.render import check
-from jobs.plan.apply import apply_statement
-from jobs.sources.registry import reader_of
-from jobs.sql import logical
-from jobs.sql.expression_tree import calls_of_spark, with_spark_calls
-from jobs.sql.statements import CreateSource, CreateView, Delete, Statement, Transaction, Update
-from statestore.meta.catalog import Catalog
-from statestore.table.schema import row_schema
+from tussock.jobs.kernels.render import check
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical.expression_tree import calls_of_spark, with_spark_calls
+from tussock.jobs.logical.statements import CreateSource, CreateView, Delete, Statement, Transaction, Update
+from tussock.jobs.plan.apply import apply_statement
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.table.schema import row_schema
 
 
 def admitted(catalog: Catalog, statement: Statement, epoch: int) -> Catalog:

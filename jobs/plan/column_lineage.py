@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import reduce
 from typing import assert_never
 
-from jobs.sql.expression_tree import columns_of
-from jobs.sql.logical import (
+from tussock.jobs.logical.expression_tree import columns_of
+from tussock.jobs.logical.nodes import (
     AggCall,
     Aggregate,
     Column,

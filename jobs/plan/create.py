@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from jobs.executors.table_replay import TableReplay
-from jobs.plan.definition import (
+from tussock.jobs.executors.table_replay import TableReplay
+from tussock.jobs.logical.expression_tree import python_calls
+from tussock.jobs.logical.nodes import Field, Plan
+from tussock.jobs.logical.statements import ROW_ID_TYPE, CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
+from tussock.jobs.plan.definition import (
     Definition,
     FunctionDefinition,
     PlainViewDefinition,
@@ -16,16 +19,13 @@ from jobs.plan.definition import (
     encoded,
     find,
 )
-from jobs.plan.difference import Create
-from jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
-from jobs.plan.stream import ViewPlan, plan_view
-from jobs.plan.streams.builder import Upstream
-from jobs.sources.registry import reader_of
-from jobs.sql.expression_tree import python_calls
-from jobs.sql.logical import Field, Plan
-from jobs.sql.statements import ROW_ID_TYPE, CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
+from tussock.jobs.plan.difference import Create
+from tussock.jobs.plan.fragments import ROW_ID, Fragment, Operator, Output
+from tussock.jobs.plan.stream import ViewPlan, plan_view
+from tussock.jobs.plan.streams.builder import Upstream
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
 
 
 class FunctionChangedError(InputError):

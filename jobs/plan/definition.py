@@ -5,13 +5,13 @@ from functools import lru_cache
 
 import msgspec
 
-from jobs.plan.difference import Create
-from jobs.plan.fragments import Fragment, Output
-from jobs.sql.logical import Plan
-from jobs.sql.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
-from statestore.decoding import decoder_of
-from statestore.errors import InputError, did_you_mean
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.jobs.logical.nodes import Plan
+from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
+from tussock.jobs.plan.difference import Create
+from tussock.jobs.plan.fragments import Fragment, Output
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import InputError, did_you_mean
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 
 class SourceDefinition(msgspec.Struct, frozen=True, tag=True):
@@ -31,7 +31,7 @@ class TableDefinition(msgspec.Struct, frozen=True, tag=True, omit_defaults=True)
     output: Output
     created: CreateTable | None = None  # what did, where it was altered since
     ran: tuple[str, ...] = ()  # what names the statements that run once and did
-    rejects_of: int | None = None  # the source whose rejects it holds, where that writes it (jobs.plan.rejects)
+    rejects_of: int | None = None  # the source whose rejects it holds, where that writes it (tussock.jobs.plan.rejects)
 
     def altered(self, to: CreateTable) -> "TableDefinition":
         """The definition of the table that an ALTER makes of this one."""

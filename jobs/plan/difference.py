@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from jobs.sql.logical import Field, Plan
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
-from jobs.sql.tokens import tokens_of
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.logical.nodes import Field, Plan
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, CreateSource, CreateTable, CreateView
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.statestore.meta.catalog import RelationKind
 
 Create = CreateSource | CreateTable | CreateView | CreatePlainView | CreateFunction
 

@@ -6,12 +6,12 @@ name follows it, if it still is a relation's column.
 
 from collections.abc import Mapping, Sequence
 
-from jobs.executors.operator import column_list
-from jobs.plan.fragments import Dispatch, Input, input_number, is_input
-from jobs.plan.lineage import Lineage, NamedColumn
-from jobs.plan.schedule import Schedule, Scheduled, schedule
-from jobs.sql.logical import Column
-from statestore.meta.catalog import Catalog, Relation, TableSchema
+from tussock.jobs.executors.operator import column_list
+from tussock.jobs.logical.nodes import Column
+from tussock.jobs.plan.fragments import Dispatch, Input, input_number, is_input
+from tussock.jobs.plan.lineage import Lineage, NamedColumn
+from tussock.jobs.plan.schedule import Schedule, Scheduled, schedule
+from tussock.statestore.meta.catalog import Catalog, Relation, TableSchema
 
 
 def explain_relation(catalog: Catalog, relation: Relation, whole: Schedule | None = None) -> str:

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
-from jobs.executors.registry import Node
-from jobs.sql.logical import Expr
+from tussock.jobs.executors.registry import Node
+from tussock.jobs.logical.nodes import Expr
 
 ROW_ID = -1  # as a column of an input from a source: the hidden `_row_id`
 
@@ -49,7 +49,7 @@ class Input(msgspec.Struct, frozen=True):
     `project`, where it is set, is what Spark makes of the rows on their way: one expression over `columns` per column that the
     fragment reads, each a Column or a call that Spark computes. `types` are those of what is read.
 
-    `rejects`, where it is set, means what a source could not read (jobs.sources.rejects) in the place of its rows.
+    `rejects`, where it is set, means what a source could not read (tussock.jobs.sources.rejects) in the place of its rows.
     """
 
     relation_id: int | None

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from jobs.executors.operator import Computed, Own, Passed
-from jobs.plan.fragments import Operator, input_number, is_input
-from jobs.plan.schedule import Feed, Scheduled
-from jobs.sources.base import ROW_ID_NAME
-from jobs.sources.rejects import FIELDS
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Column
-from statestore.meta.catalog import Relation
+from tussock.jobs.executors.operator import Computed, Own, Passed
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Column
+from tussock.jobs.plan.fragments import Operator, input_number, is_input
+from tussock.jobs.plan.schedule import Feed, Scheduled
+from tussock.jobs.sources.base import ROW_ID_NAME
+from tussock.jobs.sources.rejects import FIELDS
+from tussock.statestore.meta.catalog import Relation
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bc(\d+)\b")  # quoted text is passed over
 

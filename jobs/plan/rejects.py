@@ -2,13 +2,13 @@
 
 import msgspec
 
-from jobs.executors.table_replay import TableReplay
-from jobs.plan.definition import TableDefinition, definition_of, encoded, source_of
-from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output, input_ref
-from jobs.sources.rejects import FIELDS, KEY, TYPES, quarantines, rejects_name
-from jobs.sql.statements import CreateTable
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
+from tussock.jobs.executors.table_replay import TableReplay
+from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.plan.definition import TableDefinition, definition_of, encoded, source_of
+from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output, input_ref
+from tussock.jobs.sources.rejects import FIELDS, KEY, TYPES, quarantines, rejects_name
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
 
 
 class RejectsTableError(InputError):

@@ -4,7 +4,7 @@ A view that takes the place of another is a relation of its own, under ids of it
 ends with that epoch. A view that reads it comes bound anew and is
 
 * *fed the difference*, where its plan over the new relation is the plan that it has, but for which columns it reads where: its state stays,
-  and its next epoch gets the old rows at weight -1 and the new ones at weight 1 (jobs.plan.schedule);
+  and its next epoch gets the old rows at weight -1 and the new ones at weight 1 (tussock.jobs.plan.schedule);
 * else *replaced* in its turn.
 
 A view whose statement says `rebuilt` is replaced in any case: its rows or its state are wrong (jobs/verify/repair.py).
@@ -17,15 +17,15 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from jobs.plan.create import columns_of, created, read_by, upstream
-from jobs.plan.definition import ViewDefinition, created_by, definition_of, encoded, in_order, with_readers
-from jobs.plan.difference import differences, without_places
-from jobs.plan.fragments import Input
-from jobs.plan.stream import ViewPlan, plan_view
-from jobs.plan.streams.builder import Upstream
-from jobs.sql.statements import CreateFunction, CreatePlainView, CreateView
-from statestore.errors import InputError
-from statestore.meta.catalog import Catalog, Relation
+from tussock.jobs.logical.statements import CreateFunction, CreatePlainView, CreateView
+from tussock.jobs.plan.create import columns_of, created, read_by, upstream
+from tussock.jobs.plan.definition import ViewDefinition, created_by, definition_of, encoded, in_order, with_readers
+from tussock.jobs.plan.difference import differences, without_places
+from tussock.jobs.plan.fragments import Input
+from tussock.jobs.plan.stream import ViewPlan, plan_view
+from tussock.jobs.plan.streams.builder import Upstream
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Relation
 
 Replacement = CreateView | CreatePlainView | CreateFunction
 

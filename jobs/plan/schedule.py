@@ -5,7 +5,7 @@ tables) and what is chained to them run one level before their first reader, so 
 One exchange per (producer, columns, dispatch, keys) serves all its readers.
 
 A relation created in this epoch reads existing relations *in full*: their snapshot at the previous epoch, then this epoch's changes.
-One that is built over several epochs (jobs.plan.builds) reads a `Part` in each: the snapshot of the next vnodes, and this epoch's
+One that is built over several epochs (tussock.jobs.plan.builds) reads a `Part` in each: the snapshot of the next vnodes, and this epoch's
 changes to all that it has read by then. Such inputs have exchanges of their own.
 
 A relation that goes on, and reads one that takes another's place in this epoch, gets the *difference*: the rows that it read before, at
@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
-from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
-from jobs.sql.logical import Expr
-from jobs.sql.statements import CreateSource
-from statestore.meta.catalog import ALL_READ, BEING_BUILT, Build, Catalog, Relation, RelationKind, TableSchema
+from tussock.jobs.logical.nodes import Expr
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.plan.definition import SourceDefinition, definition_of, fragments_of, output_of
+from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input
+from tussock.statestore.meta.catalog import ALL_READ, BEING_BUILT, Build, Catalog, Relation, RelationKind, TableSchema
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,7 +60,7 @@ class Exchange:
     part: Part | None  # with the snapshot at the previous epoch; None: this epoch's changes alone, all of them
     last_level: int  # of its deepest reader; until there it passes through
     dispatch: Dispatch
-    project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (jobs.plan.fragments.Input)
+    project: tuple[Expr, ...] = ()  # over columns: what Spark makes of the rows on their way (tussock.jobs.plan.fragments.Input)
     replaced: Replaced | None = None  # the difference to these rows is what goes out
     rejects: bool = False  # what a source could not read goes out
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobs.plan.definition import SourceDefinition, definition_of, encoded
-from jobs.sources.registry import READERS
-from jobs.sources.spark_files import TIME_ZONE, SparkTexts
-from jobs.sources.taken import taken_files
-from jobs.sql.statements import CreateSource
-from statestore.meta.catalog import Catalog, Relation, RelationKind
-from statestore.table.storage_table import StorageTable
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.plan.definition import SourceDefinition, definition_of, encoded
+from tussock.jobs.sources.registry import READERS
+from tussock.jobs.sources.spark_files import TIME_ZONE, SparkTexts
+from tussock.jobs.sources.taken import taken_files
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.table.storage_table import StorageTable
 
 
 def zoned(catalog: Catalog, time_zone: str, next_number: Callable[[Relation], int]) -> Catalog:

@@ -13,25 +13,25 @@ from typing import assert_never
 
 import msgspec
 
-from jobs.executors.materialize import Materialize
-from jobs.plan.fragments import Fragment, Output
-from jobs.plan.streams.aggregate import plan_aggregate
-from jobs.plan.streams.builder import ANYWHERE, Builder, Stream, Upstream
-from jobs.plan.streams.constant import plan_range, plan_values
-from jobs.plan.streams.expand import plan_expand
-from jobs.plan.streams.generate import plan_generate
-from jobs.plan.streams.join import plan_join, plan_single_row
-from jobs.plan.streams.scan import plan_scan
-from jobs.plan.streams.temporal_filter import plan_temporal_filter
-from jobs.plan.streams.top_n import plan_top_n
-from jobs.plan.streams.union import plan_union
-from jobs.plan.streams.window import group_limit, plan_group_top_n, plan_window
-from jobs.plan.view_order import with_order
-from jobs.sql import logical
-from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.expression_text import expression_text
-from jobs.sql.expression_tree import calls_of_spark, renumbered
-from statestore.meta.catalog import TableSchema
+from tussock.jobs.executors.materialize import Materialize
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical.errors import UnsupportedQueryError
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.expression_tree import calls_of_spark, renumbered
+from tussock.jobs.plan.fragments import Fragment, Output
+from tussock.jobs.plan.streams.aggregate import plan_aggregate
+from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Stream, Upstream
+from tussock.jobs.plan.streams.constant import plan_range, plan_values
+from tussock.jobs.plan.streams.expand import plan_expand
+from tussock.jobs.plan.streams.generate import plan_generate
+from tussock.jobs.plan.streams.join import plan_join, plan_single_row
+from tussock.jobs.plan.streams.scan import plan_scan
+from tussock.jobs.plan.streams.temporal_filter import plan_temporal_filter
+from tussock.jobs.plan.streams.top_n import plan_top_n
+from tussock.jobs.plan.streams.union import plan_union
+from tussock.jobs.plan.streams.window import group_limit, plan_group_top_n, plan_window
+from tussock.jobs.plan.view_order import with_order
+from tussock.statestore.meta.catalog import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

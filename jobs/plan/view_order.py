@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jobs.executors.order import Order
-from jobs.sql.logical import Column, Expr, Field, Filter, Plan, Project, Sort, SortKey, TemporalFilter, TopN
+from tussock.jobs.executors.order import Order
+from tussock.jobs.logical.nodes import Column, Expr, Field, Filter, Plan, Project, Sort, SortKey, TemporalFilter, TopN
 
 
 def with_order(plan: Plan) -> tuple[Plan, tuple[Order, ...]]:

@@ -9,11 +9,11 @@ import re
 
 import msgspec
 
-from jobs.plan.apply import CannotPauseError, paused
-from jobs.plan.definition import fragments_of
-from jobs.sql.expression_tree import calls_of_spark
-from jobs.sql.logical import Call
-from statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.jobs.logical.expression_tree import calls_of_spark
+from tussock.jobs.logical.nodes import Call
+from tussock.jobs.plan.apply import CannotPauseError, paused
+from tussock.jobs.plan.definition import fragments_of
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
 
 _IN_A_ZONE = re.compile("time|date|zone|unix|hour|minute|second|day|week|month|quarter|year|trunc|json|csv|xml|variant", re.IGNORECASE)
 

@@ -20,10 +20,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from statestore.errors import InputError
-from statestore.meta.document import encode_document, read_document
-from statestore.meta.names import STORE
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.document import encode_document, read_document
+from tussock.statestore.meta.names import STORE
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 NAME = "publish/home.json"
 _BEFORE = "publish/identity.json"  # of earlier releases: an identity without a place

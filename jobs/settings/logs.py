@@ -4,7 +4,7 @@
     TUSSOCK_LOG=DEBUG    also each read of state
 
 It is off where the variable is not set: on a person's terminal the lines of progress are enough. Airflow sets it for the jobs that it
-submits. Loggers are named after modules, below `jobs` and `statestore`. A process that has configured logging itself (the root logger has
+submits. Loggers are named after modules, below `tussock`. A process that has configured logging itself (the root logger has
 handlers) gets records and chooses their form; here only the level is set.
 """
 
@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
-from statestore.errors import InputError
+from tussock.statestore.errors import InputError
 
 VARIABLE = "TUSSOCK_LOG"
-ROOMS = ("jobs", "statestore")
+ROOT = "tussock"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _FORMAT = "%(asctime)s %(levelname)s %(name)s%(work)s: %(message)s"
 
@@ -83,8 +83,7 @@ def _configure() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(_FORMAT))
     handler.addFilter(WorkFilter())
-    for room in ROOMS:
-        logger = logging.getLogger(room)
-        logger.setLevel(level)
-        if not logging.getLogger().handlers:
-            logger.addHandler(handler)
+    logger = logging.getLogger(ROOT)
+    logger.setLevel(level)
+    if not logging.getLogger().handlers:
+        logger.addHandler(handler)

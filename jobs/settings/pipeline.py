@@ -89,10 +89,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, inspect
 
-from jobs.settings.prices import Prices
-from jobs.settings.retention import BadDurationError, Retention, duration_ms
-from statestore.decoding import converted
-from statestore.errors import InputError, did_you_mean
+from tussock.jobs.settings.prices import Prices
+from tussock.jobs.settings.retention import BadDurationError, Retention, duration_ms
+from tussock.statestore.decoding import converted
+from tussock.statestore.errors import InputError, did_you_mean
 
 FILE = "pipeline.toml"
 NEW_STORE_UNITS = 2  # of a store that is made where nobody says how many
@@ -597,9 +597,9 @@ def _substitute(text: str, variables: Mapping[str, str], file: str, key: str, wr
 
 def _substitute_in_sql(text: str, variables: Mapping[str, str], file: str) -> str:
     """A script with its variables put in. Inside a string constant a value stands for its own characters, quotes and backslashes too."""
-    from jobs.sql.quoting import within_string
-    from jobs.sql.source_text import SourceText
-    from jobs.sql.tokens import tokens_of
+    from tussock.jobs.logical.quoting import within_string
+    from tussock.jobs.logical.source_text import SourceText
+    from tussock.jobs.logical.tokens import tokens_of
 
     if _VARIABLE.search(text) is None:
         return text

@@ -7,11 +7,11 @@ import socket
 import time
 from pathlib import Path
 
-from jobs.settings.home import home_of
-from jobs.settings.logs import configure_logging
-from statestore.meta.settings import StoreSettings
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
+from tussock.jobs.settings.home import home_of
+from tussock.jobs.settings.logs import configure_logging
+from tussock.statestore.meta.settings import StoreSettings
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from statestore.errors import InputError
+from tussock.statestore.errors import InputError
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -7,7 +7,7 @@ by an import error, and a file with an import error makes no DAG.
 from importlib.util import find_spec
 from pathlib import Path
 
-from statestore.errors import InputError
+from tussock.statestore.errors import InputError
 
 _MARK = "Written by `tussock airflow-files`"
 _FILES = {

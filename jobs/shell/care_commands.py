@@ -5,13 +5,13 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from jobs.settings.retention import Retention, duration_ms
-from jobs.shell.command import Command, chosen_meta, chosen_pipeline
-from statestore.errors import DamagedError, InputError
+from tussock.jobs.settings.retention import Retention, duration_ms
+from tussock.jobs.shell.command import Command, chosen_meta, chosen_pipeline
+from tussock.statestore.errors import DamagedError, InputError
 
 if TYPE_CHECKING:
-    from statestore.hummock.scrub import LostRange, ScrubReport
-    from statestore.meta.pin import Pin
+    from tussock.statestore.hummock.scrub import LostRange, ScrubReport
+    from tussock.statestore.meta.pin import Pin
 
 _SHOWN = 20  # ranges of an SST that are listed one by one
 
@@ -40,7 +40,7 @@ class NoSuchPinError(InputError):
 
 def _scrub(chosen: argparse.Namespace) -> None:
     """Raises StoreDamagedError after the report, so that the exit code says it."""
-    from statestore.hummock.scrub import scrub
+    from tussock.statestore.hummock.scrub import scrub
 
     report = scrub(chosen_meta(chosen).objects, lambda line: print(line, file=sys.stderr, flush=True), chosen.threads)
     print(show_scrub(report))
@@ -89,14 +89,14 @@ def _pin_remove(chosen: argparse.Namespace) -> None:
 
 def show_pin(pin: "Pin") -> str:
     """One line."""
-    from statestore.meta.epoch import epoch_ms
+    from tussock.statestore.meta.epoch import epoch_ms
 
     began, ends = _moment(epoch_ms(pin.epoch)), _moment(pin.expires_ms)
     return f"epoch {pin.epoch} of {began}, on version {pin.version}, until {ends}, held by {pin.holder}"
 
 
 def _store_show(chosen: argparse.Namespace) -> None:
-    from jobs.settings.home import place_of, recorded_home
+    from tussock.jobs.settings.home import place_of, recorded_home
 
     objects = chosen_meta(chosen).objects
     home, place = recorded_home(objects), place_of(objects)
@@ -112,14 +112,14 @@ def _store_show(chosen: argparse.Namespace) -> None:
 
 
 def _store_moved(chosen: argparse.Namespace) -> None:
-    from jobs.settings.home import moved_here
+    from tussock.jobs.settings.home import moved_here
 
     home = moved_here(chosen_meta(chosen).objects)
     print(f"this store belongs at {home.address}, identity {home.id}; it takes over the tables that it published before")
 
 
 def _store_clone(chosen: argparse.Namespace) -> None:
-    from jobs.settings.home import cloned_here
+    from tussock.jobs.settings.home import cloned_here
 
     home = cloned_here(chosen_meta(chosen).objects)
     print(f"this store belongs at {home.address}, identity {home.id}; it publishes to a folder of its own")
@@ -135,26 +135,26 @@ def _moment(unix_ms: int) -> str:
 
 
 def _compact(chosen: argparse.Namespace) -> None:
-    from jobs.upkeep.compaction import run_compact
+    from tussock.jobs.upkeep.compaction import run_compact
 
     run_compact(chosen_meta(chosen), chosen)
 
 
 def _vacuum(chosen: argparse.Namespace) -> None:
-    from jobs.upkeep.vacuum import run_vacuum
+    from tussock.jobs.upkeep.vacuum import run_vacuum
 
     pipeline = chosen_pipeline(chosen)
     run_vacuum(chosen_meta(chosen), chosen, Retention() if pipeline is None else pipeline.upkeep.retention)
 
 
 def _compact_arguments(parser: argparse.ArgumentParser) -> None:
-    from jobs.upkeep.compaction import add_arguments
+    from tussock.jobs.upkeep.compaction import add_arguments
 
     add_arguments(parser)
 
 
 def _vacuum_arguments(parser: argparse.ArgumentParser) -> None:
-    from jobs.upkeep.vacuum import add_arguments
+    from tussock.jobs.upkeep.vacuum import add_arguments
 
     add_arguments(parser)
 
@@ -173,9 +173,9 @@ def _pin_remove_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _rebalance(chosen: argparse.Namespace) -> None:
-    from jobs.settings.pipeline import RebalanceSettings
-    from jobs.shell.rebalance_text import rebalance_text
-    from jobs.upkeep.rebalance import Verdict, cause_of, measure, move, plan, require_approved, require_units_of_file
+    from tussock.jobs.settings.pipeline import RebalanceSettings
+    from tussock.jobs.texts.rebalance import rebalance_text
+    from tussock.jobs.upkeep.rebalance import Verdict, cause_of, measure, move, plan, require_approved, require_units_of_file
 
     pipeline = chosen_pipeline(chosen)
     if pipeline is not None and not chosen.plan:

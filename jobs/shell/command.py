@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from statestore.errors import InputError, did_you_mean
+from tussock.statestore.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from jobs.settings.pipeline import Pipeline
-    from statestore.meta.store import MetaStore
+    from tussock.jobs.settings.pipeline import Pipeline
+    from tussock.statestore.meta.store import MetaStore
 
 Run = Callable[[argparse.Namespace], int | None]  # answers with the exit code; None: 0
 
@@ -101,7 +101,7 @@ def _add_arguments(command: Command, parser: argparse.ArgumentParser) -> None:
 
 def chosen_pipeline(chosen: argparse.Namespace) -> "Pipeline | None":
     """The pipeline that the command line names; None: it names none. Raises PipelineError."""
-    from jobs.settings.pipeline import find_pipeline
+    from tussock.jobs.settings.pipeline import find_pipeline
 
     return find_pipeline(chosen.pipeline, pipelines_folder()) if chosen.pipeline else None
 
@@ -121,7 +121,7 @@ def pipelines_folder() -> Path:
 
 def chosen_store(chosen: argparse.Namespace) -> str:
     """The address of the store that the command line or the environment names. Raises WhichStoreError, PipelineError."""
-    from jobs.settings.process import store_address
+    from tussock.jobs.settings.process import store_address
 
     pipeline = chosen_pipeline(chosen)
     address = pipeline.store if pipeline is not None else chosen.store or os.environ.get("TUSSOCK_STORE")
@@ -132,7 +132,7 @@ def chosen_store(chosen: argparse.Namespace) -> str:
 
 def chosen_meta(chosen: argparse.Namespace) -> "MetaStore":
     """That store, opened. Raises NotInitialisedError, as `chosen_store` does."""
-    from jobs.settings.process import open_meta
+    from tussock.jobs.settings.process import open_meta
 
     meta = open_meta(chosen_store(chosen))
     _ = meta.settings  # a store that is not there is an error here, before anything is done
@@ -142,3 +142,10 @@ def chosen_meta(chosen: argparse.Namespace) -> "MetaStore":
 def say(line: str) -> None:
     """Print a step of long work at once."""
     print(line, flush=True)
+
+
+def publish_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that `tussock publish` and the job share."""
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--epoch", type=int, metavar="N", help="a published epoch (default: the one that readers see)")
+    what.add_argument("--tidy", action="store_true", help="instead merge small files and remove what is older than [publish] keep")

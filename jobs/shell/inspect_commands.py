@@ -6,11 +6,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.shell.command import Command, chosen_meta
+from tussock.jobs.shell.command import Command, chosen_meta
 
 if TYPE_CHECKING:
-    from jobs.facts.epochs import EpochFacts
-    from statestore.meta.barrier import Mutation
+    from tussock.jobs.facts.epochs import EpochFacts
+    from tussock.statestore.meta.barrier import Mutation
 
 Cell = str | int
 
@@ -19,7 +19,7 @@ _COUNTS = ("rows", "rows in", "rows out", "bytes", "taken bytes", "waiting bytes
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    from jobs.shell.text_table import aligned
+    from tussock.jobs.texts.table import aligned
 
     """Rows as aligned text, columns of whole numbers to the right."""
     right = [bool(rows) and all(isinstance(row[column], int) for row in rows) for column in range(len(names))]
@@ -28,7 +28,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def _epochs(chosen: argparse.Namespace) -> None:
-    from jobs.facts.epochs import epochs
+    from tussock.jobs.facts.epochs import epochs
 
     found = epochs(chosen_meta(chosen), chosen.last)
     if not found:
@@ -50,7 +50,7 @@ def _epoch(epoch: "EpochFacts") -> tuple[Cell, ...]:
 
 
 def _changes(mutation: "Mutation | None") -> Iterator[str]:
-    from statestore.meta.barrier import MutationKind
+    from tussock.statestore.meta.barrier import MutationKind
 
     if mutation is not None and mutation.kind is MutationKind.UPDATE:
         yield "update units"
@@ -68,7 +68,7 @@ def _epochs_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _versions(chosen: argparse.Namespace) -> None:
-    from jobs.facts.versions import versions
+    from tussock.jobs.facts.versions import versions
 
     names = ("version", "epoch", "at (UTC)", "published", "SSTs", "bytes", "log end")
     found = versions(chosen_meta(chosen), chosen.last)
@@ -76,7 +76,7 @@ def _versions(chosen: argparse.Namespace) -> None:
 
 
 def _ssts(chosen: argparse.Namespace) -> None:
-    from jobs.facts.tables import ssts
+    from tussock.jobs.facts.tables import ssts
 
     names = ("level", "bytes", "rows", "object", "tables")
     found = ssts(chosen_meta(chosen).latest())
@@ -84,16 +84,16 @@ def _ssts(chosen: argparse.Namespace) -> None:
 
 
 def _levels(chosen: argparse.Namespace) -> None:
-    from jobs.upkeep.compaction import show_amplification
-    from statestore.hummock.amplification import measure
-    from statestore.hummock.compaction_picker import CompactionOptions
+    from tussock.jobs.upkeep.compaction import show_amplification
+    from tussock.statestore.hummock.amplification import measure
+    from tussock.statestore.hummock.compaction_picker import CompactionOptions
 
     print(show_amplification(measure(chosen_meta(chosen), CompactionOptions())))
 
 
 def _rows(chosen: argparse.Namespace) -> None:
-    from jobs.facts.tables import table_rows, tables
-    from jobs.shell.text_table import text_table
+    from tussock.jobs.facts.tables import table_rows, tables
+    from tussock.jobs.texts.table import text_table
 
     meta = chosen_meta(chosen)
     if chosen.table is None:
@@ -113,8 +113,8 @@ def _rows_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _sources(chosen: argparse.Namespace) -> None:
-    from jobs.facts.sources import sources
-    from jobs.sources.rejects import rejects_name
+    from tussock.jobs.facts.sources import sources
+    from tussock.jobs.sources.rejects import rejects_name
 
     found = sources(chosen_meta(chosen))
     names = ("source", "format", "taken", "taken bytes", "waiting", "waiting bytes", "path")
@@ -130,8 +130,8 @@ def _sources(chosen: argparse.Namespace) -> None:
 
 
 def _barrier_show(chosen: argparse.Namespace) -> None:
-    from jobs.facts.barrier import barrier as open_barrier
-    from statestore.meta.barrier import MutationKind
+    from tussock.jobs.facts.barrier import barrier as open_barrier
+    from tussock.statestore.meta.barrier import MutationKind
 
     meta = chosen_meta(chosen)
     barrier = open_barrier(meta)
@@ -157,9 +157,9 @@ def _barrier_show(chosen: argparse.Namespace) -> None:
 
 
 def _barrier_abandon(chosen: argparse.Namespace) -> None:
-    from jobs.driver.detour import Detour
-    from jobs.driver.supersede import abandon
-    from jobs.sources.listing import absolute_path
+    from tussock.jobs.driver.detour import Detour
+    from tussock.jobs.driver.supersede import abandon
+    from tussock.jobs.sources.listing import absolute_path
 
     skip, repin = (tuple(absolute_path(path, Path.cwd()) for path in paths) for paths in (chosen.skip_file, chosen.repin_file))
     change = Detour(skip, repin, tuple(chosen.skip_entry), tuple(chosen.drop), tuple(chosen.pause), chosen.take_log)

@@ -6,10 +6,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from tempfile import mkdtemp
 
-from jobs.settings.pipeline import NAME
-from statestore.errors import InputError
+from tussock.jobs.settings.pipeline import NAME
+from tussock.statestore.errors import InputError
 
-_TEMPLATE = files("jobs.shell") / "template"
+_TEMPLATE = files("tussock.jobs.shell") / "template"
 _TEXTS = {".toml", ".sql", ".json"}  # in which @name@ and @NAME@ stand for the pipeline's name
 
 

@@ -9,22 +9,22 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, Runner, find_pipeline
-from jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, say
+from tussock.jobs.settings.pipeline import NEW_STORE_UNITS, EpochSettings, Runner, find_pipeline
+from tussock.jobs.shell.command import Command, chosen_meta, chosen_pipeline, chosen_store, pipelines_folder, publish_arguments, say
 
 if TYPE_CHECKING:
-    from jobs.driver.restate import Restating
-    from jobs.driver.runner import LevelRunner
-    from jobs.driver.summary import EpochSummary
-    from jobs.settings.pipeline import Pipeline
-    from jobs.sources.listing import Interval
-    from statestore.meta.store import MetaStore
+    from tussock.jobs.driver.restate import Restating
+    from tussock.jobs.driver.runner import LevelRunner
+    from tussock.jobs.driver.summary import EpochSummary
+    from tussock.jobs.settings.pipeline import Pipeline
+    from tussock.jobs.sources.listing import Interval
+    from tussock.statestore.meta.store import MetaStore
 
 SOMETHING_TO_DO = 2  # the exit code of `tussock plan`
 
 
 def _new(chosen: argparse.Namespace) -> None:
-    from jobs.shell.new_pipeline import make_pipeline
+    from tussock.jobs.shell.new_pipeline import make_pipeline
 
     pipelines = pipelines_folder()
     made = make_pipeline(chosen.name, pipelines)
@@ -48,7 +48,7 @@ def _new_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _airflow_files(chosen: argparse.Namespace) -> None:
-    from jobs.shell.airflow_files import write_airflow_files
+    from tussock.jobs.shell.airflow_files import write_airflow_files
 
     for path in write_airflow_files(Path(chosen.folder)):
         print(f"wrote {path}")
@@ -67,8 +67,8 @@ def _airflow_files_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(chosen: argparse.Namespace) -> None:
-    from jobs.settings.process import create_store
-    from statestore.objectstore.base import BadObjectNameError
+    from tussock.jobs.settings.process import create_store
+    from tussock.statestore.objectstore.base import BadObjectNameError
 
     store = chosen_store(chosen)
     try:
@@ -87,8 +87,8 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(chosen: argparse.Namespace) -> int:
-    from jobs.deploy import plan
-    from jobs.shell.deployment_text import deployment_text
+    from tussock.jobs.operations.deploy import plan
+    from tussock.jobs.texts.deployment import deployment_text
 
     pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
     deployment = plan(pipeline, chosen.prune, chosen.resume, say)
@@ -105,8 +105,8 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _apply(chosen: argparse.Namespace) -> None:
-    from jobs.deploy import apply
-    from jobs.shell.deployment_text import deployment_text
+    from tussock.jobs.operations.deploy import apply
+    from tussock.jobs.texts.deployment import deployment_text
 
     pipeline = find_pipeline(chosen.pipeline, pipelines_folder())
     approved = chosen.approved
@@ -129,9 +129,9 @@ def _deployment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _epoch(chosen: argparse.Namespace) -> None:
-    from jobs.driver.barrier import inject
-    from jobs.driver.epoch import advance, interval_of
-    from jobs.driver.summary import EpochSummary
+    from tussock.jobs.driver.barrier import inject
+    from tussock.jobs.driver.epoch import advance, interval_of
+    from tussock.jobs.driver.summary import EpochSummary
 
     pipeline = chosen_pipeline(chosen)
     meta = chosen_meta(chosen)
@@ -151,14 +151,14 @@ def _epoch(chosen: argparse.Namespace) -> None:
 @contextmanager
 def _runner(pipeline: "Pipeline | None") -> "Iterator[LevelRunner]":
     """What runs a pipeline's epochs, as its [epoch] runner says; Spark stops with it."""
-    from jobs.driver.runner import AutoRunner, LevelRunner
+    from tussock.jobs.driver.runner import AutoRunner, LevelRunner
 
     with ExitStack() as stack:
 
         @cache
         def on_spark() -> LevelRunner:
-            from jobs.driver.spark_runner import SparkRunner
-            from jobs.spark import spark_session
+            from tussock.jobs.driver.spark_runner import SparkRunner
+            from tussock.jobs.spark.session import spark_session
 
             say("starting Spark")
             return SparkRunner(stack.enter_context(spark_session("tussock epoch", pipeline.spark if pipeline is not None else {})))
@@ -169,8 +169,8 @@ def _runner(pipeline: "Pipeline | None") -> "Iterator[LevelRunner]":
 
 def _shown(chosen: argparse.Namespace, pipeline: "Pipeline | None", meta: "MetaStore", done: "Sequence[EpochSummary]") -> bool:
     """Say what epochs did, and publish the newest, unless it is to be held. Returns whether there was anything to say."""
-    from jobs.driver.publish import publish
-    from jobs.driver.summary import show_summary
+    from tussock.jobs.driver.publish import publish
+    from tussock.jobs.driver.summary import show_summary
 
     for summary in done:
         print(show_summary(summary))
@@ -180,13 +180,13 @@ def _shown(chosen: argparse.Namespace, pipeline: "Pipeline | None", meta: "MetaS
     publish(meta, version.epoch)
     print(f"published epoch {version.epoch}")
     if pipeline is not None and pipeline.freshness:
-        from jobs.facts.staleness import let_go
-        from jobs.facts.status import now_of
-        from jobs.settings.process import clock_ms
+        from tussock.jobs.facts.staleness import let_go
+        from tussock.jobs.facts.status import now_of
+        from tussock.jobs.settings.process import clock_ms
 
         let_go(meta, pipeline.freshness, now_of(clock_ms()))
     if pipeline is not None and pipeline.publish is not None:
-        from jobs.publish import run_publish
+        from tussock.jobs.operations.publish import run_publish
 
         run_publish(pipeline, version.epoch, tidy=False, progress=lambda line: say(f"  {line}"))
     return True
@@ -194,8 +194,8 @@ def _shown(chosen: argparse.Namespace, pipeline: "Pipeline | None", meta: "MetaS
 
 def _require_all_taken_in(meta: "MetaStore", done: "Sequence[EpochSummary]", interval: "Interval | None") -> None:
     """Raises PausedViewsError where these epochs paused a view, with the sources that are held as a note; else HeldSourcesError."""
-    from jobs.driver.pauses import PausedViewsError, require_none_paused
-    from jobs.driver.source_holds import HeldSourcesError, require_not_held
+    from tussock.jobs.driver.pauses import PausedViewsError, require_none_paused
+    from tussock.jobs.driver.source_holds import HeldSourcesError, require_not_held
 
     try:
         require_none_paused(meta, done)
@@ -219,11 +219,11 @@ def _hold_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _restate(chosen: argparse.Namespace) -> None:
-    from jobs.driver.epoch import interval_of, next_epoch
-    from jobs.driver.restate import Restating
-    from jobs.sources.base import Restated
-    from jobs.sources.errors import CannotRestateError
-    from jobs.sources.listing import absolute_path
+    from tussock.jobs.driver.epoch import interval_of, next_epoch
+    from tussock.jobs.driver.restate import Restating
+    from tussock.jobs.sources.base import Restated
+    from tussock.jobs.sources.errors import CannotRestateError
+    from tussock.jobs.sources.listing import absolute_path
 
     pipeline = chosen_pipeline(chosen)
     meta = chosen_meta(chosen)
@@ -257,7 +257,7 @@ def _restate(chosen: argparse.Namespace) -> None:
 
 
 def _counted(restating: "Restating", pipeline: "Pipeline | None") -> tuple[int, int]:
-    from jobs.spark import spark_session
+    from tussock.jobs.spark.session import spark_session
 
     with ExitStack() as stack:
         return restating.rows(lambda: stack.enter_context(spark_session("tussock restate", pipeline.spark if pipeline is not None else {})))
@@ -279,7 +279,7 @@ def _restate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _publish(chosen: argparse.Namespace) -> None:
-    from jobs.publish import run_publish
+    from tussock.jobs.operations.publish import run_publish
 
     done = run_publish(find_pipeline(chosen.pipeline, pipelines_folder()), chosen.epoch, tidy=chosen.tidy, progress=say)
     if not done and not chosen.tidy:
@@ -287,10 +287,8 @@ def _publish(chosen: argparse.Namespace) -> None:
 
 
 def _publish_arguments(parser: argparse.ArgumentParser) -> None:
-    from jobs.publish import add_arguments
-
     parser.add_argument("pipeline", metavar="PIPELINE", help="name of a folder below pipelines/")
-    add_arguments(parser)
+    publish_arguments(parser)
 
 
 COMMANDS = (

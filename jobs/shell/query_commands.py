@@ -10,17 +10,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TextIO
 
-from jobs.shell.command import Command, chosen_meta, chosen_store
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.shell.command import Command, chosen_meta, chosen_store
+from tussock.statestore.meta.catalog import RelationKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def _query(chosen: argparse.Namespace) -> None:
-    from jobs.catalog.moment import moment_of
-    from jobs.session import Session
-    from jobs.shell.text_table import text_table
+    from tussock.jobs.reading.moment import moment_of
+    from tussock.jobs.session import Session
+    from tussock.jobs.texts.table import text_table
 
     sql = sys.stdin.read() if chosen.sql == "-" else chosen.sql
     with _notes(), Session(chosen_store(chosen), create=False) as session:
@@ -45,8 +45,8 @@ def _when_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _read(chosen: argparse.Namespace) -> None:
     sys.meta_path.insert(0, _WithoutPandas())
-    from jobs.catalog.moment import moment_of
-    from jobs.catalog.stored_rows import StoredRows
+    from tussock.jobs.reading.moment import moment_of
+    from tussock.jobs.reading.stored_rows import StoredRows
 
     columns = None if chosen.columns is None else [name.strip() for name in chosen.columns.split(",")]
     stored = StoredRows(chosen_meta(chosen))
@@ -70,8 +70,8 @@ class _WithoutPandas(MetaPathFinder):
 
 def _write(chosen: argparse.Namespace, rows: "pa.RecordBatchReader") -> None:
     """Rows as the command line asks for them."""
-    from jobs.catalog.written_rows import write_csv, write_json, write_parquet
-    from jobs.shell.text_table import text_table
+    from tussock.jobs.reading.written_rows import write_csv, write_json, write_parquet
+    from tussock.jobs.texts.table import text_table
 
     if chosen.parquet is not None:
         count = write_parquet(rows, Path(chosen.parquet))
@@ -99,8 +99,8 @@ def _read_arguments(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def _notes() -> Iterator[None]:
     """Prints a line on standard error for each view that is read and is paused or held back, and each column that a source leaves out."""
-    from jobs.catalog.read import HeldViewWarning, PausedViewWarning
-    from jobs.sources.describe import LeftOutColumnWarning
+    from tussock.jobs.reading.read import HeldViewWarning, PausedViewWarning
+    from tussock.jobs.sources.describe import LeftOutColumnWarning
 
     ours = (PausedViewWarning, HeldViewWarning, LeftOutColumnWarning)
 
@@ -125,16 +125,16 @@ def _notes() -> Iterator[None]:
 def _explain(chosen: argparse.Namespace) -> None:
     text = " ".join(chosen.what)
     if " " in text:
-        from jobs.session import Session
+        from tussock.jobs.session import Session
 
         with Session(chosen_store(chosen), create=False) as session:
             (answer,) = session.execute(f"EXPLAIN {text}")
             assert answer.table is not None
             print("\n".join(answer.table["plan"].to_pylist()))
         return
-    from jobs.catalog.statement_log import pending_catalog
-    from jobs.plan.definition import find
-    from jobs.plan.explain import explain_relation
+    from tussock.jobs.plan.definition import find
+    from tussock.jobs.plan.explain import explain_relation
+    from tussock.jobs.plan.statement_log import pending_catalog
 
     meta = chosen_meta(chosen)
     catalog = pending_catalog(meta, meta.latest())
@@ -147,12 +147,12 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(chosen: argparse.Namespace) -> None:
-    from jobs.catalog.rejected import rejected
-    from jobs.catalog.show import show
-    from jobs.catalog.statement_log import pending_catalog
-    from jobs.shell.text_table import aligned
-    from jobs.sql.statements import Show, Shown
-    from statestore.meta.sight import published_sight
+    from tussock.jobs.catalog.show import show
+    from tussock.jobs.logical.statements import Show, Shown
+    from tussock.jobs.plan.statement_log import pending_catalog
+    from tussock.jobs.reading.rejected import rejected
+    from tussock.jobs.texts.table import aligned
+    from tussock.statestore.meta.sight import published_sight
 
     meta = chosen_meta(chosen)
     version = meta.latest()

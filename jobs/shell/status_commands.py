@@ -2,7 +2,7 @@
 
 import argparse
 
-from jobs.shell.command import Command, chosen_meta, chosen_pipeline
+from tussock.jobs.shell.command import Command, chosen_meta, chosen_pipeline
 
 EXIT_WRONG = 4
 """Something is wrong with the pipeline; the command itself went well."""
@@ -11,9 +11,9 @@ EXIT_WRONG = 4
 def _status(chosen: argparse.Namespace) -> int:
     import msgspec
 
-    from jobs.facts.status import now_of, status
-    from jobs.settings.process import clock_ms
-    from jobs.shell.status_text import status_text
+    from tussock.jobs.facts.status import now_of, status
+    from tussock.jobs.settings.process import clock_ms
+    from tussock.jobs.texts.status import status_text
 
     chosen.pipeline = chosen.name or chosen.pipeline
     pipeline, meta = chosen_pipeline(chosen), chosen_meta(chosen)

@@ -5,7 +5,7 @@ import shlex
 import sys
 from contextlib import ExitStack
 
-from jobs.shell.command import Command, chosen_pipeline, chosen_store
+from tussock.jobs.shell.command import Command, chosen_pipeline, chosen_store
 
 VIEWS_DIFFER = 4
 NOT_ALL_COMPARED = 5
@@ -14,9 +14,9 @@ NOT_ALL_COMPARED = 5
 def _verify(chosen: argparse.Namespace) -> int:
     import msgspec
 
-    from jobs.session import Session
-    from jobs.shell.verify_text import verification_text
-    from jobs.spark import spark_session
+    from tussock.jobs.session import Session
+    from tussock.jobs.spark.session import spark_session
+    from tussock.jobs.texts.verification import verification_text
 
     pipeline = chosen_pipeline(chosen)
     where = f"--pipeline {pipeline.name}" if pipeline is not None else f"--store {shlex.quote(chosen_store(chosen))}"

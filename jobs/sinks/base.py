@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from statestore.errors import InputError, RetryableError
-from statestore.meta.catalog import ColumnSpec
+from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.meta.catalog import ColumnSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ class Outline:
     """The table that a relation becomes.
 
     Args:
-        store: the identity of the store that it is a copy of (jobs.settings.home).
+        store: the identity of the store that it is a copy of (tussock.jobs.settings.home).
         stores: identities whose tables it may write: `store`, and those that the same store had at earlier places.
         comment, comments: what the relation's statement says of it and of its columns, by column; empty where it says nothing.
         key: the columns that the relation's rows are distinguished by; empty where it keeps duplicates, or a column of its key is hidden.
@@ -68,7 +68,7 @@ class Difference:
 
 
 class BeatenError(Exception):
-    """Another writer's commit came first: look again at what the sink holds. Stays inside of jobs.sinks."""
+    """Another writer's commit came first: look again at what the sink holds. Stays inside of tussock.jobs.sinks."""
 
 
 class Sink(Protocol):

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from jobs.sinks.base import Difference
+from tussock.jobs.sinks.base import Difference
 
 OPERATION = "_tussock_change"  # the source's column that says what to do; no column of a relation may have its name
 WRITTEN, REMOVED = f"s.{OPERATION} = 'write'", f"s.{OPERATION} = 'remove'"

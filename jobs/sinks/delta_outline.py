@@ -6,9 +6,9 @@ from math import ceil
 
 import pyarrow as pa
 
-from jobs.settings.pipeline import TableEngine
-from jobs.sinks.base import Outline, UnpublishableColumnError
-from statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, arrow_type, holds_variant
+from tussock.jobs.settings.pipeline import TableEngine
+from tussock.jobs.sinks.base import Outline, UnpublishableColumnError
+from tussock.statestore.types import INTERVALS, MONTH_INTERVALS, TIMES, arrow_type, holds_variant
 
 _APP = "tussock"
 STORE, ENGINE, KEY = "tussock.store", "tussock.engine", "tussock.key"

@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from jobs.settings.pipeline import TableEngine
-from jobs.sinks.base import Difference, Held, Outline, WholeRows
-from jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
-from jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
-from jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translated
-from jobs.sinks.location import Location, folder_name
+from tussock.jobs.lake.location import Location, folder_name
+from tussock.jobs.settings.pipeline import TableEngine
+from tussock.jobs.sinks.base import Difference, Held, Outline, WholeRows
+from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
+from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
+from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of, translated
 
 
 class DeltaRsSink:

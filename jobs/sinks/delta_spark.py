@@ -15,15 +15,15 @@ from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from jobs.settings.jvm_errors import jvm_errors_as_ours
-from jobs.settings.pipeline import TableEngine
-from jobs.sinks.base import BeatenError, Difference, Held, Outline, WholeRows
-from jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
-from jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
-from jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of
-from jobs.sinks.location import Location, folder_name
-from jobs.spark import sql_session
-from jobs.sql.quoting import quoted, string_text
+from tussock.jobs.lake.location import Location, folder_name
+from tussock.jobs.logical.quoting import quoted, string_text
+from tussock.jobs.settings.pipeline import TableEngine
+from tussock.jobs.sinks.base import BeatenError, Difference, Held, Outline, WholeRows
+from tussock.jobs.sinks.delta_merge import OPERATION, REMOVED, WRITTEN, merge_source
+from tussock.jobs.sinks.delta_outline import app_of, checked_columns, delta_schema, kept_hours, merge_key, properties_of
+from tussock.jobs.sinks.delta_state import held_by, next_app, open_table, replacements_of
+from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
+from tussock.jobs.spark.session import sql_session
 
 _TXN = "spark.databricks.delta.write.txn"
 

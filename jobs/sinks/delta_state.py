@@ -1,6 +1,5 @@
 """What a Delta table holds, and whose it is; read with the deltalake package, whichever engine writes it."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -8,16 +7,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from jobs.settings.cause import cause_of, is_panic
-from jobs.settings.pipeline import TableEngine
-from jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Held, Outline
-from jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of
-from statestore.objectstore.base import ObjectStoreUnavailableError
-from statestore.types import type_name
-
-# Some calls of the package wait for its own threads and keep Python's lock meanwhile (set_table_properties, history); a write has those
-# threads read batches from Python, for which they need that lock. Two threads of this process in such calls would wait for ever.
-_ONE_CALL_AT_A_TIME = threading.Lock()
+from tussock.jobs.lake.delta_calls import first_line, one_call
+from tussock.jobs.settings.pipeline import TableEngine
+from tussock.jobs.sinks.base import BeatenError, BrokenTableError, ForeignTableError, Held, Outline
+from tussock.jobs.sinks.delta_outline import ENGINE, KEY, STORE, app_of, delta_schema, properties_of
+from tussock.statestore.types import type_name
 
 
 def open_table(url: str, place: str, options: Mapping[str, str] | None = None) -> DeltaTable | None:
@@ -77,23 +71,3 @@ def translated(place: str, what: str) -> Iterator[None]:
         if "already exists" in str(err):  # another publisher made the table at the same moment
             raise BeatenError from err
         raise BrokenTableError(place, what, first_line(err)) from err
-
-
-@contextmanager
-def one_call(place: str, what: str) -> Iterator[None]:
-    """Around every call of the package: one at a time in a process. Raises ObjectStoreUnavailableError, and errors of the package about the
-    table."""
-    try:
-        with _ONE_CALL_AT_A_TIME:
-            yield
-    except OSError as err:
-        raise ObjectStoreUnavailableError(place, what, first_line(err)) from err
-    except BaseException as err:
-        if is_panic(err):
-            raise DeltaError(cause_of(err)) from err
-        raise
-
-
-def first_line(error: Exception) -> str:
-    """Of an error's text."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.catalog.reader import CHANGE
-from jobs.sinks.base import Difference
+from tussock.jobs.reading.reader import CHANGE
+from tussock.jobs.sinks.base import Difference
 
 
 def difference_of(changes: pa.Table, key: Sequence[str]) -> Difference:

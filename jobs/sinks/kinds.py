@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobs.settings.pipeline import PublishSettings, TableEngine, TableKind
-from jobs.sinks.base import Outline, Sink
-from jobs.sinks.location import Location
+from tussock.jobs.lake.location import Location
+from tussock.jobs.settings.pipeline import PublishSettings, TableEngine, TableKind
+from tussock.jobs.sinks.base import Outline, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jobs.sinks.publication import SinkOf
+    from tussock.jobs.sinks.publication import SinkOf
 
 
 def needs_spark(settings: PublishSettings) -> bool:
@@ -25,9 +25,9 @@ def opened_sinks(settings: PublishSettings, application: str, spark_settings: Ma
     if not needs_spark(settings):
         yield sinks_without_spark(settings)
         return
-    from jobs.settings.jvm_errors import jvm_errors_as_ours
-    from jobs.sinks.delta_packages import with_delta
-    from jobs.spark import spark_session
+    from tussock.jobs.lake.delta_packages import with_delta
+    from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
+    from tussock.jobs.spark.session import spark_session
 
     with jvm_errors_as_ours(), spark_session(application, with_delta(spark_settings)) as spark:
         yield sinks_on_spark(spark)
@@ -38,10 +38,10 @@ def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
 
     def sink_of(location: Location, outline: Outline) -> Sink:
         if settings.kind is TableKind.PARQUET:
-            from jobs.sinks.parquet import ParquetSink
+            from tussock.jobs.sinks.parquet import ParquetSink
 
             return ParquetSink(location, outline)
-        from jobs.sinks.delta_rs import DeltaRsSink
+        from tussock.jobs.sinks.delta_rs import DeltaRsSink
 
         return DeltaRsSink(location, outline)
 
@@ -50,6 +50,6 @@ def sinks_without_spark(settings: PublishSettings) -> "SinkOf":
 
 def sinks_on_spark(spark: "SparkSession") -> "SinkOf":
     """Makes the sinks of settings that need Spark. Requires: a session with delta_packages.with_delta."""
-    from jobs.sinks.delta_spark import DeltaSparkSink
+    from tussock.jobs.sinks.delta_spark import DeltaSparkSink
 
     return lambda location, outline: DeltaSparkSink(spark, location, outline)

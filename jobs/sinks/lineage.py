@@ -1,10 +1,10 @@
 """Whether the epoch that a table holds is one of this store's history: what publishing goes by before it brings the table on."""
 
-from jobs.settings.home import Home
-from jobs.sinks.base import ForeignTableError
-from jobs.sinks.records import Record, read_records, write_record
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectStore
+from tussock.jobs.settings.home import Home
+from tussock.jobs.sinks.base import ForeignTableError
+from tussock.jobs.sinks.records import Record, read_records, write_record
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectStore
 
 
 class Lineage:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from statestore.decoding import decoded
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.decoding import decoded
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 FOLDER = "_tussock/"
 
@@ -94,7 +94,7 @@ def manifest_epochs(objects: ObjectStore) -> list[int]:
     for info in objects.list(FOLDER):
         stem = info.name.removeprefix(FOLDER).removesuffix(".json")
         if not stem.isdecimal():
-            break  # records of epochs (jobs.sinks.records) come after all numbers
+            break  # records of epochs (tussock.jobs.sinks.records) come after all numbers
         found.append(int(stem))
     return found
 

@@ -1,10 +1,10 @@
 """What a relation of the catalog is as a table elsewhere."""
 
-from jobs.catalog.reader import key_of
-from jobs.plan.definition import TableDefinition, definition_of
-from jobs.settings.home import Home
-from jobs.sinks.base import Outline
-from statestore.meta.catalog import Relation
+from tussock.jobs.plan.definition import TableDefinition, definition_of
+from tussock.jobs.reading.reader import key_of
+from tussock.jobs.settings.home import Home
+from tussock.jobs.sinks.base import Outline
+from tussock.statestore.meta.catalog import Relation
 
 
 def outline_of(relation: Relation, home: Home) -> Outline:

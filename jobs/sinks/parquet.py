@@ -11,11 +11,11 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.catalog.written_rows import write_parquet
-from jobs.sinks.base import Difference, ForeignTableError, Held, Outline, WholeRows
-from jobs.sinks.location import Location, folder_name
-from statestore.meta.epoch import epoch_ms
-from statestore.types import arrow_type, type_name
+from tussock.jobs.lake.location import Location, folder_name
+from tussock.jobs.reading.written_rows import write_parquet
+from tussock.jobs.sinks.base import Difference, ForeignTableError, Held, Outline, WholeRows
+from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.types import arrow_type, type_name
 
 _END = ".parquet"
 _STORE = b"tussock.store"  # in the metadata of a snapshot: the identity of its store

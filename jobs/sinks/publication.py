@@ -1,10 +1,10 @@
 """Publishing beyond the store: each published relation's table is brought to an epoch, and the epoch's manifest names what they are then.
 
-Runs after the published epoch has moved, so after the quality gate. Each table commits by itself, keyed by epoch (jobs.sinks.base); the
+Runs after the published epoch has moved, so after the quality gate. Each table commits by itself, keyed by epoch (jobs/sinks/base.py); the
 manifest comes last, and where it stands, the epoch is done. Cut off anywhere, the same call goes on; two at once end as one.
 
-A table is brought on only from an epoch of this store's own history (jobs.sinks.lineage). Any other table of the store is replaced, with a
-line that says why: it was published before the store was put back from a copy, or by a release that did not record histories.
+A table is brought on only from an epoch of this store's own history (jobs/sinks/lineage.py). Any other table of the store is replaced,
+with a line that says why: it was published before the store was put back from a copy, or by a release that did not record histories.
 """
 
 from bisect import bisect_right
@@ -14,27 +14,35 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jobs.catalog.reader import relation_frame
-from jobs.catalog.stored_rows import changes_between, rows_at
-from jobs.settings.cause import cause_of
-from jobs.settings.home import home_of
-from jobs.settings.pipeline import PublishSettings
-from jobs.sinks.base import REMOVE, BeatenError, Difference, Held, Outline, Sink, SinkBusyError
-from jobs.sinks.difference import difference_of
-from jobs.sinks.lineage import Lineage
-from jobs.sinks.location import Location, folder_name, location_of
-from jobs.sinks.manifest import Manifest, TableState, drop_manifests, forget_manifests, newest_manifest, read_manifest, write_manifest
-from jobs.sinks.outline import outline_of
-from jobs.sinks.records import forget_records
-from statestore.errors import InputError, MustStopError, RetryableError, TussockError, did_you_mean
-from statestore.meta.catalog import Relation, RelationKind
-from statestore.meta.epoch import COUNTER_BITS
-from statestore.meta.readable import check_readable
-from statestore.meta.sight import Sight, published_sight, sight_until
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectStore
-from statestore.progress import Progress, no_progress
+from tussock.jobs.lake.location import Location, folder_name, location_of
+from tussock.jobs.reading.reader import relation_frame
+from tussock.jobs.reading.stored_rows import changes_between, rows_at
+from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.settings.home import home_of
+from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.jobs.sinks.base import REMOVE, BeatenError, Difference, Held, Outline, Sink, SinkBusyError
+from tussock.jobs.sinks.difference import difference_of
+from tussock.jobs.sinks.lineage import Lineage
+from tussock.jobs.sinks.manifest import (
+    Manifest,
+    TableState,
+    drop_manifests,
+    forget_manifests,
+    newest_manifest,
+    read_manifest,
+    write_manifest,
+)
+from tussock.jobs.sinks.outline import outline_of
+from tussock.jobs.sinks.records import forget_records
+from tussock.statestore.errors import InputError, MustStopError, RetryableError, TussockError, did_you_mean
+from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.epoch import COUNTER_BITS
+from tussock.statestore.meta.readable import check_readable
+from tussock.statestore.meta.sight import Sight, published_sight, sight_until
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +109,7 @@ def publish_tables(
     """Bring the tables of all relations that the settings name to a published epoch.
 
     Args:
-        sink_of: makes the sink of a relation (jobs.sinks.kinds).
+        sink_of: makes the sink of a relation (tussock.jobs.sinks.kinds).
         epoch: the published one when None, or when it cannot be read any more.
         progress: called with one line per table.
 

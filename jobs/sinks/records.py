@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.base import ObjectStore
 
 FOLDER = "_tussock/epochs/"
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from jobs.sources.spark_files import SparkTypedFiles, require_module
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.spark_files import SparkTypedFiles, require_module
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,7 +5,7 @@
     parts, frame, read     in the epoch: pinned input becomes rows with weights
     taken_*                afterwards: what was taken, recorded in a state table of the source
 
-A reader has no state: everything it knows comes with the call. Readers are found by format (jobs.sources.registry).
+A reader has no state: everything it knows comes with the call. Readers are found by format (tussock.jobs.sources.registry).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import msgspec
 import pyarrow as pa
 
-from jobs.sources.kept import Keeper
-from jobs.sources.listing import Interval
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.decoding import decoded
-from statestore.errors import TussockError
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import ALL_READ, TableSchema
-from statestore.table.storage_table import StorageTable
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.listing import Interval
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ALL_READ, TableSchema
+from tussock.statestore.table.storage_table import StorageTable
 
 if TYPE_CHECKING:  # a process that reads no files by Spark does not import it
     from pyspark.sql import DataFrame, SparkSession
@@ -156,12 +156,12 @@ class SourceReader(Protocol):
         """The name of the item that a part of `parts` belongs to."""
 
     def read(self, source: CreateSource, part: msgspec.Raw, columns: Sequence[int]) -> pa.Table:
-        """In a task: one part as a chunk (jobs.flow.chunk) of these columns, `_row_id` where there is no key, and the weights.
+        """In a task: one part as a chunk (tussock.jobs.flow.chunk) of these columns, `_row_id` where there is no key, and the weights.
         Deterministic. Raises InputErrors that name the item and the record."""
 
     def frame(self, spark: "SparkSession", source: CreateSource, document: msgspec.Raw, columns: Sequence[int]) -> "DataFrame | None":
         """Pinned input read by Spark: rows `(part int, chunk binary, failure binary)`, chunks as IPC streams of what `read` returns,
-        failures as jobs.flow.failure encodes them. None where `read` reads it. `spark`: a session in the store's time zone."""
+        failures as tussock.jobs.flow.failure encodes them. None where `read` reads it. `spark`: a session in the store's time zone."""
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
         """The rows of pinned input by Spark's own reader alone, with the declared columns: what `tussock verify` compares views with.

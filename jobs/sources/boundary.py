@@ -5,9 +5,10 @@ A reader reads foreign bytes through foreign libraries. Nobody can list their er
     InputError and its like                 as they are: they are about the source already
     RetryableError of the source's server   SourceAwayError: the source waits, and the next run tries it again
     ShortReadError of the source's file     SourceTroubleError
-    any other exception                     SourceTroubleError, with its cause in one line (jobs.settings.cause)
+    any other exception                     SourceTroubleError, with its cause in one line (tussock.jobs.settings.cause)
 
-An error of the store itself is the store's, and passes. Readers are given out by `jobs.sources.registry.reader_of`, behind this boundary.
+An error of the store itself is the store's, and passes. Readers are given out by `jobs/sources/registry.py:reader_of`, behind this
+boundary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +18,13 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
-from jobs.flow.failure import SourceAwayError, SourceFileError
-from jobs.settings.cause import cause_of, is_panic
-from jobs.sources.base import SourceReader
-from jobs.sources.errors import ways_on
-from jobs.sql.statements import CreateSource
-from statestore.errors import MustStopError, RetryableError, TussockError
-from statestore.objectstore.base import ShortReadError
+from tussock.jobs.flow.failure import SourceAwayError, SourceFileError
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.cause import cause_of, is_panic
+from tussock.jobs.sources.base import SourceReader
+from tussock.jobs.sources.errors import ways_on
+from tussock.statestore.errors import MustStopError, RetryableError, TussockError
+from tussock.statestore.objectstore.base import ShortReadError
 
 
 class SourceTroubleError(SourceFileError):

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.sql.quoting import quoted
-from statestore.nested import rebuilt
-from statestore.types import VARIANT
+from tussock.jobs.logical.quoting import quoted
+from tussock.statestore.nested import rebuilt
+from tussock.statestore.types import VARIANT
 
 NOTE = "__CHAR_VARCHAR_TYPE_STRING"  # in the metadata of a column of a schema: its type as it was declared
 _LEAF = re.compile(r"[^<>,()]+(?:\([^)]*\))?")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from jobs.settings.cause import cause_of
-from jobs.settings.jvm_errors import is_of_machine
-from jobs.sources.csv_header import ENFORCE, has_header, option, require_header
-from jobs.sources.errors import BadOptionError, UnreadableFileError
-from jobs.sources.files import files_of
-from jobs.sources.pins import PinnedFile, verify_pin
-from jobs.sources.spark_files import SparkTexts, spark_errors
-from jobs.sql.statements import CreateSource
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.sources.csv_header import ENFORCE, has_header, option, require_header
+from tussock.jobs.sources.errors import BadOptionError, UnreadableFileError
+from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.pins import PinnedFile, verify_pin
+from tussock.jobs.sources.spark_files import SparkTexts, spark_errors
+from tussock.jobs.spark.jvm_errors import is_of_machine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ _KEEP = "columnNameOfCorruptRecord"
 
 
 class CsvFiles(SparkTexts):
-    """CSV files, by Spark's reader. The names in a header are compared with the declared columns (jobs.sources.csv_header)."""
+    """CSV files, by Spark's reader. The names in a header are compared with the declared columns (tussock.jobs.sources.csv_header)."""
 
     format: ClassVar[str] = "csv"
     missing_columns: ClassVar[tuple[str, ...]] = ("error",)

@@ -13,11 +13,11 @@ import bz2
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
-from jobs.flow.failure import SourceFileError
-from jobs.sources.errors import ways_on
-from jobs.sources.files import OWN_OPTIONS
-from jobs.sources.pins import PinnedFile, open_pinned
-from jobs.sql.logical import Field
+from tussock.jobs.flow.failure import SourceFileError
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.sources.errors import ways_on
+from tussock.jobs.sources.files import OWN_OPTIONS
+from tussock.jobs.sources.pins import PinnedFile, open_pinned
 
 HEADER, ENFORCE = "header", "enforceschema"  # names of options in lower case, as Spark compares them
 _FIRST_BYTES = 1 << 16

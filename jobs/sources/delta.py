@@ -18,13 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.flow.chunk import WEIGHT, make_chunk
-from jobs.flow.failure import SourceFileError
-from jobs.sources.base import Asked, Item, Pins
-from jobs.sources.char_padding import padded, widths_of
-from jobs.sources.delta_by_spark import rows_by_spark
-from jobs.sources.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
-from jobs.sources.delta_errors import (
+from tussock.jobs.flow.chunk import WEIGHT, make_chunk
+from tussock.jobs.flow.failure import SourceFileError
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Asked, Item, Pins
+from tussock.jobs.sources.char_padding import padded, widths_of
+from tussock.jobs.sources.delta_by_spark import rows_by_spark
+from tussock.jobs.sources.delta_columns import VOID, Mapped, columns_of, is_kept, void_fields
+from tussock.jobs.sources.delta_errors import (
     BadDeltaKeyError,
     DeltaHistoryGoneError,
     DeltaReadError,
@@ -34,7 +36,7 @@ from jobs.sources.delta_errors import (
     UnskippableVersionError,
     UnsupportedDeltaFeatureError,
 )
-from jobs.sources.delta_log import (
+from tussock.jobs.sources.delta_log import (
     CHANGE_TYPE,
     LOG,
     Commit,
@@ -46,25 +48,23 @@ from jobs.sources.delta_log import (
     partition_column,
     summed,
 )
-from jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
-from jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
-from jobs.sources.files import MISSING
-from jobs.sources.kept import Keeper
-from jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file, server_options, without_query
-from jobs.sources.pairing import Misfit, misfit, picked
-from jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, splits
-from jobs.sources.pins import PinnedFile
-from jobs.sources.variants import canonical_variants
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.decoding import decoder_of
-from statestore.errors import TussockError
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import ALL_READ, TableSchema
-from statestore.nested import is_nested, relabelled
-from statestore.objectstore.base import ObjectInfo, ObjectNotFoundError
-from statestore.table.storage_table import StorageTable
-from statestore.types import arrow_type, holds_variant
+from tussock.jobs.sources.delta_taken import DeltaTaken, newest_taken, taken_row, taken_schema, taken_versions
+from tussock.jobs.sources.errors import BadOptionError, BadPathError, CannotRestateError
+from tussock.jobs.sources.files import MISSING
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.listing import STORE_OPTIONS, Interval, check_path, has_interval, open_file, server_options, without_query
+from tussock.jobs.sources.pairing import Misfit, misfit, picked
+from tussock.jobs.sources.parquet import MIN_SPLIT_BYTES, SPLIT_BYTES, Split, read_split, splits
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.variants import canonical_variants
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ALL_READ, TableSchema
+from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectNotFoundError
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.types import arrow_type, holds_variant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

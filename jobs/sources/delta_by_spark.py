@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from jobs.sources.char_padding import padded, widths_of
-from jobs.sources.delta_columns import Mapped, is_kept
-from jobs.sources.delta_log import DeltaPlace, Piece, Snapshot, partition_column, translated
-from jobs.sql.logical import Field
-from jobs.sql.quoting import quoted
-from jobs.sql.statements import CreateSource
-from statestore.nested import is_nested, relabelled
-from statestore.types import arrow_type, type_name
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.char_padding import padded, widths_of
+from tussock.jobs.sources.delta_columns import Mapped, is_kept
+from tussock.jobs.sources.delta_log import DeltaPlace, Piece, Snapshot, partition_column, translated
+from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.types import arrow_type, type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ def rows_by_spark(session: "SparkSession", source: CreateSource, snapshot: Snaps
     Raises LookupError for a version that is gone. Cost: lazy, but the rows of a flat table pass through this process if the session lacks
     Delta's jars.
     """
-    from jobs.sources.spark_files import spark_errors
+    from tussock.jobs.sources.spark_files import spark_errors
 
     try:
         frame = session.read.format("delta").option("versionAsOf", snapshot.version).load(_spark_path(snapshot.place.root))
@@ -54,7 +54,7 @@ def _by_the_package(session: "SparkSession", place: DeltaPlace, version: int) ->
     """The columns of a table that can be kept and are not nested, read by the deltalake package."""
     from deltalake import QueryBuilder
 
-    from jobs.sql.collected import frame_of
+    from tussock.jobs.spark.collected import frame_of
 
     if (snapshot := place.opened(version, rows=True)) is None:
         raise LookupError(f"version {version} of the table {place.root} is gone")
@@ -82,7 +82,7 @@ def _of_files(session: "SparkSession", source: CreateSource, snapshot: Snapshot)
 
 def _of_pieces(session: "SparkSession", snapshot: Snapshot, fields: Sequence[tuple[Field, Mapped]], pieces: Sequence[Piece]) -> "DataFrame":
     """Of files of one partition, or of one file with a deletion vector."""
-    from jobs.sql.collected import frame_of
+    from tussock.jobs.spark.collected import frame_of
 
     declared = ", ".join(f"{quoted(c.stored)} {c.stored_as(f.type)}" for f, c in fields if not c.is_partition)
     frame = session.read.schema(declared or "_no_column int").parquet(*(_spark_path(snapshot.place.file(p.path)) for p in pieces))
@@ -117,7 +117,7 @@ def _padded(text: str, kind: str, widths: Sequence[int]) -> str:
 
 
 def _spark_path(path: str) -> str:
-    from jobs.sources.spark_files import _spark_path as spark_path
+    from tussock.jobs.sources.spark_files import _spark_path as spark_path
 
     return spark_path(path)
 

@@ -2,8 +2,8 @@
 
 import shlex
 
-from jobs.flow.failure import SourceFileError
-from statestore.errors import InputError
+from tussock.jobs.flow.failure import SourceFileError
+from tussock.statestore.errors import InputError
 
 _ANEW = (
     "Its rows can only be taken in from the beginning: DROP SOURCE {0} (CASCADE drops its readers too), and create it and them again. "

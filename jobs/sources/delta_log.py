@@ -28,13 +28,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.sources.delta_columns import Mapped, columns_of
-from jobs.sources.delta_errors import DeltaLogError
-from jobs.sources.delta_mirror import mirrored
-from jobs.sources.listing import open_file, split_bucket
-from statestore.decoding import decoded
-from statestore.objectstore.base import ObjectNotFoundError
-from statestore.objectstore.open import open_s3
+from tussock.jobs.sources.delta_columns import Mapped, columns_of
+from tussock.jobs.sources.delta_errors import DeltaLogError
+from tussock.jobs.sources.delta_mirror import mirrored
+from tussock.jobs.sources.listing import open_file, split_bucket
+from tussock.statestore.decoding import decoded
+from tussock.statestore.objectstore.base import ObjectNotFoundError
+from tussock.statestore.objectstore.open import open_s3
 
 if TYPE_CHECKING:  # who has no Delta source does not wait for the package
     from tempfile import TemporaryDirectory
@@ -97,7 +97,7 @@ class DeltaPlace:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        from jobs.sinks.location import delta_url, unfit_for_delta
+        from tussock.jobs.lake.location import delta_url, unfit_for_delta
 
         bucket, name = split_bucket(self.path)
         mirror = mirrored(bucket, name, self.options, rows=rows) if unfit_for_delta(name) else None
@@ -116,7 +116,7 @@ class DeltaPlace:
         bucket, name = split_bucket(self.path)
         if not bucket:
             return None
-        from jobs.sinks.location import location_in
+        from tussock.jobs.lake.location import location_in
 
         return location_in(open_s3(bucket, name, self.options)).delta_options
 
@@ -209,11 +209,11 @@ class Snapshot:
 
 @contextmanager
 def translated(place: str, what: str) -> Iterator[None]:
-    """Around every call of the package; see jobs.sinks.delta_state. An error about the table itself stays until somebody mends the table:
+    """Around every call of the package; see jobs/lake/delta_calls.py. An error about the table itself stays until somebody mends the table:
     DeltaLogError."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    from jobs.sinks.delta_state import first_line, one_call
+    from tussock.jobs.lake.delta_calls import first_line, one_call
 
     try:
         with one_call(place, what):

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.open import open_s3
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.open import open_s3
 
 _ROWS = ".parquet"
 _PARALLEL = 16

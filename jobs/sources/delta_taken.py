@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
-from statestore.table.storage_table import StorageTable
-from statestore.types import arrow_type
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.types import arrow_type
 
 _COLUMNS = (("version", "bigint"), ("place", "string"), ("table", "string"), ("size", "bigint"), ("epoch", "bigint"))
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.sources.files import FileSource
-from jobs.sources.kafka import KafkaTopics
-from jobs.sources.kafka_cluster import SERVERS
-from jobs.sources.listing import absolute_path
-from jobs.sources.parquet_schema import UnsupportedFileTypeError
-from jobs.sources.registry import READERS, reader_of
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.types import UnsupportedTypeError, arrow_type
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.files import FileSource
+from tussock.jobs.sources.kafka import KafkaTopics
+from tussock.jobs.sources.kafka_cluster import SERVERS
+from tussock.jobs.sources.listing import absolute_path
+from tussock.jobs.sources.parquet_schema import UnsupportedFileTypeError
+from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

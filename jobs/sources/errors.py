@@ -1,10 +1,10 @@
-"""What can be wrong with a source's files. No row of such a file is taken in; what else goes on, says jobs.driver.source_holds."""
+"""What can be wrong with a source's files. No row of such a file is taken in; what else goes on, says tussock.jobs.driver.source_holds."""
 
 import shlex
 
-from jobs.flow.failure import SourceFileError
-from jobs.sql.quoting import string_text
-from statestore.errors import InputError
+from tussock.jobs.flow.failure import SourceFileError
+from tussock.jobs.logical.quoting import string_text
+from tussock.statestore.errors import InputError
 
 
 def ways_on(path: str) -> str:

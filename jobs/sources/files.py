@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import pyarrow as pa
 
-from jobs.sources.base import Asked, Item, Pins, Restated
-from jobs.sources.errors import BadOptionError, ChangedFileError, MissingPathError, NoFilesError, PartitionFoldersError
-from jobs.sources.kept import Keeper
-from jobs.sources.listing import (
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Asked, Item, Pins, Restated
+from tussock.jobs.sources.errors import BadOptionError, ChangedFileError, MissingPathError, NoFilesError, PartitionFoldersError
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.listing import (
     STORE_OPTIONS,
     Interval,
     ListedFile,
@@ -24,18 +26,16 @@ from jobs.sources.listing import (
     open_file,
     partition_path,
 )
-from jobs.sources.pins import POSITION_BITS, PinnedFile, listed_etag, mark_of, recorded_etag
-from jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
-from jobs.sources.restated import exchanged, restated_files
-from jobs.sources.taken import Change, compare, fitting, taken_files, taken_rows, taken_schema, with_content
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.decoding import decoder_of
-from statestore.errors import TussockError
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import ALL_READ, TableSchema
-from statestore.objectstore.base import ObjectNotFoundError
-from statestore.table.storage_table import StorageTable
+from tussock.jobs.sources.pins import POSITION_BITS, PinnedFile, listed_etag, mark_of, recorded_etag
+from tussock.jobs.sources.rejects import FAIL, ON_ERROR, QUARANTINE, rejects_name
+from tussock.jobs.sources.restated import exchanged, restated_files
+from tussock.jobs.sources.taken import Change, compare, fitting, taken_files, taken_rows, taken_schema, with_content
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ALL_READ, TableSchema
+from tussock.statestore.objectstore.base import ObjectNotFoundError
+from tussock.statestore.table.storage_table import StorageTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,8 +3,8 @@
 import json
 from typing import ClassVar
 
-from jobs.sources.spark_files import SparkTexts
-from jobs.sql.statements import CreateSource
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.spark_files import SparkTexts
 
 
 class JsonFiles(SparkTexts):

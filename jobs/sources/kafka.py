@@ -21,25 +21,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.flow.chunk import encode, inserts
-from jobs.flow.failure import encode_failure
-from jobs.sources.base import ROW_ID_NAME, Asked, Item, Pins
-from jobs.sources.errors import BadOptionError, CannotRestateError
-from jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
-from jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, LostOffsetsError, MissingOffsetsError
-from jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
-from jobs.sources.kept import Keeper
-from jobs.sources.listing import Interval
-from jobs.sources.pins import POSITION_BITS
-from jobs.sources.spark_files import CHUNK_ROWS, OUTPUT_DDL, _as_declared, _handed_over, require_module, spark_errors
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.decoding import decoded, decoder_of
-from statestore.errors import TussockError
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import ALL_READ, TableSchema
-from statestore.table.storage_table import StorageTable
-from statestore.types import arrow_type
+from tussock.jobs.flow.chunk import encode, inserts
+from tussock.jobs.flow.failure import encode_failure
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import ROW_ID_NAME, Asked, Item, Pins
+from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
+from tussock.jobs.sources.kafka_cluster import SERVERS, PartitionNow, partitions_now, starting_offsets
+from tussock.jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, LostOffsetsError, MissingOffsetsError
+from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.pins import POSITION_BITS
+from tussock.jobs.sources.spark_files import CHUNK_ROWS, OUTPUT_DDL, _as_declared, _handed_over, require_module, spark_errors
+from tussock.statestore.decoding import decoded, decoder_of
+from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ALL_READ, TableSchema
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -193,7 +193,7 @@ class KafkaTopics:
             _require_there(offsets, now)
         if not any(o.next > o.first for o in ranges):
             return spark.createDataFrame([], OUTPUT_DDL)
-        from jobs.spark import sql_session
+        from tussock.jobs.spark.session import sql_session
 
         session = sql_session(spark, "UTC")
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(CHUNK_ROWS))

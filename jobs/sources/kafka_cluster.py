@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.sources.kafka_errors import KafkaNeedsSparkError, KafkaUnavailableError, MissingTopicError
-from jobs.sql.statements import CreateSource
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.kafka_errors import KafkaNeedsSparkError, KafkaUnavailableError, MissingTopicError
 
 SERVERS = "kafka.bootstrap.servers"
 _ANSWER_MS = 30_000  # how long brokers may take, unless the options say otherwise

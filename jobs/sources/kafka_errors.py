@@ -2,8 +2,8 @@
 
 import shlex
 
-from jobs.flow.failure import SourceFileError
-from statestore.errors import InputError, RetryableError
+from tussock.jobs.flow.failure import SourceFileError
+from tussock.statestore.errors import InputError, RetryableError
 
 
 class MissingTopicError(InputError):

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from statestore.decoding import converted
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
-from statestore.table.storage_table import StorageTable
-from statestore.types import arrow_type
+from tussock.statestore.decoding import converted
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.types import arrow_type
 
 _COLUMNS = (
     ("number", "bigint"),

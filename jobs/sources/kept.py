@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from jobs.sources.errors import ChangedFileError, LostCopyError
-from jobs.sources.listing import open_file
-from jobs.sources.pins import PinnedFile, is_as_recorded, verify_pin
-from jobs.sql.statements import CreateSource
-from statestore.meta.names import source_copy_name
-from statestore.objectstore.base import BadStoreError, ObjectNotFoundError, ObjectStore
-from statestore.objectstore.copy import copy_object
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import open_object_store
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.errors import ChangedFileError, LostCopyError
+from tussock.jobs.sources.listing import open_file
+from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, verify_pin
+from tussock.statestore.meta.names import source_copy_name
+from tussock.statestore.objectstore.base import BadStoreError, ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.copy import copy_object
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import open_object_store
 
 _VERSION = "version:"
 _PARALLEL = 16
@@ -63,7 +63,7 @@ class Keeper:
         """The version of the pinned bytes, where the store can copy it later without us; else empty."""
         if isinstance(store, LocalObjectStore) or isinstance(self.objects, LocalObjectStore):
             return ""
-        from statestore.objectstore.s3 import S3ObjectStore
+        from tussock.statestore.objectstore.s3 import S3ObjectStore
 
         if not isinstance(store, S3ObjectStore) or not isinstance(self.objects, S3ObjectStore) or not self.objects.is_beside(store):
             return ""
@@ -114,7 +114,7 @@ def place_of_bytes(file: PinnedFile) -> str:
         return file.path
     if local := file.local_path:
         return local
-    from statestore.objectstore.s3 import S3ObjectStore
+    from tussock.statestore.objectstore.s3 import S3ObjectStore
 
     objects = open_object_store(file.store)
     if isinstance(objects, S3ObjectStore):
@@ -128,7 +128,7 @@ def hadoop_options(files: Sequence[PinnedFile]) -> dict[str, str]:
     found: dict[str, str] = {}
     for store in {file.store for file in files} - {""}:
         if store.startswith("s3"):
-            from statestore.objectstore.s3 import S3ObjectStore
+            from tussock.statestore.objectstore.s3 import S3ObjectStore
 
             objects = open_object_store(store)
             assert isinstance(objects, S3ObjectStore)

@@ -28,8 +28,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.decoding import decoded
-from statestore.errors import TussockError
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import TussockError
 
 OPTIONS = {"datetimerebasemode": "datetimeRebaseMode", "int96rebasemode": "int96RebaseMode"}  # Spark's names; it compares without case
 MODES = ("CORRECTED", "LEGACY")

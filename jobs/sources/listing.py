@@ -23,10 +23,10 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import S3_OPTIONS, open_s3, s3_options
+from tussock.jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import S3_OPTIONS, open_s3, s3_options
 
 STORE_OPTIONS = S3_OPTIONS
 _QUERY = re.compile(r"\?((?:endpoint|path_style|region)=[^?]*)$")

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.types import type_name
+from tussock.statestore.types import type_name
 
 
 def narrows(found: pa.DataType, declared: pa.DataType) -> bool:

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
-from jobs.sources.pairing import reads_as
-from jobs.sources.parquet import fields_by_name
-from jobs.sources.pins import PinnedFile, RangeFile, open_pinned
-from jobs.sources.spark_files import SparkTypedFiles
-from jobs.sql.logical import Field
-from statestore.types import VARIANT, arrow_type, is_span
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from tussock.jobs.sources.pairing import reads_as
+from tussock.jobs.sources.parquet import fields_by_name
+from tussock.jobs.sources.pins import PinnedFile, RangeFile, open_pinned
+from tussock.jobs.sources.spark_files import SparkTypedFiles
+from tussock.statestore.types import VARIANT, arrow_type, is_span
 
 
 class OrcFiles(SparkTypedFiles):

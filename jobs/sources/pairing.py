@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from jobs.sources.variants import is_variant, whole_variants
-from statestore.nested import is_nested, with_elements
-from statestore.types import MONTHS, VARIANT, UnsupportedTypeError, type_name
+from tussock.jobs.sources.variants import is_variant, whole_variants
+from tussock.statestore.nested import is_nested, with_elements
+from tussock.statestore.types import MONTHS, VARIANT, UnsupportedTypeError, type_name
 
 _INT_DIGITS = {8: 10, 16: 10, 32: 10, 64: 20}  # decimal digits that Spark wants before the point: Parquet has no integer below 32 bits
 

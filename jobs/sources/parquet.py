@@ -1,7 +1,7 @@
 """Parquet files, read by actors: split at row groups, only the needed columns, exactly the declared types.
 
 Columns, and the fields of structs at any depth, are found by name, without regard to case, as Spark finds them. Which types read as the
-declared ones: jobs.sources.pairing. Anything else is a SchemaMismatchError, also if Spark would wrap around silently (int read as
+declared ones: tussock.jobs.sources.pairing. Anything else is a SchemaMismatchError, also if Spark would wrap around silently (int read as
 smallint). So is a declared column or field that a file lacks, unless the source has the option `missing 'null'`: then it is NULL in all
 rows of that file, as in Spark. A time with digits below the microsecond is a TooFineTimeError. A column of the type "always null" reads as
 any type.
@@ -20,31 +20,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.flow.chunk import weighted
-from jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
-from jobs.sources.boundary import boundary
-from jobs.sources.errors import BadOptionError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
-from jobs.sources.far_int96 import far_years_as_spark
-from jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
-from jobs.sources.fine_times import holds_nanoseconds, too_fine
-from jobs.sources.kept import hadoop_options, place_of_bytes
-from jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
-from jobs.sources.listing import open_file
-from jobs.sources.narrowing import narrowed, narrows, not_fitting
-from jobs.sources.pairing import misfit, picked, undeclared_fields
-from jobs.sources.parquet_file import OpenedFile, opened_file
-from jobs.sources.parquet_schema import parquet_fields
-from jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, open_pinned, verify_pin
-from jobs.sources.rejects import ON_ERROR, QUARANTINE, first_reasons, marked, not_text, quarantines, reason_where
-from jobs.sources.text import as_text, bad_texts, require_text
-from jobs.sql.logical import Field
-from jobs.sql.quoting import quoted
-from jobs.sql.statements import CreateSource
-from statestore.decoding import decoder_of
-from statestore.errors import TussockError
-from statestore.nested import is_nested, rebuilt, relabelled
-from statestore.types import arrow_type, type_name
-from statestore.vnode import one_array
+from tussock.jobs.flow.chunk import weighted
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import ROW_ID_NAME, undeclared_of, with_undeclared
+from tussock.jobs.sources.boundary import boundary
+from tussock.jobs.sources.errors import BadOptionError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
+from tussock.jobs.sources.far_int96 import far_years_as_spark
+from tussock.jobs.sources.files import MISSING, OWN_OPTIONS, FileSource, files_of
+from tussock.jobs.sources.fine_times import holds_nanoseconds, too_fine
+from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
+from tussock.jobs.sources.legacy_calendar import MODES, OPTIONS, legacy_zones, rebased
+from tussock.jobs.sources.listing import open_file
+from tussock.jobs.sources.narrowing import narrowed, narrows, not_fitting
+from tussock.jobs.sources.pairing import misfit, picked, undeclared_fields
+from tussock.jobs.sources.parquet_file import OpenedFile, opened_file
+from tussock.jobs.sources.parquet_schema import parquet_fields
+from tussock.jobs.sources.pins import POSITION_BITS, PinnedFile, RangeFile, open_pinned, verify_pin
+from tussock.jobs.sources.rejects import ON_ERROR, QUARANTINE, first_reasons, marked, not_text, quarantines, reason_where
+from tussock.jobs.sources.text import as_text, bad_texts, require_text
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import TussockError
+from tussock.statestore.nested import is_nested, rebuilt, relabelled
+from tussock.statestore.types import arrow_type, type_name
+from tussock.statestore.vnode import one_array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,7 +111,7 @@ class ParquetFiles(FileSource):
         return with_undeclared(weighted(rows, split.file.weight), undeclared_of(rows))
 
     def by_spark(self, session: "SparkSession", source: CreateSource, document: msgspec.Raw) -> "DataFrame":
-        from jobs.sources.spark_files import read_by_spark
+        from tussock.jobs.sources.spark_files import read_by_spark
 
         options = {k: v for k, v in source.options.items() if k.lower() in OPTIONS}
         files = files_of(document)
@@ -124,7 +124,7 @@ def _fitting_rows(session: "SparkSession", source: CreateSource, options: Mappin
     """The records of one file that are of the declared types, by Spark: others are rejects. Files differ in the types that they have."""
     from pyspark.sql.types import NumericType
 
-    from jobs.sources.spark_files import _spark_path, is_text
+    from tussock.jobs.sources.spark_files import _spark_path, is_text
 
     verify_pin(file, source.options)
     frame = session.read.format("parquet").options(**{**options, **hadoop_options([file])}).load(_spark_path(place_of_bytes(file)))

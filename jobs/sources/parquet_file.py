@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statestore.nested import with_elements
+from tussock.statestore.nested import with_elements
 
 _REFUSED = "Map keys must be annotated as required"
 _MAGIC = b"PAR1"

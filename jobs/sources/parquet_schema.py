@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.sources.parquet_file import leaf_count, opened_file
-from jobs.sql.logical import Field
-from statestore.errors import DamagedError, InputError
-from statestore.types import INTERVALS, MONTH_INTERVALS, UnsupportedTypeError, array_name, map_name, struct_name, type_name
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.sources.parquet_file import leaf_count, opened_file
+from tussock.statestore.errors import DamagedError, InputError
+from tussock.statestore.types import INTERVALS, MONTH_INTERVALS, UnsupportedTypeError, array_name, map_name, struct_name, type_name
 
 _SPARKS_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 # what Spark's reader makes of types it has no equal for: unsigned integers grow, other widths of text and bytes are one type

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 from xxhash import xxh3_128
 
-from jobs.sources.errors import ChangedFileError, LostCopyError, UnreadableFileError
-from jobs.sources.listing import open_file
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import open_object_store
+from tussock.jobs.sources.errors import ChangedFileError, LostCopyError, UnreadableFileError
+from tussock.jobs.sources.listing import open_file
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import open_object_store
 
 _BLOCK_BYTES = 4 << 20
 LOCAL_ETAG = r"^(\d+-\d+)-(\d+)$"  # of a local file: size and time of its content, time of the last change of its inode
@@ -32,7 +32,7 @@ class PinnedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int  # bytes
     etag: str  # as `recorded_etag` gives it
     number: int  # of this file's bytes within its source, from 0; no two that count at one time have the same
-    kept: str = ""  # where these bytes stay (jobs.sources.kept); empty: at `path` alone
+    kept: str = ""  # where these bytes stay (tussock.jobs.sources.kept); empty: at `path` alone
     weight: int = 1  # of each of its rows; -1: they go
     rows: bool = True  # whether its rows count; False: it was passed over, or its rows were taken back while the file stays
     accepted: str = ""  # `mark_of` the file as it was when it was decided that it may differ; empty: it may not

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.flow.chunk import WEIGHT, make_chunk
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.types import arrow_type
+from tussock.jobs.flow.chunk import WEIGHT, make_chunk
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.statestore.types import arrow_type
 
 ON_ERROR = "on_error"
 FAIL, QUARANTINE = "fail", "quarantine"

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import msgspec
 
-from jobs.sources.base import Restated
-from jobs.sources.errors import CannotRestateError
-from jobs.sources.listing import Interval, ListedFile, names_file, open_file
-from jobs.sources.pins import PinnedFile, is_as_recorded, mark_of
-from jobs.sources.taken import Change, compare, next_number, recorded_files, taken_files
-from jobs.sql.statements import CreateSource
-from statestore.objectstore.base import ObjectNotFoundError
-from statestore.table.storage_table import StorageTable
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.errors import CannotRestateError
+from tussock.jobs.sources.listing import Interval, ListedFile, names_file, open_file
+from tussock.jobs.sources.pins import PinnedFile, is_as_recorded, mark_of
+from tussock.jobs.sources.taken import Change, compare, next_number, recorded_files, taken_files
+from tussock.statestore.objectstore.base import ObjectNotFoundError
+from tussock.statestore.table.storage_table import StorageTable
 
 _Files = tuple[list[PinnedFile], list[PinnedFile]]  # that go, that come
 _NEAR = 3

@@ -4,11 +4,11 @@ This is the first stage of level 0. Each file is read by one task from its first
 its file is known and the same in every attempt; the task's Python side numbers the records and packs them into chunks:
 
     part int         number of the file (PinnedFile.number)
-    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs.flow.chunk); NULL where `failure` is set
-    failure binary   an error that stops the epoch (jobs.flow.failure); a retry would meet it again, so the task does not fail
+    chunk binary     Arrow IPC stream: the wanted columns as declared, `_row_id`, weights (jobs/flow/chunk.py); NULL where `failure` is set
+    failure binary   an error that stops the epoch (tussock.jobs.flow.failure); a retry would meet it again, so the task does not fail
 
 Texts are read in PERMISSIVE mode with a corrupt-record column, and any record that lands there is an error: that is FAILFAST, but it
-knows the record's place and text. Where the source quarantines, it is a reject (jobs.sources.rejects). All declared columns are always
+knows the record's place and text. Where the source quarantines, it is a reject (jobs/sources/rejects.py). All declared columns are always
 parsed: whether a record is bad never depends on which views exist.
 """
 
@@ -27,27 +27,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.flow.chunk import encode, weighted
-from jobs.flow.failure import encode_failure
-from jobs.settings.cause import cause_of
-from jobs.sources.base import ROW_ID_NAME
-from jobs.sources.boundary import boundary
-from jobs.sources.errors import BadOptionError, BadRowError, MissingSparkModuleError, UndeclaredColumnsError, UnreadableFileError
-from jobs.sources.files import OWN_OPTIONS, FileSource, files_of
-from jobs.sources.kept import hadoop_options, place_of_bytes
-from jobs.sources.listing import server_options
-from jobs.sources.parquet_schema import UnreadableSchemaError
-from jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
-from jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
-from jobs.sources.text import bad_texts, require_text, with_shown_bytes
-from jobs.sql.logical import Field
-from jobs.sql.months import as_carried
-from jobs.sql.quoting import quoted
-from jobs.sql.statements import CreateSource
-from jobs.sql.type_names import name_of_type
-from statestore.errors import TussockError
-from statestore.nested import relabelled
-from statestore.types import arrow_type
+from tussock.jobs.flow.chunk import encode, weighted
+from tussock.jobs.flow.failure import encode_failure
+from tussock.jobs.logical.months import as_carried
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.sources.base import ROW_ID_NAME
+from tussock.jobs.sources.boundary import boundary
+from tussock.jobs.sources.errors import BadOptionError, BadRowError, MissingSparkModuleError, UndeclaredColumnsError, UnreadableFileError
+from tussock.jobs.sources.files import OWN_OPTIONS, FileSource, files_of
+from tussock.jobs.sources.kept import hadoop_options, place_of_bytes
+from tussock.jobs.sources.listing import server_options
+from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
+from tussock.jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
+from tussock.jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
+from tussock.jobs.sources.text import bad_texts, require_text, with_shown_bytes
+from tussock.statestore.errors import TussockError
+from tussock.statestore.nested import relabelled
+from tussock.statestore.types import arrow_type
 
 if TYPE_CHECKING:  # Spark is imported by those who have a session
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +122,7 @@ class SparkFiles(FileSource):
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda f: verify_pin(f, source.options), files))
         session = _session_of(spark, max(f.size for f in files))
-        from jobs.spark import zone_of
+        from tussock.jobs.spark.session import zone_of
 
         zone = zone_of(spark)
         alike: dict[tuple[int, str], list[PinnedFile]] = {}
@@ -319,7 +319,7 @@ class SparkTypedFiles(SparkFiles):
 
 def _session_of(spark: "SparkSession", largest: int) -> "SparkSession":
     """A session of its own whose scans never split a file of up to `largest` bytes; small files share tasks as usual."""
-    from jobs.spark import sql_session, zone_of
+    from tussock.jobs.spark.session import sql_session, zone_of
 
     session = sql_session(spark, zone_of(spark), {name: str(spark.conf.get(name)) for name in _INHERITED})
     whole = str(max(largest, 4 << 20) + 1)

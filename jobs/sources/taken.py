@@ -2,7 +2,7 @@
 
     path string (key) | size bigint | etag string | epoch bigint | number bigint | kept string | unread boolean | accepted string
 
-`etag` is what jobs.sources.pins records. `number` is the high part of the file's `_row_id`s: from 0 in the order of taking, another one
+`etag` is what jobs/sources/pins.py records. `number` is the high part of the file's `_row_id`s: from 0 in the order of taking, another one
 where a file is taken again. `kept`, `unread` and `accepted` are those of PinnedFile (`unread`: its rows do not count); sources of the first
 releases lack these three.
 The table is a singleton: the driver alone reads and writes it.
@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.sources.listing import ListedFile
-from jobs.sources.pins import LOCAL_ETAG, PinnedFile, is_accepted, is_as_recorded, recorded_etag
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sst_format import DELETE, PUT
-from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
-from statestore.table.storage_table import StorageTable
-from statestore.types import arrow_type
+from tussock.jobs.sources.listing import ListedFile
+from tussock.jobs.sources.pins import LOCAL_ETAG, PinnedFile, is_accepted, is_as_recorded, recorded_etag
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sst_format import DELETE, PUT
+from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.types import arrow_type
 
 _FIRST = (("path", "string"), ("size", "bigint"), ("etag", "string"), ("epoch", "bigint"), ("number", "bigint"))
 _COLUMNS = (*_FIRST, ("kept", "string"), ("unread", "boolean"), ("accepted", "string"))

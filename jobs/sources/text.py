@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.sources.errors import BadInsertTextError, BadTextError
+from tussock.jobs.sources.errors import BadInsertTextError, BadTextError
 
 _SHOWN_BYTES = 60
 # Unicode's table 3-7, over bytes: matched against binary columns, of which a character is a byte

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from jobs.sources.errors import TextColumnsError
-from jobs.sources.spark_files import SparkFiles
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.errors import TextColumnsError
+from tussock.jobs.sources.spark_files import SparkFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.types import VARIANT
+from tussock.statestore.types import VARIANT
 
 _METADATA, _VALUE, _TYPED = "metadata", "value", "typed_value"
 _PRIMITIVE, _SHORT_TEXT, _OBJECT, _ARRAY = range(4)  # the low two bits of a value's first byte

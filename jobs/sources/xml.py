@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from jobs.sources.errors import BadOptionError, MissingOptionError
-from jobs.sources.spark_files import SparkTexts
-from jobs.sql.statements import CreateSource
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.errors import BadOptionError, MissingOptionError
+from tussock.jobs.sources.spark_files import SparkTexts
 
 _ROW_TAG = "rowTag"
 _XSD = "rowValidationXSDPath"

@@ -1,6 +1,6 @@
 """Catalyst's aggregate functions as they are read: which of their children are arguments, which are constants, what orders them.
 
-Catalyst's optimized plan has rewritten many (see `python -m jobs.sql.show --help` for a live view):
+Catalyst's optimized plan has rewritten many (see `python -m tussock.jobs.sql.show --help` for a live view):
 
     bool_and, every          Min                    bool_or, some, any       Max
     count_if(c)              Count(if not c null)   regr_count(y, x)         Count of what is not NULL
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject, JVMView
 
-from jobs.sql.sandbox import items
+from tussock.jobs.sql.sandbox import items
 
 Params = tuple[tuple[str, str], ...]
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 
-from jobs.sql.errors import SqlError, sql_error, translated
-from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.logical import Field, Literal
-from jobs.sql.sandbox import Sandbox, column_of, items, seq_of
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateTable, Default
-from jobs.sql.tokens import tokens_of
-from jobs.sql.type_names import name_of_type
+from tussock.jobs.logical.errors import SqlError, sql_error, translated
+from tussock.jobs.logical.nodes import Field, Literal
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import CreateTable, Default
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.sandbox import Sandbox, column_of, items, seq_of
 
 
 def assignments_of(walk: ExpressionWalk, table: CreateTable, assignments: JavaObject) -> tuple[list[int], list[JavaObject]]:

@@ -6,17 +6,10 @@ import msgspec
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from jobs.sql.catalyst import bind_dataframe, bind_view, text_of_dataframe
-from jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
-from jobs.sql.errors import SqlError, UnsupportedQueryError, sql_error, translated
-from jobs.sql.function_ddl import bind_function
-from jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
-from jobs.sql.logical import Expr, Field, Place
-from jobs.sql.sandbox import Sandbox, items
-from jobs.sql.show import show_plan
-from jobs.sql.source_ddl import bind_alter_source
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import (
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error, translated
+from tussock.jobs.logical.nodes import Expr, Field, Place
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import (
     Bound,
     BoundChange,
     BoundCreateTableAs,
@@ -29,10 +22,17 @@ from jobs.sql.statements import (
     Query,
     RelationAt,
 )
-from jobs.sql.table_ddl import bind_alter, bind_comment, bind_table, declared_fields
-from jobs.sql.time_travel import Epochs, at_their_epochs, refuse_epochs
-from jobs.sql.type_names import name_of_type
-from statestore.meta.catalog import Relation, RelationKind
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.sql.catalyst import bind_dataframe, bind_view, text_of_dataframe
+from tussock.jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
+from tussock.jobs.sql.function_ddl import bind_function
+from tussock.jobs.sql.grammar import Cursor, ViewHeader, read_describe, read_drop, read_show, read_source, read_view
+from tussock.jobs.sql.sandbox import Sandbox, items
+from tussock.jobs.sql.show import show_plan
+from tussock.jobs.sql.source_ddl import bind_alter_source
+from tussock.jobs.sql.table_ddl import bind_alter, bind_comment, bind_table, declared_fields
+from tussock.jobs.sql.time_travel import Epochs, at_their_epochs, refuse_epochs
+from tussock.statestore.meta.catalog import Relation, RelationKind
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 _READS = _QUERY_WORDS | {"INSERT", "UPDATE", "DELETE", "MERGE"}  # first words of statements that read rows, once
@@ -63,8 +63,8 @@ class Binder:
             spark: a classic session; only its context and JVM are used, its views and settings stay as they are.
             relations: what names may mean: the catalog's live relations.
             time_zone: the pipeline's, for timestamps in texts and casts.
-            formats: those that a source can have, in lower case (jobs.sources.registry).
-            has_kernel: whether a kernel renders an expression (jobs.kernels.render); what of a view none renders Spark is to compute.
+            formats: those that a source can have, in lower case (tussock.jobs.sources.registry).
+            has_kernel: whether a kernel renders an expression (jobs/kernels/render.py); what of a view none renders Spark is to compute.
                 None: nothing is.
             without_path: the formats whose sources have no path.
         """

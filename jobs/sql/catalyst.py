@@ -16,28 +16,28 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from jobs.sql.errors import SqlError, UnsupportedQueryError, sql_error, translated
-from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.frame_text import FrameText
-from jobs.sql.logical import (
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error, translated
+from tussock.jobs.logical.nodes import (
     Column,
     Expr,
     Field,
     Plan,
     Project,
 )
-from jobs.sql.now import analyzed_with_moment, has_clock
-from jobs.sql.plan_nodes import aggregate, constant, expand, generate, join, limit, project, repartition, scan, union, window  # noqa: F401  they register what they bind
-from jobs.sql.plan_nodes.refused import REASONS
-from jobs.sql.plan_nodes.walk import PlanWalk
-from jobs.sql.prune import prune
-from jobs.sql.refusals import refuse_unstable
-from jobs.sql.sandbox import Sandbox, items
-from jobs.sql.source_text import SourceText
-from jobs.sql.spark_text import NoTextError, SparkText
-from jobs.sql.type_names import name_of_type
-from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
-from statestore.types import UnsupportedTypeError, arrow_type
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.frame_text import FrameText
+from tussock.jobs.sql.now import analyzed_with_moment, has_clock
+from tussock.jobs.sql.plan_nodes import aggregate, constant, expand, generate, join, limit, project, repartition, scan, union, window  # noqa: F401  they register what they bind
+from tussock.jobs.sql.plan_nodes.refused import REASONS
+from tussock.jobs.sql.plan_nodes.walk import PlanWalk
+from tussock.jobs.sql.prune import prune
+from tussock.jobs.sql.refusals import refuse_unstable
+from tussock.jobs.sql.sandbox import Sandbox, items
+from tussock.jobs.sql.spark_text import NoTextError, SparkText
+from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 _DECLARED = re.compile(r"(\w+)\s+(\w+(?:\([^)]*\))?)")
 
@@ -151,7 +151,7 @@ def bind_expressions(spark: SparkSession, columns: Sequence[Field], texts: Seque
 
 
 def relation_of_ddl(id: int, text: str) -> Relation:
-    """A source for tests and tools from `name (column type, …)`; types by the names of statestore.types, in any case. Needs no JVM."""
+    """A source for tests and tools from `name (column type, …)`; types by the names of statestore/types.py, in any case. Needs no JVM."""
     name, _, columns = text.partition("(")
     specs = tuple(ColumnSpec(column, kind.lower()) for column, kind in _DECLARED.findall(columns))
     for spec in specs:

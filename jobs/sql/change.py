@@ -19,23 +19,23 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from jobs.sql.assign import assignments_of, check_value, default_expression, require_boolean
-from jobs.sql.collected import collected
-from jobs.sql.errors import translated
-from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.key_columns import require_values
-from jobs.sql.quoting import quoted
-from jobs.sql.refusals import refuse_unstable
-from jobs.sql.sandbox import Sandbox, column_of, items, option_of, table_of
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import OP, ROW_ID_TYPE, BoundChange, CreateTable
-from jobs.sql.text_lengths import fitted_texts
-from statestore.errors import InputError
-from statestore.hummock.key import encode_keys
-from statestore.meta.catalog import KeyColumn, Relation
-from statestore.months import shown_at
-from statestore.nested import conformed
-from statestore.types import arrow_type
+from tussock.jobs.logical.errors import translated
+from tussock.jobs.logical.key_columns import require_values
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import OP, ROW_ID_TYPE, BoundChange, CreateTable
+from tussock.jobs.logical.text_lengths import fitted_texts
+from tussock.jobs.spark.collected import collected
+from tussock.jobs.sql.assign import assignments_of, check_value, default_expression, require_boolean
+from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.refusals import refuse_unstable
+from tussock.jobs.sql.sandbox import Sandbox, column_of, items, option_of, table_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.meta.catalog import KeyColumn, Relation
+from tussock.statestore.months import shown_at
+from tussock.statestore.nested import conformed
+from tussock.statestore.types import arrow_type
 
 _OLD, _NEW, _ACTION = "__old", "__new", "__action"  # columns of frames, beside the user's
 _SOURCE = "__source"  # a MERGE's source that has no name

@@ -10,7 +10,14 @@ from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from jobs.sql.assign import (
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error, translated
+from tussock.jobs.logical.key_columns import require_values
+from tussock.jobs.logical.nodes import Expr, Literal
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update, append_only_refusal
+from tussock.jobs.logical.text_lengths import fitted_texts
+from tussock.jobs.spark.collected import collected
+from tussock.jobs.sql.assign import (
     assignments_of,
     begin_of,
     cell_offset,
@@ -25,21 +32,14 @@ from jobs.sql.assign import (
     unfit_value,
     values_of_table,
 )
-from jobs.sql.catalyst import bind_projection
-from jobs.sql.change import bind_change
-from jobs.sql.collected import collected
-from jobs.sql.errors import SqlError, UnsupportedQueryError, sql_error, translated
-from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.grammar import Cursor
-from jobs.sql.key_columns import require_values
-from jobs.sql.logical import Expr, Literal
-from jobs.sql.sandbox import Sandbox, column_of, items, option_of, seq_of, table_of
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update, append_only_refusal
-from jobs.sql.text_lengths import fitted_texts
-from statestore.meta.catalog import Relation, RelationKind
-from statestore.nested import conformed
-from statestore.types import arrow_type
+from tussock.jobs.sql.catalyst import bind_projection
+from tussock.jobs.sql.change import bind_change
+from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.grammar import Cursor
+from tussock.jobs.sql.sandbox import Sandbox, column_of, items, option_of, seq_of, table_of
+from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.nested import conformed
+from tussock.statestore.types import arrow_type
 
 
 def bind_insert(sandbox: Sandbox, source: SourceText) -> BoundInsert | BoundInsertSelect:

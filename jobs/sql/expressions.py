@@ -2,7 +2,7 @@
 
 A node keeps its Catalyst class name, its type, its arguments (Catalyst's children, in order), its eval mode and what else its class carries
 as plain values (`params`): the time zone of a timestamp function, the escape character of LIKE, `failOnError`, the unit of TIMESTAMPADD.
-Typical results (see `python -m jobs.sql.show --help` for a live view):
+Typical results (see `python -m tussock.jobs.sql.show --help` for a live view):
 
     a + 1                 Add(a, 1) mode=ANSI            try_add(a, 1)            Add(a, 1) mode=TRY
     cast(b as int)        Cast(b): int mode=ANSI         try_cast(b as int)       Cast(b): int mode=TRY
@@ -17,7 +17,7 @@ Typical results (see `python -m jobs.sql.show --help` for a live view):
     encode(b, 'utf-8')    StaticInvoke(b, 'utf-8', false, false) class=…Encode function=encode
 
 What Spark replaces at run time (nvl, to_date, split_part, …) arrives replaced. Subqueries and user functions are refused here; whether a
-kernel renders an expression is for jobs.kernels to say (`has_kernel`). One that none renders becomes, as a whole, a call that Spark
+kernel renders an expression is for tussock.jobs.kernels to say (`has_kernel`). One that none renders becomes, as a whole, a call that Spark
 computes:
 
     parse_url(u, 'HOST')  Spark[sql=parse_url(`a0`, 'HOST')](u)         transform(a, x -> x + 1)  Spark[sql=transform(`a0`, (x0) -> …)](a)
@@ -35,16 +35,16 @@ from typing import Any
 
 from py4j.java_gateway import JavaObject, get_field
 
-from jobs.sql.aggregate_functions import REFUSED, parts_of
-from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.expression_tree import conjunction, needs_spark
-from jobs.sql.logical import PYTHON, ROW_KEY, AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
-from jobs.sql.moments import micros_or_moment, moved
-from jobs.sql.now import ELSEWHERE
-from jobs.sql.sandbox import Sandbox, items, text_of
-from jobs.sql.source_text import SourceText
-from jobs.sql.spark_text import Leaf, NoTextError, SparkText
-from jobs.sql.type_names import collation_of, name_of_type
+from tussock.jobs.logical.errors import UnsupportedQueryError
+from tussock.jobs.logical.expression_tree import conjunction, needs_spark
+from tussock.jobs.logical.nodes import PYTHON, ROW_KEY, AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.type_names import collation_of, name_of_type
+from tussock.jobs.sql.aggregate_functions import REFUSED, parts_of
+from tussock.jobs.sql.moments import micros_or_moment, moved
+from tussock.jobs.sql.now import ELSEWHERE
+from tussock.jobs.sql.sandbox import Sandbox, items, text_of
+from tussock.jobs.sql.spark_text import Leaf, NoTextError, SparkText
 
 #: Expression ids of a plan node's input, and what each stands for.
 Scope = Mapping[int, Expr]
@@ -107,7 +107,7 @@ class ExpressionWalk:
         if start == "None":
             return None
         first = int(start[5:-1])
-        if first >= len(self.source.text):  # of a plain view's query (jobs.sql.plain_view)
+        if first >= len(self.source.text):  # of a plain view's query (tussock.jobs.sql.plain_view)
             return None
         return first, int(origin.stopIndex().toString()[5:-1])
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.quoting import quoted
-from jobs.sql.sandbox import Sandbox, items, option_of
-from jobs.sql.spark_text import NoTextError, literal, parameters, written
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.sql.sandbox import Sandbox, items, option_of
+from tussock.jobs.sql.spark_text import NoTextError, literal, parameters, written
 
 _JOINS = {
     "Inner": "JOIN",

@@ -1,13 +1,13 @@
 """CREATE FUNCTION."""
 
-from jobs.sql.errors import sql_error, translated
-from jobs.sql.grammar import Cursor, read_function
-from jobs.sql.python_function import MOST_PARAMETERS
-from jobs.sql.sandbox import Sandbox
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateFunction
-from jobs.sql.table_ddl import declared_fields
-from jobs.sql.type_names import name_of_type
+from tussock.jobs.logical.errors import sql_error, translated
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import CreateFunction
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.sql.grammar import Cursor, read_function
+from tussock.jobs.sql.python_function import MOST_PARAMETERS
+from tussock.jobs.sql.sandbox import Sandbox
+from tussock.jobs.sql.table_ddl import declared_fields
 
 
 def bind_function(sandbox: Sandbox, source: SourceText, cursor: Cursor, or_replace: bool) -> CreateFunction:

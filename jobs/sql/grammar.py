@@ -14,11 +14,11 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from jobs.sql.errors import SqlError, sql_error
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import Drop, Show, Shown
-from jobs.sql.tokens import Token, tokens_of
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.logical.errors import SqlError, sql_error
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import Drop, Show, Shown
+from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.statestore.meta.catalog import RelationKind
 
 _AFTER_RETURNS = ("COMMENT", "DETERMINISTIC", "NOT", "LANGUAGE", "AS")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,99}")

@@ -1,6 +1,6 @@
 """Moments as Spark converts and moves them inside window() and session_window(), in nodes that have kernels."""
 
-from jobs.sql.logical import Call, Expr, Literal
+from tussock.jobs.logical.nodes import Call, Expr, Literal
 
 _DAY_MICROS = 86_400_000_000
 

@@ -11,9 +11,9 @@ from functools import partial
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.errors import SqlError, UnsupportedQueryError
-from jobs.sql.sandbox import MOMENT, Sandbox, items
-from jobs.sql.source_text import EditedText, SourceText, edited
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
+from tussock.jobs.logical.source_text import EditedText, SourceText, edited
+from tussock.jobs.sql.sandbox import MOMENT, Sandbox, items
 
 ELSEWHERE = (
     "in a view it means the epoch's moment, and a row that holds it would change with every epoch; compare it with an expression of the "

@@ -4,10 +4,10 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.sql.quoting import quoted
-from jobs.sql.statements import CreatePlainView
-from statestore.decoding import decoded
-from statestore.meta.catalog import Relation
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import CreatePlainView
+from tussock.statestore.decoding import decoded
+from tussock.statestore.meta.catalog import Relation
 
 _BEHIND_ALL_TEXT = 1_000_000  # characters: places in a view's query lie behind those of any statement that uses it
 

@@ -9,8 +9,8 @@ from typing import assert_never
 
 import msgspec
 
-from jobs.sql.expression_tree import columns_of, renumbered
-from jobs.sql.logical import (
+from tussock.jobs.logical.expression_tree import columns_of, renumbered
+from tussock.jobs.logical.nodes import (
     Aggregate,
     Column,
     Expand,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.statements import CreateFunction
-from statestore.decoding import decoded
-from statestore.meta.catalog import Relation
+from tussock.jobs.logical.statements import CreateFunction
+from tussock.statestore.decoding import decoded
+from tussock.statestore.meta.catalog import Relation
 
 if TYPE_CHECKING:
-    from jobs.sql.sandbox import Sandbox
+    from tussock.jobs.sql.sandbox import Sandbox
 
 MOST_PARAMETERS = 22  # of a ScalaUDF
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.sandbox import items
+from tussock.jobs.logical.errors import UnsupportedQueryError
+from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.sandbox import items
 
 _CLOCK = "a time of day comes again every day; compare a timestamp with now()"
 _SUBQUERY = "its result changes with another relation's rows; write it as a join"
@@ -32,7 +32,7 @@ def refuse_unstable(walk: ExpressionWalk, analyzed: JavaObject, clock_is_fixed: 
     if clock_is_fixed and not rows_are_logged and has("PLAN_EXPRESSION"):  # of a view's, the optimizer makes joins
         found = _first(analyzed, lambda node: "Subquery" in node.productPrefix() or node.productPrefix() in ("Exists", "ListQuery"))
         raise _refusal(walk, found, "a subquery", _SUBQUERY)
-    if not clock_is_fixed and has("CURRENT_LIKE"):  # now() and dates are kept, as the epoch's moment (jobs.sql.now)
+    if not clock_is_fixed and has("CURRENT_LIKE"):  # now() and dates are kept, as the epoch's moment (tussock.jobs.sql.now)
         if (found := _first(analyzed, lambda node: node.productPrefix() in _OF_THE_READER)) is not None:
             raise _refusal(walk, found, None, _READER)
         if (found := _first(analyzed, lambda node: node.productPrefix() in _OTHER_CLOCKS)) is not None:

@@ -12,19 +12,19 @@ import msgspec
 from py4j.java_gateway import JavaClass, JavaGateway, JavaObject, JVMView
 from pyspark.sql import SparkSession
 
-from jobs.spark import SQL, active, sql_session
-from jobs.sql.errors import NoRelationError, SqlError, translated
-from jobs.sql.logical import Expr
-from jobs.sql.plain_view import plain_view_of, register
-from jobs.sql.python_function import forget, function_of, signatures
-from jobs.sql.python_function import register as register_function
-from jobs.sql.quoting import quoted
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateFunction, CreateTable
-from jobs.sql.text_lengths import METADATA_KEY
-from jobs.sql.tokens import tokens_of
-from statestore.decoding import decoded
-from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tussock.jobs.logical.errors import NoRelationError, SqlError, translated
+from tussock.jobs.logical.nodes import Expr
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import CreateFunction, CreateTable
+from tussock.jobs.logical.text_lengths import METADATA_KEY
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.spark.session import SQL, active, sql_session
+from tussock.jobs.sql.plain_view import plain_view_of, register
+from tussock.jobs.sql.python_function import forget, function_of, signatures
+from tussock.jobs.sql.python_function import register as register_function
+from tussock.statestore.decoding import decoded
+from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 _EXCLUDED_RULES = (
     "MergeSubplans",  # would make structs of scalar subqueries over one relation
@@ -51,7 +51,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.debug.maxToStringFields": "1000",
 }
 _OTHER_COUNT = re.compile(r"cannot be cast to class scala\.Function(\d+)")  # of a Python function's arguments
-#: The relation of one row, known to the binder alone, that stands for the epoch's moment (jobs.sql.now).
+#: The relation of one row, known to the binder alone, that stands for the epoch's moment (tussock.jobs.sql.now).
 MOMENT = "`the moment of an epoch`"
 #: What is made of a query's text before it is read, by its analyzed plan.
 Edit = Callable[[SourceText, JavaObject], SourceText]
@@ -132,7 +132,7 @@ class Sandbox:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """See jobs.spark.active, for the session that binds."""
+        """See tussock.jobs.spark.session.active, for the session that binds."""
         with active(self.session):
             yield
 

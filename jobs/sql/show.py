@@ -1,13 +1,13 @@
 """Plans and expressions as stable text, one node a line: for EXPLAIN, case files and people.
 
-python -m jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
+python -m tussock.jobs.sql.show "SELECT a, try_cast(b AS INT) + 1 AS x FROM t WHERE a > 3" --relation "t (a INT, b STRING)"
 """
 
 import argparse
 from collections.abc import Sequence
 from typing import assert_never
 
-from jobs.sql.logical import (
+from tussock.jobs.logical.nodes import (
     AggCall,
     Aggregate,
     Column,
@@ -167,10 +167,10 @@ def _order(keys: Sequence[SortKey], names: Sequence[str]) -> str:
 
 def main() -> None:
     """Binds a query over relations given on the command line and prints its plan."""
-    from jobs.spark import build_spark
-    from jobs.sql.catalyst import bind_view, relation_of_ddl
-    from jobs.sql.sandbox import Sandbox
-    from jobs.sql.source_text import SourceText
+    from tussock.jobs.logical.source_text import SourceText
+    from tussock.jobs.spark.session import build_spark
+    from tussock.jobs.sql.catalyst import bind_view, relation_of_ddl
+    from tussock.jobs.sql.sandbox import Sandbox
 
     default = (
         "t (a INT, b STRING, c DOUBLE, d DECIMAL(10,2), ts TIMESTAMP, dt DATE, l BIGINT, n TIMESTAMP_NTZ, bin BINARY, f FLOAT, bo BOOLEAN)"

@@ -1,13 +1,13 @@
 """ALTER SOURCE, checked. Spark's parser reads the columns as those of a table."""
 
-from jobs.sql.errors import sql_error
-from jobs.sql.grammar import Cursor
-from jobs.sql.logical import Field
-from jobs.sql.sandbox import Sandbox, items
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import AddSourceColumns
-from jobs.sql.table_ddl import declared_fields, offset_of
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.logical.errors import sql_error
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import AddSourceColumns
+from tussock.jobs.sql.grammar import Cursor
+from tussock.jobs.sql.sandbox import Sandbox, items
+from tussock.jobs.sql.table_ddl import declared_fields, offset_of
+from tussock.statestore.meta.catalog import RelationKind
 
 
 def bind_alter_source(sandbox: Sandbox, cursor: Cursor) -> AddSourceColumns:

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from pyspark.errors import PySparkException, PythonException
 
-from jobs.flow.failure import carried_failure
-from jobs.sql.errors import SqlError, translated
-from jobs.sql.source_text import SourceText
+from tussock.jobs.flow.failure import carried_failure
+from tussock.jobs.logical.errors import SqlError, translated
+from tussock.jobs.logical.source_text import SourceText
 
 
 @contextmanager

@@ -7,22 +7,22 @@ import msgspec
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.assign import default_of
-from jobs.sql.collected import collected
-from jobs.sql.dml import bind_rows, named_table
-from jobs.sql.errors import sql_error
-from jobs.sql.grammar import Cursor
-from jobs.sql.logical import Field
-from jobs.sql.sandbox import Sandbox, items, table_of, text_of
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import AddColumns, AlterTable, BoundCreateTableAs, CreateTable, Default
-from jobs.sql.text_lengths import fitted_texts, has_length, lengths_of
-from jobs.sql.tokens import Token, tokens_of
-from jobs.sql.type_names import name_of_type
-from statestore.hummock.row_shape import value_bytes
-from statestore.nested import relabelled
-from statestore.types import UnsupportedTypeError, arrow_type
-from statestore.vnode import one_array
+from tussock.jobs.logical.errors import sql_error
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import AddColumns, AlterTable, BoundCreateTableAs, CreateTable, Default
+from tussock.jobs.logical.text_lengths import fitted_texts, has_length, lengths_of
+from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.spark.collected import collected
+from tussock.jobs.sql.assign import default_of
+from tussock.jobs.sql.dml import bind_rows, named_table
+from tussock.jobs.sql.grammar import Cursor
+from tussock.jobs.sql.sandbox import Sandbox, items, table_of, text_of
+from tussock.statestore.hummock.row_shape import value_bytes
+from tussock.statestore.nested import relabelled
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
+from tussock.statestore.vnode import one_array
 
 
 def bind_table(sandbox: Sandbox, source: SourceText, cursor: Cursor) -> CreateTable | BoundCreateTableAs:

@@ -19,14 +19,14 @@ import msgspec
 from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 
-from jobs.sql.errors import UnsupportedQueryError, from_spark, sql_error
-from jobs.sql.quoting import quoted
-from jobs.sql.sandbox import Sandbox, items, text_of
-from jobs.sql.source_text import SourceText, edited
-from jobs.sql.statements import RelationAt
-from jobs.sql.tokens import Token, tokens_of
-from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
-from statestore.meta.sight import Sight
+from tussock.jobs.logical.errors import UnsupportedQueryError, from_spark, sql_error
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.source_text import SourceText, edited
+from tussock.jobs.logical.statements import RelationAt
+from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.sql.sandbox import Sandbox, items, text_of
+from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tussock.statestore.meta.sight import Sight
 
 CHANGES = "table_changes"
 #: What table_changes gives behind the relation's own columns: what became of the row, and the epochs that the changes lie between.

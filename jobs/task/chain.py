@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import net
-from jobs.executors.operator import Actor, ExpressionError, MakesPieces, TakesPieces
-from jobs.executors.table_replay import StatementRowError
-from jobs.flow.chunk import WEIGHT, empty_chunk
-from jobs.flow.failure import ActorError, ViewFailedError
-from jobs.kernels.errors import KernelError
-from jobs.plan.fragments import Fragment, input_ref
-from jobs.settings.cause import cause_of
-from jobs.wire.failed_row import FailedRow, failed_row
-from statestore.errors import InputError, TussockError
-from statestore.table.state_table import StateTable
+from tussock.jobs.executors.base import net
+from tussock.jobs.executors.operator import Actor, ExpressionError, MakesPieces, TakesPieces
+from tussock.jobs.executors.table_replay import StatementRowError
+from tussock.jobs.flow.chunk import WEIGHT, empty_chunk
+from tussock.jobs.flow.failure import ActorError, ViewFailedError
+from tussock.jobs.kernels.errors import KernelError
+from tussock.jobs.plan.fragments import Fragment, input_ref
+from tussock.jobs.settings.cause import cause_of
+from tussock.jobs.wire.failed_row import FailedRow, failed_row
+from tussock.statestore.errors import InputError, TussockError
+from tussock.statestore.table.state_table import StateTable
 
 Pieces = Iterator[pa.Table]
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from jobs.executors.filter import Filter
-from jobs.kernels.outcomes import over_columns
-from jobs.plan.fragments import Fragment, input_ref
-from jobs.plan.schedule import Scheduled
-from jobs.sql.logical import Expr
+from tussock.jobs.executors.filter import Filter
+from tussock.jobs.kernels.outcomes import over_columns
+from tussock.jobs.logical.nodes import Expr
+from tussock.jobs.plan.fragments import Fragment, input_ref
+from tussock.jobs.plan.schedule import Scheduled
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from jobs.flow.chunk import decode
-from jobs.flow.failure import carried_by_spark
-from jobs.settings.logs import configure_logging, working_on
-from jobs.task.level import CellFunction
-from jobs.task.opened import measured, opened_objects
-from jobs.wire.cell import Address, Mail, cells
-from jobs.wire.epoch_task import EpochTask
-from jobs.wire.measured import Report, not_measured
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.meta.version import SstInfo
-from statestore.objectstore.base import ObjectStore
+from tussock.jobs.flow.chunk import decode
+from tussock.jobs.flow.failure import carried_by_spark
+from tussock.jobs.settings.logs import configure_logging, working_on
+from tussock.jobs.task.level import CellFunction
+from tussock.jobs.task.opened import measured, opened_objects
+from tussock.jobs.wire.cell import Address, Mail, cells
+from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.measured import Report, not_measured
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.objectstore.base import ObjectStore
 
 
 def flush_function(task: "Callable[[], EpochTask]", report: Report = not_measured) -> CellFunction:

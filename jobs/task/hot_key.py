@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from jobs.wire.epoch_task import HotKeyFound
-from statestore.vnode import xxhash64
+from tussock.jobs.wire.epoch_task import HotKeyFound
+from tussock.statestore.vnode import xxhash64
 
 SAMPLE_ROWS = 16_384
 FEWEST_ROWS = 1_000

@@ -9,14 +9,14 @@ from itertools import chain
 
 import pyarrow as pa
 
-from jobs.settings.logs import working_on
-from jobs.task.opened import measured
-from jobs.task.unit import Unit
-from jobs.wire.cell import Address, Mail, Route, addresses_of, cells
-from jobs.wire.epoch_task import EpochTask
-from jobs.wire.measured import Report, not_measured
-from jobs.wire.typed_rows import as_cells, steps_behind
-from statestore.table.row_cache import process_row_cache
+from tussock.jobs.settings.logs import working_on
+from tussock.jobs.task.opened import measured
+from tussock.jobs.task.unit import Unit
+from tussock.jobs.wire.cell import Address, Mail, Route, addresses_of, cells
+from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.measured import Report, not_measured
+from tussock.jobs.wire.typed_rows import as_cells, steps_behind
+from tussock.statestore.table.row_cache import process_row_cache
 
 CellFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # what a task runs: cells in, cells out
 

@@ -7,12 +7,12 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from jobs.wire.measured import Report
-from statestore.decoding import decoded
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.open import open_object_store
-from statestore.objectstore.requests import requests_so_far
+from tussock.jobs.wire.measured import Report
+from tussock.statestore.decoding import decoded
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.objectstore.requests import requests_so_far
 
 
 class _OfThread(threading.local):

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from jobs.settings.logs import configure_logging
-from jobs.task.collector import collect_own_garbage
-from jobs.task.level import CellFunction
-from jobs.wire.typed_rows import widened
-from statestore.allocator import keep_freed_memory
+from tussock.jobs.settings.logs import configure_logging
+from tussock.jobs.task.collector import collect_own_garbage
+from tussock.jobs.task.level import CellFunction
+from tussock.jobs.wire.typed_rows import widened
+from tussock.statestore.allocator import keep_freed_memory
 
 
 def partition_of_this_task() -> int:
@@ -20,9 +20,9 @@ def partition_of_this_task() -> int:
 
 
 def in_spark_task(function: CellFunction, schema: pa.Schema) -> CellFunction:
-    """The function as `mapInArrow` runs it: a worker logs where TUSSOCK_LOG asks for it (jobs.settings.logs), keeps memory that it has
-    freed (statestore.allocator) and its garbage collector away from caches (jobs.task.collector). What it puts out has the columns of
-    `schema` (jobs.wire.typed_rows)."""
+    """The function as `mapInArrow` runs it: a worker logs where TUSSOCK_LOG asks for it (jobs/settings/logs.py), keeps memory that it has
+    freed (statestore/allocator.py) and its garbage collector away from caches (jobs/task/collector.py). What it puts out has the columns of
+    `schema` (tussock.jobs.wire.typed_rows)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         configure_logging()

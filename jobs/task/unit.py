@@ -16,42 +16,42 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.executors.base import ChangeError, net
-from jobs.executors.operator import Actor, Entry
-from jobs.flow.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
-from jobs.flow.failure import SourceContradictedError, carried_by_spark, encode_failure
-from jobs.kernels.kernel import thread_kernel
-from jobs.kernels.outcomes import MOST_ROWS, Seen
-from jobs.kernels.python_function import install
-from jobs.plan.fragments import Dispatch, Fragment
-from jobs.plan.schedule import Exchange, Feed, Part, Scheduled
-from jobs.sources.base import undeclared_of
-from jobs.sources.pins import POSITION_BITS
-from jobs.sources.registry import reader_of
-from jobs.sources.rejects import TYPES as REJECT_TYPES
-from jobs.sources.rejects import parted
-from jobs.task.chain import Put, run_operators
-from jobs.task.filters import Filters, filters_of
-from jobs.task.hot_key import hot_key
-from jobs.task.opened import decoded_version, opened_objects
-from jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
-from jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
-from jobs.wire.flush_policy import Expected, Flush
-from jobs.wire.typed_rows import steps_behind, typed_rows
-from statestore.allocator import give_back_freed_memory
-from statestore.decoding import decoder_of
-from statestore.errors import RetryableError, TussockError
-from statestore.hummock.cache import process_cache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.shared_buffer import Load, SharedBuffer
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import ALL_READ, TableSchema
-from statestore.meta.statement_log import read_payload
-from statestore.table.row_cache import RowsOf, UnitRows, process_row_cache
-from statestore.table.state_table import StateTable
-from statestore.table.storage_table import StorageTable
-from statestore.vnode import vnodes_of
+from tussock.jobs.executors.base import ChangeError, net
+from tussock.jobs.executors.operator import Actor, Entry
+from tussock.jobs.flow.chunk import decode, empty_chunk, encode, encode_parts, make_chunk, some_rows
+from tussock.jobs.flow.failure import SourceContradictedError, carried_by_spark, encode_failure
+from tussock.jobs.kernels.kernel import thread_kernel
+from tussock.jobs.kernels.outcomes import MOST_ROWS, Seen
+from tussock.jobs.kernels.python_function import install
+from tussock.jobs.plan.fragments import Dispatch, Fragment
+from tussock.jobs.plan.schedule import Exchange, Feed, Part, Scheduled
+from tussock.jobs.sources.base import undeclared_of
+from tussock.jobs.sources.pins import POSITION_BITS
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.rejects import TYPES as REJECT_TYPES
+from tussock.jobs.sources.rejects import parted
+from tussock.jobs.task.chain import Put, run_operators
+from tussock.jobs.task.filters import Filters, filters_of
+from tussock.jobs.task.hot_key import hot_key
+from tussock.jobs.task.opened import decoded_version, opened_objects
+from tussock.jobs.wire.cell import Address, LeafInput, Mail, broadcast, cells, dispatch, select
+from tussock.jobs.wire.epoch_task import EpochTask, FragmentReport, HotKeyFound
+from tussock.jobs.wire.flush_policy import Expected, Flush
+from tussock.jobs.wire.typed_rows import steps_behind, typed_rows
+from tussock.statestore.allocator import give_back_freed_memory
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.errors import RetryableError, TussockError
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import ALL_READ, TableSchema
+from tussock.statestore.meta.statement_log import read_payload
+from tussock.statestore.table.row_cache import RowsOf, UnitRows, process_row_cache
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.vnode import vnodes_of
 
 _LARGE_BYTES = 128 << 20  # sealed on a unit: encoding them is what its memory peaks with
 

@@ -24,21 +24,21 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from jobs.flow.failure import encode_failure, first_failure
-from jobs.spark import epoch_session, tasks_done
-from statestore.decoding import decoded
-from statestore.errors import RetryableError, TussockError
-from statestore.hummock.amplification import Amplification, measure
-from statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece
-from statestore.hummock.compaction_picker import CompactionOptions, Pick, dropped_tables, full_compaction, pick_compactions
-from statestore.meta.compaction import LEASE_MS
-from statestore.meta.errors import LostRaceError
-from statestore.meta.store import MetaStore
-from statestore.meta.version import CompactionTask, HummockVersion, SstInfo
-from statestore.meta.work import HowFar, followed
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.open import open_object_store
-from statestore.progress import Progress, no_progress
+from tussock.jobs.flow.failure import encode_failure, first_failure
+from tussock.jobs.spark.session import epoch_session, tasks_done
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import RetryableError, TussockError
+from tussock.statestore.hummock.amplification import Amplification, measure
+from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece
+from tussock.statestore.hummock.compaction_picker import CompactionOptions, Pick, dropped_tables, full_compaction, pick_compactions
+from tussock.statestore.meta.compaction import LEASE_MS
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, SstInfo
+from tussock.statestore.meta.work import HowFar, followed
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 

@@ -22,20 +22,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.catalog.reader import open_table
-from jobs.settings.pipeline import FILE, Pipeline, RebalanceSettings
-from statestore.errors import InputError
-from statestore.hummock.block_source import BlockSource
-from statestore.hummock.cache import process_cache
-from statestore.hummock.errors import MissingSstError
-from statestore.hummock.vnode_sizes import Amounts, VnodeSizes, sum_of, vnode_sizes
-from statestore.meta.barrier import MutationKind
-from statestore.meta.catalog import Relation, TableSchema
-from statestore.meta.errors import SettingError
-from statestore.meta.mapping import relieve, remap
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion, VnodeMapping
-from statestore.months import shown_at
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.settings.pipeline import FILE, Pipeline, RebalanceSettings
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.block_source import BlockSource
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.errors import MissingSstError
+from tussock.statestore.hummock.vnode_sizes import Amounts, VnodeSizes, sum_of, vnode_sizes
+from tussock.statestore.meta.barrier import MutationKind
+from tussock.statestore.meta.catalog import Relation, TableSchema
+from tussock.statestore.meta.errors import SettingError
+from tussock.statestore.meta.mapping import relieve, remap
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.months import shown_at
 
 LAST_EPOCHS = 20  # whose writes say what a vnode costs
 HOT_SHARE = 0.5  # of a vnode's rows, from which on one key is the cause of what it costs

@@ -1,4 +1,4 @@
-"""Which copies of sources' files (jobs.sources.kept) nobody needs any more.
+"""Which copies of sources' files (tussock.jobs.sources.kept) nobody needs any more.
 
 A copy is made before the barrier that pins it, for the epoch after the one in its name. Once a later epoch than that is committed, only
 what sources have recorded as taken can name it. Files of sources that are dropped, or whose rows were taken back, are named by nothing.
@@ -6,13 +6,13 @@ what sources have recorded as taken can name it. Files of sources that are dropp
 
 from collections.abc import Iterator
 
-from jobs.driver.barrier import statement_of, taken_table
-from jobs.driver.epoch_plan import Base
-from jobs.sources.registry import reader_of
-from statestore.hummock.vacuum import Garbage
-from statestore.meta.catalog import RelationKind
-from statestore.meta.names import SOURCES, epoch_of_copy
-from statestore.meta.store import MetaStore
+from tussock.jobs.driver.barrier import statement_of, taken_table
+from tussock.jobs.driver.epoch_plan import Base
+from tussock.jobs.sources.registry import reader_of
+from tussock.statestore.hummock.vacuum import Garbage
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.names import SOURCES, epoch_of_copy
+from tussock.statestore.meta.store import MetaStore
 
 
 def copies_of_no_use(meta: MetaStore) -> Iterator[Garbage]:

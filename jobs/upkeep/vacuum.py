@@ -8,13 +8,13 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from jobs.settings.retention import Retention, duration_ms
-from jobs.upkeep.source_copies import copies_of_no_use
-from statestore.hummock.vacuum import Garbage, VacuumReport, vacuum
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectInfo
-from statestore.objectstore.local import LocalObjectStore
-from statestore.progress import Progress, no_progress
+from tussock.jobs.settings.retention import Retention, duration_ms
+from tussock.jobs.upkeep.source_copies import copies_of_no_use
+from tussock.statestore.hummock.vacuum import Garbage, VacuumReport, vacuum
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectInfo
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)

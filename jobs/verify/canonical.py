@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from jobs.sql.quoting import quoted
+from tussock.jobs.logical.quoting import quoted
 
 
 def has_floats(kind: DataType) -> bool:

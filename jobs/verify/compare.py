@@ -18,8 +18,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, StructType, VariantType
 
-from jobs.verify.canonical import exact_hash, floats_of, has_floats
-from jobs.verify.record import Example
+from tussock.jobs.verify.canonical import exact_hash, floats_of, has_floats
+from tussock.jobs.verify.record import Example
 
 TOLERANCE = 1e-9
 EXAMPLES = 5

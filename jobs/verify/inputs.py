@@ -15,29 +15,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
-from jobs.catalog.query import with_lengths
-from jobs.catalog.reader import open_table, relation_frame
-from jobs.kernels.python_function import called
-from jobs.plan.definition import output_of, source_of
-from jobs.plan.source_zone import holds_files_in_utc
-from jobs.sources.kept import Keeper
-from jobs.sources.registry import reader_of
-from jobs.spark import SQL, sql_session
-from jobs.sql.months import carried_name, columns_of_carried
-from jobs.sql.now import at_moment
-from jobs.sql.plain_view import plain_view_of, register
-from jobs.sql.python_function import function_of
-from jobs.sql.quoting import quoted
-from jobs.sql.sandbox import Sandbox
-from jobs.sql.source_text import SourceText
-from jobs.sql.statements import CreateFunction
-from jobs.verify.canonical import exact_hash, floats_of
-from jobs.verify.compare import Columns
-from statestore.errors import InputError
-from statestore.meta.catalog import Relation, RelationKind
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.table.storage_table import StorageTable
+from tussock.jobs.kernels.python_function import called
+from tussock.jobs.logical.months import carried_name, columns_of_carried
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.statements import CreateFunction
+from tussock.jobs.plan.definition import output_of, source_of
+from tussock.jobs.plan.source_zone import holds_files_in_utc
+from tussock.jobs.reading.query import with_lengths
+from tussock.jobs.reading.reader import open_table, relation_frame
+from tussock.jobs.sources.kept import Keeper
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.spark.session import SQL, sql_session
+from tussock.jobs.sql.now import at_moment
+from tussock.jobs.sql.plain_view import plain_view_of, register
+from tussock.jobs.sql.python_function import function_of
+from tussock.jobs.sql.sandbox import Sandbox
+from tussock.jobs.verify.canonical import exact_hash, floats_of
+from tussock.jobs.verify.compare import Columns
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.table.storage_table import StorageTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
-from statestore.decoding import decoded
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.decoding import decoded
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 LAST = "verify/last.json"
 

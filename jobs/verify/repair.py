@@ -9,16 +9,16 @@ from contextlib import suppress
 
 import msgspec
 
-from jobs.catalog.statement_log import PendingCatalog
-from jobs.catalog.statement_maker import StatementMaker
-from jobs.catalog.statement_writer import StatementWriter
-from jobs.catalog.transaction import Draft
-from jobs.plan.builds import planned
-from jobs.plan.definition import with_readers
-from jobs.verify.record import Repair, Verdict, Verification
-from statestore.meta.catalog import Catalog, Relation, RelationKind
-from statestore.meta.statement_log import LogMovedError
-from statestore.meta.store import MetaStore
+from tussock.jobs.catalog.statement_maker import StatementMaker
+from tussock.jobs.catalog.statement_writer import StatementWriter
+from tussock.jobs.catalog.transaction import Draft
+from tussock.jobs.plan.builds import planned
+from tussock.jobs.plan.definition import with_readers
+from tussock.jobs.plan.statement_log import PendingCatalog
+from tussock.jobs.verify.record import Repair, Verdict, Verification
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.statement_log import LogMovedError
+from tussock.statestore.meta.store import MetaStore
 
 
 def repaired(

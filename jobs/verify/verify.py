@@ -16,24 +16,24 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.catalog.reader import key_of, stored_table
-from jobs.flow.failure import carried_failure
-from jobs.plan.definition import ViewDefinition, definition_of, find
-from jobs.sources.spark_files import spark_errors
-from jobs.sql.binder import OF_A_DATAFRAME
-from jobs.sql.type_names import name_of_type
-from jobs.verify.compare import Columns, Digests, difference, varying
-from jobs.verify.inputs import Inputs
-from jobs.verify.record import Verdict, Verification, ViewCheck
-from statestore.errors import DamagedError, InputError, TussockError
-from statestore.meta.catalog import Relation, RelationKind
-from statestore.meta.epoch import epoch_ms
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.progress import Progress, no_progress
+from tussock.jobs.flow.failure import carried_failure
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.plan.definition import ViewDefinition, definition_of, find
+from tussock.jobs.reading.reader import key_of, stored_table
+from tussock.jobs.sources.spark_files import spark_errors
+from tussock.jobs.sql.binder import OF_A_DATAFRAME
+from tussock.jobs.verify.compare import Columns, Digests, difference, varying
+from tussock.jobs.verify.inputs import Inputs
+from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
+from tussock.statestore.errors import DamagedError, InputError, TussockError
+from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.progress import Progress, no_progress
 
 if TYPE_CHECKING:
-    from jobs.sql.sandbox import Sandbox
+    from tussock.jobs.sql.sandbox import Sandbox
 
 #: What of a plan may give another answer when rows come in another order.
 _ORDER_MATTERS = re.compile(

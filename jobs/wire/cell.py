@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.flow.chunk import WEIGHT
-from jobs.plan.schedule import Schedule
-from statestore.vnode import vnodes_of
+from tussock.jobs.flow.chunk import WEIGHT
+from tussock.jobs.plan.schedule import Schedule
+from tussock.statestore.vnode import vnodes_of
 
 
 class Mail(IntEnum):
@@ -167,7 +167,7 @@ def dispatch(chunk: pa.Table, keys: Sequence[int], units: np.ndarray) -> Iterato
     """Slice a chunk per parallel unit.
 
     Args:
-        chunk: rows with weights (jobs.flow.chunk).
+        chunk: rows with weights (tussock.jobs.flow.chunk).
         keys: the distribution key's columns; none: all rows go to vnode 0's unit.
         units: (vnode count,) the mapping, vnode -> unit.
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pyarrow as pa
 
-from jobs.plan.schedule import Schedule
-from jobs.sql.statements import CreateFunction
-from jobs.wire.cell import CELL_SCHEMA
-from jobs.wire.flush_policy import Expected, FlushPolicy
+from tussock.jobs.logical.statements import CreateFunction
+from tussock.jobs.plan.schedule import Schedule
+from tussock.jobs.wire.cell import CELL_SCHEMA
+from tussock.jobs.wire.flush_policy import Expected, FlushPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class EpochTask:
 
 
 class HotKeyFound(msgspec.Struct, frozen=True):
-    """The key with the most rows in a sample of one input's rows; see jobs.task.hot_key."""
+    """The key with the most rows in a sample of one input's rows; see tussock.jobs.task.hot_key."""
 
     input: int  # place among the fragment's inputs
     keys: tuple[int, ...]  # columns of that input
@@ -60,7 +60,7 @@ class HotKeyFound(msgspec.Struct, frozen=True):
 
 
 class FragmentReport(msgspec.Struct, frozen=True):
-    """What one actor did, for the driver's summary. The same in every attempt: what differs (seconds) travels by jobs.wire.measured."""
+    """What one actor did, for the driver's summary. The same in every attempt: what differs (seconds) travels by jobs/wire/measured.py."""
 
     relation_id: int
     fragment: int

@@ -1,11 +1,11 @@
 """A row on which an expression raised, as facts. An actor knows columns by number alone; the driver names them
-(jobs.driver.row_names)."""
+(tussock.jobs.driver.row_names)."""
 
 from collections.abc import Sequence
 
-from jobs.executors.operator import ExpressionError, rows_alone
-from statestore.errors import InputError
-from statestore.months import given_rows, shown
+from tussock.jobs.executors.operator import ExpressionError, rows_alone
+from tussock.statestore.errors import InputError
+from tussock.statestore.months import given_rows, shown
 
 _SHOWN_CHARACTERS = 60
 

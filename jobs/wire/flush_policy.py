@@ -14,7 +14,7 @@ plans the epoch; units decide with `choose` what they do, since only they know w
 from dataclasses import dataclass
 from enum import Enum
 
-from statestore.hummock.ingest import DEFAULT_TARGET_BYTES
+from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES
 
 
 class Expected(Enum):

@@ -7,7 +7,7 @@ over in this process. Those of attempts that failed are lost, those of a stage t
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from statestore.objectstore.requests import Requests
+from tussock.statestore.objectstore.requests import Requests
 
 Measurement: TypeAlias = tuple[Mapping[int, float], Requests]
 """Busy seconds by unit, and requests."""

@@ -20,18 +20,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.base import net
-from jobs.flow.chunk import WEIGHT, encode, make_chunk
-from jobs.flow.failure import encode_failure
-from jobs.plan.schedule import Exchange, Schedule, Scheduled
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import BY_SPARK, Call, Column
-from jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells
-from jobs.wire.failed_row import RaisedInSpark, shown_value
-from statestore.errors import DamagedError, TussockError
-from statestore.months import carried_rows, carried_type, given_rows
-from statestore.nested import is_nested, relabelled
-from statestore.types import arrow_type, type_name
+from tussock.jobs.executors.base import net
+from tussock.jobs.flow.chunk import WEIGHT, encode, make_chunk
+from tussock.jobs.flow.failure import encode_failure
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
+from tussock.jobs.plan.schedule import Exchange, Schedule, Scheduled
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, cells
+from tussock.jobs.wire.failed_row import RaisedInSpark, shown_value
+from tussock.statestore.errors import DamagedError, TussockError
+from tussock.statestore.months import carried_rows, carried_type, given_rows
+from tussock.statestore.nested import is_nested, relabelled
+from tussock.statestore.types import arrow_type, type_name
 
 UNIT, ROW, RAISED, VALUE = "unit", "row", "raised", "v"
 BATCH_BYTES = 32 << 20

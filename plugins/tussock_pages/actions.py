@@ -23,12 +23,12 @@ from fastapi.responses import HTMLResponse
 from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse, Response
 
-from jobs.facts.barrier import barrier
-from jobs.facts.graph import readers
-from jobs.facts.upkeep import UpkeepFacts, upkeep
-from jobs.shell.rebalance_text import rebalance_text
-from jobs.upkeep.rebalance import measure, plan
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.facts.barrier import barrier
+from tussock.jobs.facts.graph import readers
+from tussock.jobs.facts.upkeep import UpkeepFacts, upkeep
+from tussock.jobs.texts.rebalance import rebalance_text
+from tussock.jobs.upkeep.rebalance import measure, plan
+from tussock.statestore.meta.catalog import RelationKind
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import paused_dags
 from tussock_pages.guard import EDITS_DAG, READS_RUNS, User, from_here, may_edit

@@ -10,8 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, Response
 
-from statestore.errors import TussockError
-from statestore.meta.errors import NotInitialisedError
+from tussock.statestore.errors import TussockError
+from tussock.statestore.meta.errors import NotInitialisedError
 from tussock_pages import actions, dag, epochs, overview, quality, verified
 from tussock_pages.guard import SEES_PLUGINS, with_headers
 from tussock_pages.page import FOLDER, page

@@ -8,18 +8,18 @@ import tussock_steps as steps
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
-from jobs.catalog.show import show
-from jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
-from jobs.facts.history import ViewPoint, epoch_page, points
-from jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state, relation_states
-from jobs.facts.status import Status
-from jobs.facts.tables import tables
-from jobs.facts.views import ViewFacts, ViewState
-from jobs.plan.schedule import schedule
-from jobs.settings.pipeline import find_pipeline
-from jobs.sql.statements import Show, Shown
-from statestore.meta.catalog import RelationKind
-from statestore.meta.version import HummockVersion
+from tussock.jobs.catalog.show import show
+from tussock.jobs.facts.graph import FragmentFacts, GraphNode, around, explained, fragments, graph
+from tussock.jobs.facts.history import ViewPoint, epoch_page, points
+from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state, relation_states
+from tussock.jobs.facts.status import Status
+from tussock.jobs.facts.tables import tables
+from tussock.jobs.facts.views import ViewFacts, ViewState
+from tussock.jobs.logical.statements import Show, Shown
+from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.settings.pipeline import find_pipeline
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.version import HummockVersion
 from tussock_pages.graph import Drawing, draw
 from tussock_pages.guard import READS_RUNS, User, may_edit
 from tussock_pages.overview import Waiting, look_at_status

@@ -7,9 +7,9 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
-from jobs.facts.epochs import EpochFacts
-from jobs.facts.gate import EpochQuality, quality_of_epochs
-from jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch
+from tussock.jobs.facts.epochs import EpochFacts
+from tussock.jobs.facts.gate import EpochQuality, quality_of_epochs
+from tussock.jobs.facts.history import EpochPage, epoch_page, epochs_of_run, injected_by, one_epoch
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.dag_runs import committed_epoch, find_run
 from tussock_pages.guard import READS_RUNS, User

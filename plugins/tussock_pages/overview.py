@@ -8,13 +8,13 @@ from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
-from jobs.facts.sources import SourceFacts
-from jobs.facts.status import Status, now_of, status
-from jobs.settings.pipeline import Pipeline
-from jobs.settings.process import clock_ms
-from statestore.errors import TussockError
-from statestore.meta.store import MetaStore
+from tussock.jobs.facts.overview import PipelineState, oldest_unseen_s, pipeline_state
+from tussock.jobs.facts.sources import SourceFacts
+from tussock.jobs.facts.status import Status, now_of, status
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.process import clock_ms
+from tussock.statestore.errors import TussockError
+from tussock.statestore.meta.store import MetaStore
 from tussock_pages.dag_runs import Run, last_runs, paused_dags
 from tussock_pages.guard import User, readable_dags
 from tussock_pages.page import page

@@ -7,8 +7,8 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import FileResponse, Response
 
-from jobs.facts.gate import CheckFacts, expectations
-from jobs.facts.history import epoch_page
+from tussock.jobs.facts.gate import CheckFacts, expectations
+from tussock.jobs.facts.history import epoch_page
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.epochs import qualities
 from tussock_pages.guard import DOCS_POLICY, READS_RUNS, User

@@ -10,14 +10,14 @@ from typing import Any, TypeVar, cast
 
 import tussock_steps as steps
 
-from jobs.settings.arrow import leave_pandas
-from jobs.settings.pipeline import Pipeline
-from jobs.settings.process import clock_ms, new_writer, store_address
-from statestore.meta.barrier import Barrier
-from statestore.meta.manifest import SealedManifest
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.open import open_object_store
+from tussock.jobs.settings.arrow import leave_pandas
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.jobs.settings.process import clock_ms, new_writer, store_address
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.manifest import SealedManifest
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.open import open_object_store
 
 T = TypeVar("T")
 REMEMBERED = 512  # manifests, barriers and answers a store: some hundred bytes a view each

@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from jobs.facts.moment import moment
-from jobs.verify.record import Verdict, Verification, read_last
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.verify.record import Verdict, Verification, read_last
 from tussock_pages.dag import head_of, store_of
 from tussock_pages.guard import READS_RUNS, User
 from tussock_pages.page import page

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from statestore.hummock.compaction_picker import CompactionOptions, level_bytes, level_goals
-from statestore.hummock.version import sections_at, sorted_runs
-from statestore.meta.delta import CompactionCommitted, EpochCommitted
-from statestore.meta.names import task_prefix
-from statestore.meta.settings import initial_version
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.meta.version_log import VersionLog
+from tussock.statestore.hummock.compaction_picker import CompactionOptions, level_bytes, level_goals
+from tussock.statestore.hummock.version import sections_at, sorted_runs
+from tussock.statestore.meta.delta import CompactionCommitted, EpochCommitted
+from tussock.statestore.meta.names import task_prefix
+from tussock.statestore.meta.settings import initial_version
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.meta.version_log import VersionLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.disk_cache import disk_cache_for
-from statestore.hummock.errors import DamagedSstError
-from statestore.hummock.range_reader import Range, RangeReader
-from statestore.hummock.sorted_keys import Positions
-from statestore.hummock.sst_format import require_crc
-from statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, SstReader
-from statestore.meta.version import SstInfo
-from statestore.objectstore.base import ObjectStore
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.disk_cache import disk_cache_for
+from tussock.statestore.hummock.errors import DamagedSstError
+from tussock.statestore.hummock.range_reader import Range, RangeReader
+from tussock.statestore.hummock.sorted_keys import Positions
+from tussock.statestore.hummock.sst_format import require_crc
+from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, SstReader
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.objectstore.base import ObjectStore
 
 _DENSE = 2  # a partition is read whole from one needed block in this many on; sooner, the cache fills with blocks that nobody asked for
 _RUN_BYTES = 8 << 20  # neighbouring blocks that are fetched as one

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from statestore.memory import whole_memory
+from tussock.statestore.memory import whole_memory
 
 DEFAULT_CAPACITY_BYTES = 512 << 20
 LEAST_BYTES, MOST_BYTES = 256 << 20, 1 << 30  # of a process's own cache

@@ -24,24 +24,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.block_source import BlockSource, OpenSection
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.compaction_picker import dropped_tables
-from statestore.hummock.errors import WrongRowsError
-from statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
-from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs
-from statestore.hummock.row_shape import shape_of
-from statestore.hummock.shared_buffer import BufferedSource
-from statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
-from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, PUT, ROWS_PER_BLOCK, block_schema
-from statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
-from statestore.hummock.version import SectionRef, section_of, sorted_runs
-from statestore.meta.catalog import ColumnSpec
-from statestore.meta.levels import hull_of, touches
-from statestore.meta.names import task_prefix
-from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, SectionInfo, SstInfo
-from statestore.objectstore.base import ObjectStore
-from statestore.vnode import one_array
+from tussock.statestore.hummock.block_source import BlockSource, OpenSection
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.compaction_picker import dropped_tables
+from tussock.statestore.hummock.errors import WrongRowsError
+from tussock.statestore.hummock.ingest import VNODE_GROUP, vnodes_of_keys
+from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs
+from tussock.statestore.hummock.row_shape import shape_of
+from tussock.statestore.hummock.shared_buffer import BufferedSource
+from tussock.statestore.hummock.sorted_keys import Mask, Positions, differs_from_previous, fixed_keys
+from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, PUT, ROWS_PER_BLOCK, block_schema
+from tussock.statestore.hummock.sst_writer import EncodedBlocks, build_sst, encode_blocks
+from tussock.statestore.hummock.version import SectionRef, section_of, sorted_runs
+from tussock.statestore.meta.catalog import ColumnSpec
+from tussock.statestore.meta.levels import hull_of, touches
+from tussock.statestore.meta.names import task_prefix
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, SectionInfo, SstInfo
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.vnode import one_array
 
 WINDOW_BYTES = 32 << 20  # decoded, of all runs of a merge together; merging and encoding hold several copies of a window
 _BLOCK_BYTES = 256 << 10  # a decoded block, unless its rows are very wide

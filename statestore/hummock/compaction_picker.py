@@ -24,10 +24,10 @@ from itertools import groupby
 
 import msgspec
 
-from statestore.hummock.ingest import DEFAULT_TARGET_BYTES
-from statestore.meta.compaction import CompactionPlan
-from statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, merge_objection, order_objection
-from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
+from tussock.statestore.hummock.ingest import DEFAULT_TARGET_BYTES
+from tussock.statestore.meta.compaction import CompactionPlan
+from tussock.statestore.meta.levels import MAX_LEVELS, conflict_of, hull_of, inputs_of, levels_after, merge_objection, order_objection
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SectionInfo, SstInfo
 
 BOTTOM = MAX_LEVELS - 1
 

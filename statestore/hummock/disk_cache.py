@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from statestore.hummock.cache_file import ENTRY_BYTES, PIECE_BYTES, WAYS, BusyError, CacheFile, open_cache_file
-from statestore.hummock.sorted_keys import Positions
-from statestore.objectstore.base import ObjectStore
+from tussock.statestore.hummock.cache_file import ENTRY_BYTES, PIECE_BYTES, WAYS, BusyError, CacheFile, open_cache_file
+from tussock.statestore.hummock.sorted_keys import Positions
+from tussock.statestore.objectstore.base import ObjectStore
 
 SPARE_BYTES = 1 << 30  # of the file system that are left to others: with less free, only slots that have their room are written
 

@@ -1,6 +1,6 @@
 """Errors of the state store's reads and writes."""
 
-from statestore.errors import DamagedError, InputError
+from tussock.statestore.errors import DamagedError, InputError
 
 
 class DamagedSstError(DamagedError):

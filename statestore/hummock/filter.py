@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.sorted_keys import fixed_keys, lengths_of, max_width
+from tussock.statestore.hummock.sorted_keys import fixed_keys, lengths_of, max_width
 
 BITS_PER_KEY = 11
 PROBES = 7

@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.errors import UnorderedRowsError, WrongRowsError, show_key
-from statestore.hummock.merge import merge_tables
-from statestore.hummock.range_reader import keep_uploaded
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, widths
-from statestore.hummock.sst_format import KEY, OP, block_schema
-from statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
-from statestore.meta.version import SstInfo
-from statestore.objectstore.base import ObjectStore
-from statestore.vnode import one_array
+from tussock.statestore.hummock.errors import UnorderedRowsError, WrongRowsError, show_key
+from tussock.statestore.hummock.merge import merge_tables
+from tussock.statestore.hummock.range_reader import keep_uploaded
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sorted_keys import above_previous, as_fixed_size, fixed_keys, widths
+from tussock.statestore.hummock.sst_format import KEY, OP, block_schema
+from tussock.statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.vnode import one_array
 
 log = logging.getLogger(__name__)
 

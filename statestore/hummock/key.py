@@ -29,11 +29,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.errors import InputError
-from statestore.meta.catalog import KeyColumn
-from statestore.nested import as_list, bits_of, is_nested
-from statestore.types import UnsupportedTypeError, is_span
-from statestore.vnode import byte_spans, fixed_values, normalised_floats, null_mask, one_array, unscaled_decimals
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.nested import as_list, bits_of, is_nested
+from tussock.statestore.types import UnsupportedTypeError, is_span
+from tussock.statestore.vnode import byte_spans, fixed_values, normalised_floats, null_mask, one_array, unscaled_decimals
 
 HEADER_BYTES = 6  # table_id and vnode
 MAX_TABLE_ID = 2**32 - 2  # one less than fits, so that every table has a key after its last
@@ -61,7 +61,7 @@ def encode_keys(table_id: int, vnodes: npt.NDArray[np.uint16], columns: Sequence
 
     Args:
         table_id: 0 to MAX_TABLE_ID.
-        vnodes: (n,) uint16; see statestore.vnode.
+        vnodes: (n,) uint16; see tussock.statestore.vnode.
         columns: the key's columns in key order, arrays (or chunked arrays) of n values; floats need not be normalised.
         key: the order of each column, aligned with `columns`.
 

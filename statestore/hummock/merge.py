@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.shared_buffer import BufferedSource, Section
-from statestore.hummock.sorted_keys import Mask, differs_from_previous, sort_order, take_keys
-from statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
-from statestore.hummock.sst_reader import Rows
-from statestore.vnode import one_array
+from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
+from tussock.statestore.hummock.sorted_keys import Mask, differs_from_previous, sort_order, take_keys
+from tussock.statestore.hummock.sst_format import BLOCKS_PER_PARTITION, HEAD_COLUMNS, KEY, PUT, block_schema
+from tussock.statestore.hummock.sst_reader import Rows
+from tussock.statestore.vnode import one_array
 
 WINDOW_BLOCKS = BLOCKS_PER_PARTITION
 READ_AHEAD_THREADS = 4  # windows of so many runs come in at once

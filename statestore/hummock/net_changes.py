@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.same_rows import same_rows
-from statestore.hummock.sst_format import KEY
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.hummock.sst_format import KEY
 
 WEIGHT = "weight"
 

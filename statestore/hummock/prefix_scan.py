@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.shared_buffer import BufferedSource, Section
-from statestore.hummock.sorted_keys import Positions, Probes, sort_order
-from statestore.hummock.sst_reader import Rows
+from tussock.statestore.hummock.shared_buffer import BufferedSource, Section
+from tussock.statestore.hummock.sorted_keys import Positions, Probes, sort_order
+from tussock.statestore.hummock.sst_reader import Rows
 
 _GROWTH = 4
 

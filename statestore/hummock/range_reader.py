@@ -13,12 +13,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from statestore.hummock.cache_file import PIECE_BYTES
-from statestore.hummock.disk_cache import CachedObject, DiskCache, disk_cache_for
-from statestore.hummock.errors import DamagedSstError, MissingSstError
-from statestore.hummock.sorted_keys import Positions
-from statestore.meta.version import SstInfo
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore, ShortReadError
+from tussock.statestore.hummock.cache_file import PIECE_BYTES
+from tussock.statestore.hummock.disk_cache import CachedObject, DiskCache, disk_cache_for
+from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
+from tussock.statestore.hummock.sorted_keys import Positions
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore, ShortReadError
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.meta.catalog import ColumnSpec
-from statestore.types import arrow_type
+from tussock.statestore.meta.catalog import ColumnSpec
+from tussock.statestore.types import arrow_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.key import identities
-from statestore.nested import is_nested
-from statestore.vnode import one_array
+from tussock.statestore.hummock.key import identities
+from tussock.statestore.nested import is_nested
+from tussock.statestore.vnode import one_array
 
 Mask = npt.NDArray[np.bool_]
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import xxhash
 
-from statestore.hummock.errors import DamagedSstError, show_key
-from statestore.hummock.sst_format import require_crc
-from statestore.hummock.sst_reader import SectionReader, SstReader
-from statestore.meta.log_check import DamagedObject, check_meta
-from statestore.meta.version import HummockVersion, SectionInfo, SstInfo
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from statestore.progress import Progress, no_progress
+from tussock.statestore.hummock.errors import DamagedSstError, show_key
+from tussock.statestore.hummock.sst_format import require_crc
+from tussock.statestore.hummock.sst_reader import SectionReader, SstReader
+from tussock.statestore.meta.log_check import DamagedObject, check_meta
+from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.progress import Progress, no_progress
 
 _DECODED = 64  # blocks decoded at a time
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
-from statestore.hummock.row_shape import RowShape
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import Positions, SortedKeys
-from statestore.hummock.sst_format import PUT, row_schema
-from statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, no_columns, one_batch
+from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from tussock.statestore.hummock.row_shape import RowShape
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
+from tussock.statestore.hummock.sst_format import PUT, row_schema
+from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, no_columns, one_batch
 
 #: Gives one table's sealed MemTable of an epoch, or None: it is decoded when it is read first.
 Load = Callable[[], SealedBatch | None]

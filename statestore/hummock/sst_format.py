@@ -34,7 +34,7 @@ import crc32c
 import pyarrow as pa
 import xxhash
 
-from statestore.hummock.errors import DamagedSstError
+from tussock.statestore.hummock.errors import DamagedSstError
 
 MAGIC = b"TUSSOCKS"
 VERSION = 1

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.errors import DamagedSstError, show_key
-from statestore.hummock.row_shape import RowShape
-from statestore.hummock.sorted_keys import Positions, SortedKeys
-from statestore.hummock.sst_format import (
+from tussock.statestore.hummock.errors import DamagedSstError, show_key
+from tussock.statestore.hummock.row_shape import RowShape
+from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
+from tussock.statestore.hummock.sst_format import (
     BLOCKS_SCHEMA,
     FILTERS_SCHEMA,
     HEAD_COLUMNS,
@@ -22,7 +22,7 @@ from statestore.hummock.sst_format import (
     Tail,
     require_crc,
 )
-from statestore.meta.version import SstInfo
+from tussock.statestore.meta.version import SstInfo
 
 _PLAIN = pa.ipc.IpcReadOptions(use_threads=False)
 

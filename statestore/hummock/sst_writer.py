@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.errors import WrongRowsError
-from statestore.hummock.filter import Hashes, build_filter, hash_keys
-from statestore.hummock.sorted_keys import differs_from_previous
-from statestore.hummock.sst_format import (
+from tussock.statestore.hummock.errors import WrongRowsError
+from tussock.statestore.hummock.filter import Hashes, build_filter, hash_keys
+from tussock.statestore.hummock.sorted_keys import differs_from_previous
+from tussock.statestore.hummock.sst_format import (
     BLOCKS_PER_PARTITION,
     BLOCKS_SCHEMA,
     END_OF_STREAM,
@@ -33,9 +33,9 @@ from statestore.hummock.sst_format import (
     block_schema,
     object_name,
 )
-from statestore.meta.version import SectionInfo, SstInfo
-from statestore.nested import as_list, canonical, is_nested
-from statestore.vnode import one_array
+from tussock.statestore.meta.version import SectionInfo, SstInfo
+from tussock.statestore.nested import as_list, canonical, is_nested
+from tussock.statestore.vnode import one_array
 
 _BLOCK_BYTES = 256 << 10  # wide rows: fewer of them per block, so that one row does not cost megabytes to read
 _MIN_ROWS = 16

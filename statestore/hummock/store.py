@@ -16,22 +16,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.allocator import give_back_freed_memory
-from statestore.hummock.block_source import BlockSource, OpenSection
-from statestore.hummock.cache import BlockCache, process_cache
-from statestore.hummock.errors import WrongRowsError
-from statestore.hummock.filter import hash_keys, probe_filter
-from statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
-from statestore.hummock.net_changes import net_changes
-from statestore.hummock.prefix_scan import scan_prefixes
-from statestore.hummock.row_shape import RowShape
-from statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, BufferedSource, Section, SharedBuffer
-from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
-from statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
-from statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectStore
-from statestore.vnode import one_array
+from tussock.statestore.allocator import give_back_freed_memory
+from tussock.statestore.hummock.block_source import BlockSource, OpenSection
+from tussock.statestore.hummock.cache import BlockCache, process_cache
+from tussock.statestore.hummock.errors import WrongRowsError
+from tussock.statestore.hummock.filter import hash_keys, probe_filter
+from tussock.statestore.hummock.merge import READ_AHEAD_THREADS, RunCursor, merge_runs, newest_between, visible_at
+from tussock.statestore.hummock.net_changes import net_changes
+from tussock.statestore.hummock.prefix_scan import scan_prefixes
+from tussock.statestore.hummock.row_shape import RowShape
+from tussock.statestore.hummock.shared_buffer import BufferedIndex, BufferedSection, BufferedSource, Section, SharedBuffer
+from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, probe_order, sort_order, successors
+from tussock.statestore.hummock.sst_format import HEAD_COLUMNS, KEY, PUT, row_schema
+from tussock.statestore.hummock.version import SectionRef, require_readable, sections_at, sorted_runs
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.vnode import one_array
 
 log = logging.getLogger(__name__)
 

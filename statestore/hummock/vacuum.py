@@ -16,12 +16,12 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from statestore.meta.names import DATA, MANIFESTS, SNAPSHOTS, number_in, origin_of
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.meta.version_log import SNAPSHOT_EVERY
-from statestore.objectstore.base import ObjectInfo
-from statestore.progress import Progress, no_progress
+from tussock.statestore.meta.names import DATA, MANIFESTS, SNAPSHOTS, number_in, origin_of
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
+from tussock.statestore.objectstore.base import ObjectInfo
+from tussock.statestore.progress import Progress, no_progress
 
 log = logging.getLogger(__name__)
 

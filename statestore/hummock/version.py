@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
-from statestore.meta.version import HummockVersion, SectionInfo, SstInfo
+from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
+from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from statestore.hummock.block_source import BlockSource
-from statestore.hummock.ingest import vnodes_of_keys
-from statestore.meta.version import SstInfo
+from tussock.statestore.hummock.block_source import BlockSource
+from tussock.statestore.hummock.ingest import vnodes_of_keys
+from tussock.statestore.meta.version import SstInfo
 
 _AT_ONCE = 64  # SSTs whose footers are fetched together
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
-from statestore.meta.catalog import Catalog
-from statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
 
 
 class MutationKind(StrEnum):

@@ -5,15 +5,15 @@ What a barrier is: barrier.py. Why this is safe: docs/design/commit-protocol.md.
 
 from collections.abc import Callable
 
-from statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
-from statestore.meta.document import encode_document, read_document, require_document
-from statestore.meta.epoch import allot_epoch
-from statestore.meta.errors import LostRaceError, SettingError
-from statestore.meta.manifest import SealedManifest
-from statestore.meta.names import barrier_name, manifest_name
-from statestore.meta.version import HummockVersion
-from statestore.meta.version_log import VersionLog
-from statestore.objectstore.base import ObjectStore
+from tussock.statestore.meta.barrier import Barrier, BarrierPlan, barrier_of
+from tussock.statestore.meta.document import encode_document, read_document, require_document
+from tussock.statestore.meta.epoch import allot_epoch
+from tussock.statestore.meta.errors import LostRaceError, SettingError
+from tussock.statestore.meta.manifest import SealedManifest
+from tussock.statestore.meta.names import barrier_name, manifest_name
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.meta.version_log import VersionLog
+from tussock.statestore.objectstore.base import ObjectStore
 
 #: What a barrier takes in, where that depends on the epoch it is allotted (relations are created *at* an epoch).
 PlanOfEpoch = Callable[[int], BarrierPlan]

@@ -10,10 +10,10 @@ import msgspec
 
 
 class ColumnSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column: its name and its type by Spark's name (see statestore.types).
+    """A column: its name and its type by Spark's name (see tussock.statestore.types).
 
     `missing`, of a state table's column that was added after the table had rows: what rows written before hold there, an Arrow IPC stream
-    of one row (statestore.hummock.row_shape). Empty: every row was written with the column.
+    of one row (tussock.statestore.hummock.row_shape). Empty: every row was written with the column.
     """
 
     name: str
@@ -128,7 +128,8 @@ ALL_READ = 1 << 62  # beyond every vnode and every number of a file
 class Catalog(msgspec.Struct, frozen=True):
     """All relations, those dropped but still readable included. Ids are allotted once and never reused.
 
-    `one_zone`: no view at work holds rows that an earlier release computed in another time zone (jobs.plan.view_zone). Unset is not stored.
+    `one_zone`: no view at work holds rows that an earlier release computed in another time zone (jobs/plan/view_zone.py). Unset is not
+    stored.
     """
 
     relations: tuple[Relation, ...] = ()

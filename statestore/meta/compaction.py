@@ -15,11 +15,11 @@ from collections.abc import Collection
 
 import msgspec
 
-from statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, CompactionsRenewed, SstsMoved
-from statestore.meta.errors import LostRaceError, SettingError
-from statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection
-from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
-from statestore.meta.version_log import VersionLog
+from tussock.statestore.meta.delta import Change, CompactionClosed, CompactionCommitted, CompactionOpened, CompactionsRenewed, SstsMoved
+from tussock.statestore.meta.errors import LostRaceError, SettingError
+from tussock.statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
+from tussock.statestore.meta.version_log import VersionLog
 
 LEASE_MS = 15 * 60 * 1000  # of a task; renewed when a third of it is over, so a clock that differs by minutes, or a slow upload, ends none
 

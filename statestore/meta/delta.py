@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from statestore.meta.catalog import Catalog
-from statestore.meta.errors import BadDeltaError
-from statestore.meta.levels import conflict_of, inputs_of, levels_after, merge_objection, move_objection, outputs_objection
-from statestore.meta.sight import oldest_seen
-from statestore.meta.version import CompactionTask, HeldBack, HummockVersion, LevelInput, SstInfo, VnodeMapping
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.errors import BadDeltaError
+from tussock.statestore.meta.levels import conflict_of, inputs_of, levels_after, merge_objection, move_objection, outputs_objection
+from tussock.statestore.meta.sight import oldest_seen
+from tussock.statestore.meta.version import CompactionTask, HeldBack, HummockVersion, LevelInput, SstInfo, VnodeMapping
 
 MAX_EPOCHS = 1024  # that a reader may name; the floor follows them where nobody raises it, so that a version stays small
 

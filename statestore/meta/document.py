@@ -12,9 +12,9 @@ from typing import TypeVar
 import msgspec
 from crc32c import crc32c
 
-from statestore.decoding import decoder_of
-from statestore.meta.errors import DamagedDocumentError, SettingError
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.decoding import decoder_of
+from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 T = TypeVar("T", bound=msgspec.Struct)
 

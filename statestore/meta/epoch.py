@@ -4,7 +4,7 @@ The counter is the attempt of the barrier that got the epoch: 0 unless it supers
 never meet the epoch of one that was superseded in the same millisecond, whose sealed manifest may still lie around.
 """
 
-from statestore.meta.errors import SettingError
+from tussock.statestore.meta.errors import SettingError
 
 COUNTER_BITS = 16
 MAX_ATTEMPT = (1 << COUNTER_BITS) - 1

@@ -1,6 +1,6 @@
 """What can go wrong in meta, by what its reader has to do."""
 
-from statestore.errors import DamagedError, InputError, MustStopError
+from tussock.statestore.errors import DamagedError, InputError, MustStopError
 
 
 class LostRaceError(MustStopError):

@@ -7,8 +7,8 @@ of its keys, or that move with it; and below L0 a level is one sorted run.
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from statestore.meta.names import task_prefix
-from statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
+from tussock.statestore.meta.names import task_prefix
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, KeyRange, LevelInput, SstInfo
 
 MAX_LEVELS = 8  # L0 and seven below; ten times larger each, that is a store of 10^7 L0 runs
 

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 import msgspec
 
-from statestore.errors import DamagedError, InputError
-from statestore.meta.barrier import Barrier
-from statestore.meta.delta import VersionDelta, apply
-from statestore.meta.document import decode_document
-from statestore.meta.manifest import SealedManifest
-from statestore.meta.names import (
+from tussock.statestore.errors import DamagedError, InputError
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.delta import VersionDelta, apply
+from tussock.statestore.meta.document import decode_document
+from tussock.statestore.meta.manifest import SealedManifest
+from tussock.statestore.meta.names import (
     BARRIERS,
     CLAIMS,
     ENTRIES,
@@ -34,12 +34,12 @@ from statestore.meta.names import (
     snapshot_name,
     version_name,
 )
-from statestore.meta.pin import Pin
-from statestore.meta.settings import initial_version, read_settings
-from statestore.meta.statement_log import LogEntry
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from statestore.progress import Progress, no_progress
+from tussock.statestore.meta.pin import Pin
+from tussock.statestore.meta.settings import initial_version, read_settings
+from tussock.statestore.meta.statement_log import LogEntry
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.progress import Progress, no_progress
 
 _THREADS = 16
 _CHUNK = 2048  # objects read ahead

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from statestore.meta.barrier import Barrier, Mutation
-from statestore.meta.catalog import Catalog
-from statestore.meta.version import SstInfo
-from statestore.objectstore.requests import Requests
+from tussock.statestore.meta.barrier import Barrier, Mutation
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.objectstore.requests import Requests
 
 
 class RowCounts(NamedTuple):
@@ -28,7 +28,7 @@ class StepSeconds(msgspec.Struct, frozen=True):
 
 
 class HotKey(msgspec.Struct, frozen=True):
-    """The key with the most rows among those that one fragment took in on one unit, as a sample of them says (jobs.task.hot_key)."""
+    """The key with the most rows among those that one fragment took in on one unit, as a sample of them says (jobs/task/hot_key.py)."""
 
     relation: str  # whose fragment it is
     columns: tuple[str, ...]  # what the key is made of: a relation's columns, or expressions

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from statestore.meta.errors import SettingError
-from statestore.meta.version import VnodeMapping
+from tussock.statestore.meta.errors import SettingError
+from tussock.statestore.meta.version import VnodeMapping
 
 MAX_VNODES = 1 << 15
 

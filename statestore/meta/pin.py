@@ -11,10 +11,10 @@ its pin gone, or an SST missing, and never a wrong row, since the version it rea
 
 import msgspec
 
-from statestore.meta.document import decode_document, encode_document
-from statestore.meta.errors import PinLapsedError
-from statestore.meta.names import PINS, pin_name, pins_on
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.meta.document import decode_document, encode_document
+from tussock.statestore.meta.errors import PinLapsedError
+from tussock.statestore.meta.names import PINS, pin_name, pins_on
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 LEASE_MS = 6 * 60 * 60 * 1000  # of a pin, unless its reader says otherwise
 

@@ -3,10 +3,10 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from statestore.meta.epoch import COUNTER_BITS, epoch_ms
-from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, SettingError
-from statestore.meta.sight import oldest_seen
-from statestore.meta.version import HummockVersion
+from tussock.statestore.meta.epoch import COUNTER_BITS, epoch_ms
+from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, SettingError
+from tussock.statestore.meta.sight import oldest_seen
+from tussock.statestore.meta.version import HummockVersion
 
 
 def readable_epochs(version: HummockVersion, pinned: Iterable[int]) -> tuple[int, ...]:

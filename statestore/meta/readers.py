@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from itertools import count
 from threading import Event, Thread
 
-from statestore.errors import RetryableError
-from statestore.meta.delta import Change, FloorRaised, RelationsForgotten
-from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, PinLapsedError
-from statestore.meta.pin import Pin, delete_pins, drop_pin, list_pins, renew_pin, write_pin
-from statestore.meta.readable import check_readable
-from statestore.meta.sight import oldest_seen
-from statestore.meta.version import HummockVersion
-from statestore.meta.version_log import VersionLog
-from statestore.objectstore.base import AccessDeniedError, ObjectStore
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.delta import Change, FloorRaised, RelationsForgotten
+from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError, PinLapsedError
+from tussock.statestore.meta.pin import Pin, delete_pins, drop_pin, list_pins, renew_pin, write_pin
+from tussock.statestore.meta.readable import check_readable
+from tussock.statestore.meta.sight import oldest_seen
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.meta.version_log import VersionLog
+from tussock.statestore.objectstore.base import AccessDeniedError, ObjectStore
 
 
 class UnpinnedReadWarning(UserWarning):

@@ -4,13 +4,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from statestore.meta.catalog import Catalog
-from statestore.meta.document import encode_document, read_document
-from statestore.meta.errors import AlreadyInitialisedError, ConditionalPutIgnoredError, NotInitialisedError, SettingError
-from statestore.meta.mapping import even_mapping
-from statestore.meta.names import PROBE, STORE
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectStore
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.document import encode_document, read_document
+from tussock.statestore.meta.errors import AlreadyInitialisedError, ConditionalPutIgnoredError, NotInitialisedError, SettingError
+from tussock.statestore.meta.mapping import even_mapping
+from tussock.statestore.meta.names import PROBE, STORE
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectStore
 
 FORMAT = 1  # of everything under meta/ and data/
 

@@ -8,8 +8,8 @@ stays at: itself, or one whose place it took since. Who names an epoch sees all 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from statestore.meta.catalog import Catalog, Relation, RelationKind
-from statestore.meta.version import HeldBack, HummockVersion
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.version import HeldBack, HummockVersion
 
 
 @dataclass(frozen=True, slots=True)

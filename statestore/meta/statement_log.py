@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from statestore.errors import RetryableError
-from statestore.meta.document import checked_json, encode_document, read_document, require_document
-from statestore.meta.errors import DamagedDocumentError, SettingError
-from statestore.meta.names import client_name, hash_of, log_name, payload_name
-from statestore.meta.probe import end_of
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.document import checked_json, encode_document, read_document, require_document
+from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
+from tussock.statestore.meta.names import client_name, hash_of, log_name, payload_name
+from tussock.statestore.meta.probe import end_of
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 PARALLEL_READS = 16
 

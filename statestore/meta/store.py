@@ -4,25 +4,25 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 
-from statestore.meta.barrier import Barrier, BarrierPlan
-from statestore.meta.barrier_log import BarrierLog, PlanOfEpoch, winner_over
-from statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
-from statestore.meta.compaction import CompactionPlan, close_lapsed, close_task, commit_task, move_ssts, open_task, renew_tasks
-from statestore.meta.delta import Change, EpochCommitted, MappingChanged, Published
-from statestore.meta.document import encode_document, read_document, require_document
-from statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
-from statestore.meta.manifest import SealedManifest, net_by_relation
-from statestore.meta.mapping import checked, remap
-from statestore.meta.names import data_prefix, hash_of, manifest_name
-from statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
-from statestore.meta.readable import readable_epochs, retained_floor
-from statestore.meta.readers import Readers, raise_floor
-from statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
-from statestore.meta.sight import held_back
-from statestore.meta.statement_log import LogEntry, StatementLog, read_payload
-from statestore.meta.version import CompactionTask, HummockVersion, SstInfo, VnodeMapping
-from statestore.meta.version_log import VersionLog
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.meta.barrier import Barrier, BarrierPlan
+from tussock.statestore.meta.barrier_log import BarrierLog, PlanOfEpoch, winner_over
+from tussock.statestore.meta.compaction import LEASE_MS as TASK_LEASE_MS
+from tussock.statestore.meta.compaction import CompactionPlan, close_lapsed, close_task, commit_task, move_ssts, open_task, renew_tasks
+from tussock.statestore.meta.delta import Change, EpochCommitted, MappingChanged, Published
+from tussock.statestore.meta.document import encode_document, read_document, require_document
+from tussock.statestore.meta.errors import EpochNotCommittedError, LostRaceError, SettingError
+from tussock.statestore.meta.manifest import SealedManifest, net_by_relation
+from tussock.statestore.meta.mapping import checked, remap
+from tussock.statestore.meta.names import data_prefix, hash_of, manifest_name
+from tussock.statestore.meta.pin import LEASE_MS, Pin, drop_pin, list_pins, renew_pin
+from tussock.statestore.meta.readable import readable_epochs, retained_floor
+from tussock.statestore.meta.readers import Readers, raise_floor
+from tussock.statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
+from tussock.statestore.meta.sight import held_back
+from tussock.statestore.meta.statement_log import LogEntry, StatementLog, read_payload
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, SstInfo, VnodeMapping
+from tussock.statestore.meta.version_log import VersionLog
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 
 class MetaStore:
@@ -202,8 +202,8 @@ class MetaStore:
 
         Args:
             refused: ids of relations whose rows of that epoch readers are not to see, nor those of what reads them: they are held back
-                (statestore.meta.sight). What was held back and is not refused any more, is seen. None: nobody was asked, and what is held
-                back stays so.
+                (statestore/meta/sight.py). What was held back and is not refused any more, is seen. None: nobody was asked, and what is
+                held back stays so.
 
         Raises EpochNotCommittedError.
         """

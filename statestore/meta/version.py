@@ -2,7 +2,7 @@
 
 import msgspec
 
-from statestore.meta.catalog import Catalog
+from tussock.statestore.meta.catalog import Catalog
 
 
 class SectionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,7 +89,7 @@ class HummockVersion(msgspec.Struct, frozen=True):
     tasks: tuple[CompactionTask, ...] = ()  # open ones, in order of id
     retired: tuple[str, ...] = ()  # SSTs that compactions took out since `epoch` was committed: the run of the next epoch may read them
     moment: int = 0  # Unix microseconds: what now() means in the views of `epoch`; 0: no epoch had one
-    held: tuple[HeldBack, ...] = ()  # of the relations of the published epoch; see statestore.meta.sight
+    held: tuple[HeldBack, ...] = ()  # of the relations of the published epoch; see tussock.statestore.meta.sight
     rows: dict[
         int, int
     ] = {}  # by relation's id, its rows at `epoch`, of a source those taken; without those that were not counted all along

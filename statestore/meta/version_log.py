@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from statestore.errors import RetryableError
-from statestore.meta.delta import Change, VersionDelta, apply
-from statestore.meta.document import encode_document, read_document, require_document
-from statestore.meta.errors import DamagedDocumentError, NoSuchVersionError
-from statestore.meta.names import HEAD, snapshot_name, version_name
-from statestore.meta.probe import end_of
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.delta import Change, VersionDelta, apply
+from tussock.statestore.meta.document import encode_document, read_document, require_document
+from tussock.statestore.meta.errors import DamagedDocumentError, NoSuchVersionError
+from tussock.statestore.meta.names import HEAD, snapshot_name, version_name
+from tussock.statestore.meta.probe import end_of
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from threading import Event, Thread
 
 import msgspec
 
-from statestore.decoding import decoded
-from statestore.errors import TussockError
-from statestore.objectstore.base import ObjectStore
-from statestore.progress import Progress
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import TussockError
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.progress import Progress
 
 EVERY_S = 10.0
 """How often it is said; what takes less is not worth a word."""

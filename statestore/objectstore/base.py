@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from statestore.errors import DamagedError, InputError, RetryableError
+from tussock.statestore.errors import DamagedError, InputError, RetryableError
 
 MAX_NAME_PART_BYTES = 255  # what file systems take; S3 takes more
 

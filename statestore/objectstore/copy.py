@@ -3,8 +3,8 @@
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 _PIECE_BYTES = 64 << 20
 
@@ -19,7 +19,7 @@ def copy_object(source: ObjectStore, of: str, target: ObjectStore, name: str, et
     Raises: ObjectNotFoundError where it is gone, or is another one now; errors of both stores.
     Cost: within one S3 server a HEAD and a COPY, and no byte comes here; else the object once, through a file where the target takes one.
     """
-    from statestore.objectstore.s3 import S3ObjectStore  # here, because importing boto3 takes 0.3 s that local stores can save
+    from tussock.statestore.objectstore.s3 import S3ObjectStore  # here, because importing boto3 takes 0.3 s that local stores can save
 
     if isinstance(source, S3ObjectStore) and isinstance(target, S3ObjectStore) and target.is_beside(source):
         target.copy_from(source, of, name, etag, version)

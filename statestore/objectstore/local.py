@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from statestore.errors import TussockError
-from statestore.objectstore.base import (
+from tussock.statestore.errors import TussockError
+from tussock.statestore.objectstore.base import (
     AccessDeniedError,
     BadObjectNameError,
     BadStoreError,
@@ -28,8 +28,8 @@ from statestore.objectstore.base import (
     ShortReadError,
     checked_name,
 )
-from statestore.objectstore.ranges import Read, plan_reads, slice_of
-from statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
+from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
+from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
 
 _TEMPORARY = ".tmp"
 _COPIED_BYTES = 4 << 20  # at a time, of a file

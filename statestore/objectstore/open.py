@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlsplit
 
-from statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
-from statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 _ENDPOINT = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/?")  # no user, no password, no query
 _NOT_IN_URIS = re.compile(r"[#\t\r\n]")
@@ -68,7 +68,10 @@ def open_s3(bucket: str, prefix: str = "", options: Mapping[str, str] | None = N
 
     Raises: BadStoreError for an option's value; BadObjectNameError for a prefix that no object can have.
     """
-    from statestore.objectstore.s3 import S3Address, S3ObjectStore  # here, because importing boto3 takes 0.3 s that local stores can save
+    from tussock.statestore.objectstore.s3 import (  # here, because importing boto3 takes 0.3 s that local stores can save
+        S3Address,
+        S3ObjectStore,
+    )
 
     given, shown = options or {}, f"s3://{bucket}/{prefix}"
     endpoint = given.get("endpoint") or None

@@ -37,7 +37,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from statestore.objectstore.base import (
+from tussock.statestore.objectstore.base import (
     AccessDeniedError,
     BadStoreError,
     ObjectInfo,
@@ -47,8 +47,8 @@ from statestore.objectstore.base import (
     ShortReadError,
     checked_name,
 )
-from statestore.objectstore.ranges import Read, plan_reads, slice_of
-from statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
+from tussock.statestore.objectstore.ranges import Read, plan_reads, slice_of
+from tussock.statestore.objectstore.requests import NAMES_A_REQUEST, RequestCounter
 
 log = logging.getLogger(__name__)
 

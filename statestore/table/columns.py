@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from statestore.vnode import one_array
+from tussock.statestore.vnode import one_array
 
 
 def take_columns(tables: list[pa.Table], places: pa.Array) -> pa.Table:

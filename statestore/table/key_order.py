@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.key import HEADER_BYTES, encode_prefixes, vnode_range
-from statestore.hummock.sorted_keys import Positions, sort_order, successor
-from statestore.table.schema import TableLayout
+from tussock.statestore.hummock.key import HEADER_BYTES, encode_prefixes, vnode_range
+from tussock.statestore.hummock.sorted_keys import Positions, sort_order, successor
+from tussock.statestore.table.schema import TableLayout
 
 _BUFFERED = 1 << 17  # rows that wait, about; half of them in equal parts for all runs
 _LEAST = 1 << 8  # rows of a run that a round reads at least, however many runs there are

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, take_keys
-from statestore.table.memory_file import MemoryFile
+from tussock.statestore.hummock.sorted_keys import Positions, Probes, SortedKeys, take_keys
+from tussock.statestore.table.memory_file import MemoryFile
 
 Mask = npt.NDArray[np.bool_]
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.sorted_keys import Probes, SortedKeys, above_previous, differs_from_previous, probe_order, take_keys
-from statestore.table.columns import take_columns
+from tussock.statestore.hummock.sorted_keys import Probes, SortedKeys, above_previous, differs_from_previous, probe_order, take_keys
+from tussock.statestore.table.columns import take_columns
 
 Positions = npt.NDArray[np.int64]
 

@@ -34,12 +34,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, sort_order
-from statestore.memory import spare_memory
-from statestore.table.known_run import KnownRun, Mask, Places, joined
-from statestore.table.mem_table import MemRun
-from statestore.table.schema import Found
-from statestore.table.shared_runs import SharedRuns, Sign
+from tussock.statestore.hummock.sorted_keys import SortedKeys, differs_from_previous, sort_order
+from tussock.statestore.memory import spare_memory
+from tussock.statestore.table.known_run import KnownRun, Mask, Places, joined
+from tussock.statestore.table.mem_table import MemRun
+from tussock.statestore.table.schema import Found
+from tussock.statestore.table.shared_runs import SharedRuns, Sign
 
 DEFAULT_CAPACITY_BYTES = 256 << 20
 _KEPT = 7 / 8  # of the capacity, when something must go: so that making room is not every epoch's work

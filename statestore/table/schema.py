@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.errors import InputError
-from statestore.hummock.key import encode_keys, encode_prefixes, vnode_range
-from statestore.hummock.row_shape import shape_of
-from statestore.meta.catalog import TableSchema
-from statestore.types import arrow_type
-from statestore.vnode import vnodes_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.key import encode_keys, encode_prefixes, vnode_range
+from tussock.statestore.hummock.row_shape import shape_of
+from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import vnodes_of
 
 
 class TableSchemaError(InputError):

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from statestore.hummock.sorted_keys import SortedKeys
-from statestore.table.known_run import KnownRun
-from statestore.table.memory_file import MemoryFile, name_of
+from tussock.statestore.hummock.sorted_keys import SortedKeys
+from tussock.statestore.table.known_run import KnownRun
+from tussock.statestore.table.memory_file import MemoryFile, name_of
 
 MOST_FILES = 256  # open at once in one process; what is beyond is not shown
 _WORD = 8

@@ -13,17 +13,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.hummock.same_rows import same_rows
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import Positions, probe_order, successors, take_keys
-from statestore.hummock.sst_format import DELETE, PUT
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import TableSchema
-from statestore.table.mem_table import MemRun, MemTable, strictly_ascending
-from statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
-from statestore.table.row_cache import UnitRows
-from statestore.table.schema import Found, KeyedRows, PrefixRows
-from statestore.table.storage_table import StorageTable, vnode_ranges
+from tussock.statestore.hummock.same_rows import same_rows
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sorted_keys import Positions, probe_order, successors, take_keys
+from tussock.statestore.hummock.sst_format import DELETE, PUT
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.table.mem_table import MemRun, MemTable, strictly_ascending
+from tussock.statestore.table.merge import Entries, concat_entries, merge_live, stored_entries
+from tussock.statestore.table.row_cache import UnitRows
+from tussock.statestore.table.schema import Found, KeyedRows, PrefixRows
+from tussock.statestore.table.storage_table import StorageTable, vnode_ranges
 
 Row = tuple[Any, ...]
 _Rows = TypeVar("_Rows", pa.Array, pa.ChunkedArray, pa.Table)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import TableSchema
-from statestore.table.key_order import EVERY_KEY, KeyBounds, rows_in_order
-from statestore.table.schema import ChangedRows, Found, PrefixRows, TableLayout
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import TableSchema
+from tussock.statestore.table.key_order import EVERY_KEY, KeyBounds, rows_in_order
+from tussock.statestore.table.schema import ChangedRows, Found, PrefixRows, TableLayout
 
 
 class StorageTable:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.store.latency import LatencyObjectStore, open_latency, read_log, register
-from statestore.objectstore.base import BadStoreError, ObjectNotFoundError
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import SCHEMES_VARIABLE, open_object_store
+from tussock.statestore.objectstore.base import BadStoreError, ObjectNotFoundError
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import SCHEMES_VARIABLE, open_object_store
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def test_a_uri_opens_the_same_store_here_and_in_another_process(tmp_path: Path) 
     assert isinstance(store, LatencyObjectStore)
     store.put("x", b"here")
     assert open_object_store(store.uri).uri == store.uri == pickle.loads(pickle.dumps(store)).uri
-    program = f"from statestore.objectstore.open import open_object_store as o; print(o({store.uri!r}).get('x').decode())"
+    program = f"from tussock.statestore.objectstore.open import open_object_store as o; print(o({store.uri!r}).get('x').decode())"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "here\n"
     counts = read_log(tmp_path / "log")
     assert dict(counts.requests) == {"put": 1, "get": 1}

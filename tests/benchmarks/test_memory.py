@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.memory import BUDGET_BYTES, RUNS, make_state, measure, scan_state
-from jobs.upkeep.compaction import compact
-from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.meta.store import MetaStore
-from statestore.objectstore.local import LocalObjectStore
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 def test_the_state_that_is_measured_has_each_key_once_however_it_is_read(tmp_path: Path) -> None:

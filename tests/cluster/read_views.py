@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from jobs.session import Session
-from jobs.spark import build_spark
+from tussock.jobs.session import Session
+from tussock.jobs.spark.session import build_spark
 
 TASKS = 16
 SETTINGS = {"spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.driver.memory": "1g", "spark.executor.memory": "512m"}
@@ -23,11 +23,11 @@ def origin_of(task: int) -> tuple[str, str, str, str]:
     """Where one task ran: its executor's folder and its Python, and the files of our packages there."""
     from time import sleep
 
-    import jobs
-    import statestore
+    import tussock.jobs
+    import tussock.statestore
 
     sleep(0.1)  # so that no executor does all tasks alone
-    return str(Path.cwd()), sys.prefix, str(jobs.__file__), str(statestore.__file__)
+    return str(Path.cwd()), sys.prefix, str(tussock.jobs.__file__), str(tussock.statestore.__file__)
 
 
 def main(store: str, out: Path, views: list[str]) -> None:

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.epoch import advance, interval_of
-from jobs.driver.spark_runner import SparkRunner
-from jobs.session import Session
-from jobs.settings.pipeline import load_pipeline
-from jobs.settings.process import open_meta
 from pipelines.flights import load
 from scripts.cluster import ROOT, Cluster, running_cluster
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.driver.epoch import advance, interval_of
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.settings.process import open_meta
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(1500)]  # fixtures count; a minute and a half on an idle machine
 
@@ -61,8 +61,8 @@ def on_the_cluster(cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPa
         return run(*cluster.submit(*BOTH_WORKERS, "--conf", "spark.executor.memory=512m", *arguments))
 
     python = cluster.environment()["PYSPARK_DRIVER_PYTHON"]
-    epoch = str(ROOT / "jobs" / "epoch.py")
-    run(python, "-m", "jobs.cli", "apply", "flights")
+    epoch = str(ROOT / "tussock" / "jobs" / "submitted" / "epoch.py")
+    run(python, "-m", "tussock.jobs.cli", "apply", "flights")
     first = submit(epoch, "--pipeline", str(FOLDER), "--interval", *FIRST_DAY)
     rest = submit(epoch, "--pipeline", str(FOLDER))
     assert (first.count("committed version"), rest.count("committed version")) == (1, 1), first + rest
@@ -105,9 +105,8 @@ def test_workers_run_the_code_that_was_submitted(cluster: Cluster, on_the_cluste
 
 
 def test_workers_have_no_other_code_to_run(cluster: Cluster, tmp_path: Path) -> None:
-    for package in ("jobs", "statestore"):
-        run = subprocess.run([str(cluster.python), "-c", f"import {package}"], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert f"No module named '{package}'" in run.stderr
+    run = subprocess.run([str(cluster.python), "-c", "import tussock"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "No module named 'tussock'" in run.stderr
     subprocess.run([str(cluster.python), "-c", "import pyarrow, duckdb, pyspark"], cwd=tmp_path, check=True)  # what the code needs is there
 
 

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 from tussock_approval import fenced
 
-from jobs.settings.process import open_meta
 from scripts.airflow_home import airflow_environment
+from tussock.jobs.settings.process import open_meta
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOP = 'name = "shop"\nstore = "store"\nsql = ["views.sql"]\n'

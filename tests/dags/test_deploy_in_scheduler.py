@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.settings.process import open_meta
 from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
 from tests.dags.waiting import PATIENCE_S, wait_for
+from tussock.jobs.settings.process import open_meta
 
 DAG = "deploy_shop"
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]

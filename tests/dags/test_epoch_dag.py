@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobs.settings.pipeline import Pipeline
-from statestore.meta.catalog import RelationKind
+from tussock.jobs.settings.pipeline import Pipeline
+from tussock.statestore.meta.catalog import RelationKind
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ["inject_barrier", "run_actors", "commit_version", "validate_views", "publish_views"]

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.session import Session
 from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
 from tests.dags.waiting import PATIENCE_S, wait_for
+from tussock.jobs.session import Session
 
 DAG = "epoch_shop"
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200)]
@@ -164,7 +164,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     made = Shop(folder, ROOT, {**airflow_environment(folder), **more})
     made.write(0, [(1, 5), (2, 6)])
     (folder / "data/countries.csv").write_text("1,nl\n2,be\n3,nl\n")
-    made.python("-m", "jobs.cli", "apply", "shop")
+    made.python("-m", "tussock.jobs.cli", "apply", "shop")
     with made.up(DAG, PATIENCE_S):
         yield made
 

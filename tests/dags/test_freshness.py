@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 import tussock_steps as steps
 
-from jobs import cli
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LocalRunner
-from jobs.settings.pipeline import PipelineError, load_pipeline
-from jobs.settings.process import open_meta
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.jobs.driver.embedded import append
 from tests.jobs.plan.catalogs import view
+from tussock.jobs import cli
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.pipeline import PipelineError, load_pipeline
+from tussock.jobs.settings.process import open_meta
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 pytestmark = pytest.mark.airflow
 FIELDS = (Field("k", "int"),)

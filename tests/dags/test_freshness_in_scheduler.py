@@ -7,17 +7,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LocalRunner
-from jobs.settings.process import open_meta
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource
 from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.dags.waiting import PATIENCE_S, wait_for
 from tests.jobs.driver.embedded import append
 from tests.jobs.plan.catalogs import view
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.process import open_meta
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 DAG = "epoch_shop"
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]

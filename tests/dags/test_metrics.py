@@ -14,16 +14,16 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from tussock_operators import run_actors
 
-from jobs.facts.epochs import epochs
-from jobs.facts.status import status
-from jobs.settings.pipeline import find_pipeline
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.jobs.driver.embedded import append, epoch
 from tests.jobs.facts.test_status import NOW
 from tests.jobs.plan.catalogs import counted, view
+from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.facts.status import status
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.pipeline import find_pipeline
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 NAME = "shop"
 FIELDS = (Field("k", "bigint"), Field("g", "int"))

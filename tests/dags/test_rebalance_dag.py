@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from jobs.driver.runner import LocalRunner
 from scripts.airflow_home import airflow_environment
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.statestore.meta.store import MetaStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOP = 'name = "shop"\nstore = "{}/store"\nsql = ["views.sql"]\n'

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from jobs.catalog.reader import open_table
-from jobs.plan.definition import find
-from jobs.session import Session
-from jobs.settings.process import open_meta
-from jobs.sources.taken import taken_files
 from pipelines.flights import load
 from scripts.airflow_home import AirflowHome
-from statestore.meta.store import MetaStore
 from tests.dags.waiting import PATIENCE_S, wait_for
+from tussock.jobs.plan.definition import find
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.session import Session
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.sources.taken import taken_files
+from tussock.statestore.meta.store import MetaStore
 
 DAG = "epoch_flights"
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200)]
@@ -73,7 +73,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     load.load(folder / "data", days=5)
     made.set_pipeline("catchup = true", "catchup = false")
     made.set_pipeline("end = 2013-12-31", "end = 2013-01-04")
-    made.python("-m", "jobs.cli", "apply", "flights")
+    made.python("-m", "tussock.jobs.cli", "apply", "flights")
     with made.up(DAG, PATIENCE_S):
         yield made
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.session import Session
 from scripts.airflow_home import ROOT, AirflowHome, airflow_environment
 from tests.dags.waiting import PATIENCE_S, wait_for
+from tussock.jobs.session import Session
 
 DAG = "epoch_shop"
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(7200), pytest.mark.filterwarnings("ignore")]
@@ -121,7 +121,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     more = {"TUSSOCK_PIPELINES": str(folder / "pipelines"), "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"}
     made = Shop(folder, ROOT, {**airflow_environment(folder), **more})
     made.write(0, [(1, 5), (2, 6)], [1])
-    made.python("-m", "jobs.cli", "apply", "shop")
+    made.python("-m", "tussock.jobs.cli", "apply", "shop")
     with made.up(DAG, PATIENCE_S):
         made.airflow("dags", "unpause", DAG)
         yield made
@@ -197,7 +197,7 @@ def test_a_held_source_a_paused_view_and_a_failing_suite_with_either_scope_and_e
     assert (shop.seen("doubled"), shop.seen("per_shop")) == (doubled(*before), per_shop(*orders))
     views = shop.folder / "pipelines/shop/views.sql"
     views.write_text(views.read_text().replace("amount + 2147483000 AS high", "CAST(amount AS bigint) + 2147483000 AS high"))
-    shop.python("-m", "jobs.cli", "apply", "shop", "--resume", "doubled")
+    shop.python("-m", "tussock.jobs.cli", "apply", "shop", "--resume", "doubled")
     shop.write(4, [(2, 2)], [4])
     assert shop.run_day(4) == {**fine, **quiet}
     orders.append([(2, 2)])

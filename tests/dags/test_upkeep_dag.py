@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from scripts.airflow_home import airflow_environment
-from statestore.objectstore.local import LocalObjectStore
 from tests.statestore.hummock.living_store import living_store, named_by
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ["raise_floor", "compact", "vacuum"]

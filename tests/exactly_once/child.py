@@ -1,17 +1,17 @@
-"""The epoch job as a child process: `jobs.epoch` as it is, with points on its way, one clock for all runs, and small SSTs."""
+"""The epoch job as a child process: `jobs/submitted/epoch.py` as it is, with points on its way, one clock for all runs, and small SSTs."""
 
 import os
 import sys
 from functools import partial
 from unittest.mock import patch
 
-from jobs import epoch
-from jobs.driver.spark_runner import SparkRunner
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.exactly_once.daemon import watch_uploads
 from tests.exactly_once.faults import DRIVER_PID, PointedStore
 from tests.exactly_once.workload import CLOCK_MS, POLICY
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.submitted import epoch
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 
 def open_meta(store: str) -> MetaStore:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from statestore.meta.version import HummockVersion
 from tests.exactly_once import workload
 from tests.exactly_once.faults import FAULT_FILE, Fault, plan_fault
+from tussock.statestore.meta.version import HummockVersion
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD_TIMEOUT_S = 400

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark import daemon
 
-from jobs.task import flush
-from jobs.task import unit as actors
-from statestore.hummock import ingest
 from tests.exactly_once.faults import reach
+from tussock.jobs.task import flush
+from tussock.jobs.task import unit as actors
+from tussock.statestore.hummock import ingest
 
 
 def watch_levels() -> None:

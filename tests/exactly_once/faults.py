@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from statestore.objectstore.base import ObjectInfo, ObjectStore
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 

@@ -25,17 +25,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.catalog.reader import scan_relation
-from jobs.driver.epoch import next_epoch
-from jobs.driver.publish import publish
-from jobs.driver.runner import LevelRunner, LocalRunner
-from jobs.session import Session
-from jobs.sql.statements import Insert
-from statestore.meta.store import MetaStore
-from statestore.objectstore import local
-from statestore.objectstore.base import ObjectInfo
-from statestore.objectstore.open import open_object_store
-from statestore.types import arrow_type
+from tussock.jobs.driver.epoch import next_epoch
+from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.runner import LevelRunner, LocalRunner
+from tussock.jobs.logical.statements import Insert
+from tussock.jobs.reading.reader import scan_relation
+from tussock.jobs.session import Session
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore import local
+from tussock.statestore.objectstore.base import ObjectInfo
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.types import arrow_type
 
 Row = dict[str, Any]
 

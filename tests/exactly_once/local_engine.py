@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from jobs.driver.held import Held, HeldByDriver
-from jobs.driver.levels import read_answers
-from jobs.driver.runner import LevelsToRun, LocalRunner
-from jobs.task.flush import flush_function
-from jobs.task.level import CellFunction
-from jobs.wire.cell import CELL_SCHEMA, Mail
-from jobs.wire.flush_policy import FlushPolicy
-from statestore.meta.version import SstInfo
+from tussock.jobs.driver.held import Held, HeldByDriver
+from tussock.jobs.driver.levels import read_answers
+from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
+from tussock.jobs.task.flush import flush_function
+from tussock.jobs.task.level import CellFunction
+from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
+from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.statestore.meta.version import SstInfo
 
 _ONE_TASK = threading.Lock()  # a worker process of Spark's runs one task at a time; here the committing thread runs some too
 

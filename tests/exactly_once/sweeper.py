@@ -2,8 +2,8 @@
 
 import sys
 
-from jobs.settings.process import open_meta
-from jobs.upkeep.vacuum import sweep
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.upkeep.vacuum import sweep
 
 if __name__ == "__main__":
     meta = open_meta(sys.argv[1])

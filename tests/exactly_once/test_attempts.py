@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
 from tests.exactly_once import workload
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.session import Session
 
 KEYS = 40
 EPOCHS = 6

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from statestore.errors import DamagedError
-from statestore.meta.errors import DamagedDocumentError
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read
+from tussock.jobs.session import Session
+from tussock.statestore.errors import DamagedError
+from tussock.statestore.meta.errors import DamagedDocumentError
 
 
 @pytest.fixture

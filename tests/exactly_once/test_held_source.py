@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.epoch import advance
-from jobs.driver.source_holds import held_sources
-from jobs.facts.sources import sources
-from jobs.session import Session
-from statestore.errors import RetryableError
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.exactly_once import workload
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.faults import FaultyObjectStore, Killed
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.facts.sources import sources
+from tussock.jobs.session import Session
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 VIEWS = {
     "n": "SELECT g, count(*) AS n, sum(amount) AS s FROM sales GROUP BY g",

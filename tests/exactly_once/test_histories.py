@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.runner import LocalRunner
-from jobs.driver.spark_runner import SparkRunner
-from statestore.objectstore import local
 from tests.exactly_once.histories import History, bind, without_inode_times
 from tests.exactly_once.local_engine import UnkindShuffle
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.statestore.objectstore import local
 
 ROOT = Path(__file__).parents[2]
 EPOCHS = 3

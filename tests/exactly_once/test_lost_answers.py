@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver import epoch
-from jobs.session import Session
-from statestore.errors import RetryableError
-from statestore.meta.errors import LostRaceError
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.open import open_object_store
 from tests.exactly_once import workload
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.lossy_proxy import LossyProxy
 from tests.s3_servers import BUCKET, moto_server
+from tussock.jobs.driver import epoch
+from tussock.jobs.session import Session
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.open import open_object_store
 
 DEEP = pytest.mark.deep
 

@@ -7,18 +7,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import run_epoch
-from jobs.driver.held import Held
-from jobs.driver.runner import LevelsToRun
-from jobs.session import Session
-from jobs.upkeep.compaction import compact
-from statestore.hummock.cache import process_cache
-from statestore.hummock.errors import MissingSstError
-from statestore.hummock.vacuum import vacuum
-from statestore.meta.errors import LostRaceError
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import open_meta, read
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.held import Held
+from tussock.jobs.driver.runner import LevelsToRun
+from tussock.jobs.session import Session
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.errors import MissingSstError
+from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.meta.errors import LostRaceError
 
 
 class _Slow(UnkindShuffle):

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.catalog.read import PausedViewWarning
-from jobs.driver.epoch import advance
-from jobs.driver.row_names import ViewRowError
-from jobs.plan.create import PausedViewError
-from jobs.session import Session
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read
+from tussock.jobs import cli
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.plan.create import PausedViewError
+from tussock.jobs.reading.read import PausedViewWarning
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

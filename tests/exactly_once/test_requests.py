@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import advance
-from jobs.session import Session
-from statestore.meta.store import MetaStore
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.faults import FaultyObjectStore
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.session import Session
+from tussock.statestore.meta.store import MetaStore
 
 CLOCK_MS = 1_700_000_000_000
 

@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.driver.row_names import ViewRowError
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import HeldSourceWarning
-from jobs.executors.table_replay import StatementRowError
-from jobs.flow.failure import ActorError
-from jobs.session import Session
-from jobs.sources.errors import LostCopyError
-from statestore.errors import InputError
-from statestore.meta.names import SOURCES
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.exactly_once.workload import read
+from tussock.jobs import cli
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import HeldSourceWarning
+from tussock.jobs.executors.table_replay import StatementRowError
+from tussock.jobs.flow.failure import ActorError
+from tussock.jobs.session import Session
+from tussock.jobs.sources.errors import LostCopyError
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.names import SOURCES
 
 TABLES = (
     "CREATE TABLE orders (id int, code string, a int, b int, PRIMARY KEY (id, code)); CREATE TABLE u (x bigint, y string, PRIMARY KEY (x));"

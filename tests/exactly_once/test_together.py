@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.train import Train
-from jobs.session import Session
-from statestore.hummock.scrub import scrub
-from statestore.hummock.vacuum import vacuum
-from statestore.meta.names import DATA
 from tests.exactly_once.conftest import ROOT
 from tests.exactly_once.workload import read
 from tests.truth.compare import assert_same_answer
 from tests.truth.model import TABLES, History
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver.train import Train
+from tussock.jobs.session import Session
+from tussock.statestore.hummock.scrub import scrub
+from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.meta.names import DATA
 
 SECONDS = int(os.environ.get("TUSSOCK_TOGETHER_SECONDS", "600"))
 _SALES = pa.schema([("id", pa.int64()), ("g", pa.int32()), ("amount", pa.int64())])
@@ -40,7 +40,7 @@ _VIEWS = {  # each over those above it
 @contextmanager
 def _at_work(store: Path, logs: Path) -> Iterator[list["subprocess.Popen[str]"]]:
     """Two compactors and a vacuum that keeps two epochs; they are killed, not asked, at the end."""
-    compactor = [sys.executable, "-m", "jobs.compaction", "--store", str(store), "--pause", "0.1"]
+    compactor = [sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", str(store), "--pause", "0.1"]
     commands = [compactor, compactor, [sys.executable, "-m", "tests.exactly_once.sweeper", str(store), "2"]]
     processes = []
     for number, command in enumerate(commands):

@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import pandas_udf
 
-from jobs.catalog.reader import scan_relation
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import run_epoch
-from jobs.driver.spark_runner import SparkRunner
-from jobs.session import Session
-from jobs.wire.flush_policy import FlushPolicy
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
-from statestore.types import arrow_type
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.reading.reader import scan_relation
+from tussock.jobs.session import Session
+from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.types import arrow_type
 
 BEFORE = datetime(2023, 11, 13, 20, tzinfo=UTC)  # the moment of the template's epoch: rows come and go until the clock's
 CLOCK_MS = 1_700_000_000_000  # every run's, so that undisturbed and disturbed runs allot the same epochs

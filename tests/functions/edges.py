@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from statestore.types import arrow_type, type_name
+from tussock.statestore.types import arrow_type, type_name
 
 _COLUMNS: dict[str, tuple[str, list[object]]] = {
     "i": ("int", [0, 1, -1, 2147483647, -2147483648, 7, 100, 20]),

@@ -8,19 +8,19 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.kernels.render import has_kernel
-from jobs.session import Session
-from jobs.sql.catalyst import bind_view, relation_of_ddl
-from jobs.sql.errors import SqlError, UnsupportedQueryError
-from jobs.sql.expression_tree import needs_spark, substituted
-from jobs.sql.logical import BY_SPARK, Call, Column, Expr, Filter, Plan, Project, Scan
-from jobs.sql.sandbox import Sandbox
-from jobs.sql.source_text import SourceText
-from jobs.sql.spark_text import filled
 from tests.functions.edges import ROWS, ddl, edges
 from tests.functions.registry import KEPT, KERNEL, OF_ROWS, PAGE, REFUSED, SPARK, Function, load, page, save
 from tests.truth.compare import assert_same_answer
 from tests.truth.judge import judge_session
+from tussock.jobs.kernels.render import has_kernel
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
+from tussock.jobs.logical.expression_tree import needs_spark, substituted
+from tussock.jobs.logical.nodes import BY_SPARK, Call, Column, Expr, Filter, Plan, Project, Scan
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.session import Session
+from tussock.jobs.sql.catalyst import bind_view, relation_of_ddl
+from tussock.jobs.sql.sandbox import Sandbox
+from tussock.jobs.sql.spark_text import filled
 
 FUNCTIONS = load()
 ZONE = "America/New_York"

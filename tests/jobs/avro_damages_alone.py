@@ -11,8 +11,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from jobs.spark import spark_session
 from tests.jobs.test_damages import OF_BYTES, damaged, spoilt_bytes
+from tussock.jobs.spark.session import spark_session
 
 PACKAGE = f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
 OF_TYPES = {

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.executors.agg_result import AggregateDivisionError
-from jobs.session import Session
-from jobs.sql.errors import UnsupportedQueryError
-from statestore.errors import InputError
 from tests.truth.compare import assert_same_answer
 from tests.truth.judge import judge_session
+from tussock.jobs.executors.agg_result import AggregateDivisionError
+from tussock.jobs.logical.errors import UnsupportedQueryError
+from tussock.jobs.session import Session
+from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 

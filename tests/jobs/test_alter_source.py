@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sql.errors import SqlError
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

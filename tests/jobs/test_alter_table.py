@@ -6,9 +6,9 @@ from datetime import date
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.plan.alter_table import CannotAlterError
-from jobs.session import Session
-from statestore.errors import InputError
+from tussock.jobs.plan.alter_table import CannotAlterError
+from tussock.jobs.session import Session
+from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 
@@ -144,10 +144,10 @@ def test_columns_are_added_and_older_rows_hold_the_default_of_that_moment(sessio
 
 def test_of_two_sessions_statements_the_second_on_the_old_names_is_rejected(session: Session) -> None:
     session.execute("CREATE TABLE twice (a int)")
-    from jobs.plan.apply import apply_statement
-    from jobs.sql.logical import Field
-    from jobs.sql.statements import AlterTable, CreateTable
-    from statestore.meta.catalog import Catalog
+    from tussock.jobs.logical.nodes import Field
+    from tussock.jobs.logical.statements import AlterTable, CreateTable
+    from tussock.jobs.plan.apply import apply_statement
+    from tussock.statestore.meta.catalog import Catalog
 
     made = CreateTable("twice", (Field("a", "int"),), ())
     catalog = apply_statement(Catalog(), made, 1)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.catalog.once import Once
-from jobs.session import Session
+from tussock.jobs import cli
+from tussock.jobs.catalog.once import Once
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

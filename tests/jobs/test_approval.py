@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.approval import Approval, Item, ItemKind, NoApprovalError, approval_of, edits
-from jobs.catalog.deployment import Deployment
-from jobs.deploy import PlanOutdatedError, apply, plan
-from jobs.session import Session
-from jobs.settings.pipeline import load_pipeline
-from jobs.settings.process import open_meta
-from jobs.shell.deployment_text import deployment_text
+from tussock.jobs.catalog.approval import Approval, Item, ItemKind, NoApprovalError, approval_of, edits
+from tussock.jobs.catalog.deployment import Deployment
+from tussock.jobs.operations.deploy import PlanOutdatedError, apply, plan
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.texts.deployment import deployment_text
 
 SETTINGS = 'name = "shop"\nstore = "${SHOP_STORE:-store}"\nsql = ["tables.sql", "views.sql"]\n[quality]\n'
 TABLES = """CREATE TABLE shops (id int, name string, PRIMARY KEY (id));

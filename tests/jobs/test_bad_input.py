@@ -13,29 +13,29 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.source_holds import HeldSourceWarning
-from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.supersede import abandon
-from jobs.plan.apply import RelationExistsError, RelationInUseError
-from jobs.plan.definition import UnknownRelationError
-from jobs.session import Session
-from jobs.sources.errors import (
+from tussock.jobs import cli
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.source_holds import HeldSourceWarning
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.logical.errors import NoRelationError, SqlError, UnsupportedQueryError
+from tussock.jobs.logical.key_columns import NullKeyError
+from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError
+from tussock.jobs.plan.definition import UnknownRelationError
+from tussock.jobs.session import Session
+from tussock.jobs.sources.errors import (
     BadOptionError,
     MissingPathError,
     MissingSparkModuleError,
     PartitionFoldersError,
     UndeclaredColumnsError,
 )
-from jobs.sources.parquet_schema import UnreadableSchemaError
-from jobs.sql.change import TwoRowsOfOneKeyError
-from jobs.sql.errors import NoRelationError, SqlError, UnsupportedQueryError
-from jobs.sql.key_columns import NullKeyError
-from statestore.errors import DamagedError, InputError, TussockError
-from statestore.hummock.errors import DamagedSstError, MissingSstError
-from statestore.meta.errors import DamagedDocumentError
+from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
+from tussock.jobs.sql.change import TwoRowsOfOneKeyError
+from tussock.statestore.errors import DamagedError, InputError, TussockError
+from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
+from tussock.statestore.meta.errors import DamagedDocumentError
 
 pytestmark = pytest.mark.spark
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from jobs.settings import class_archive
-from jobs.settings.class_archive import QUIET, archive_file, submit_options
+from tussock.jobs.spark import class_archive
+from tussock.jobs.spark.class_archive import QUIET, archive_file, submit_options
 
 
 @pytest.fixture

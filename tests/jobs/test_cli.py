@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
+from tussock.jobs import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = tuple(command.name for command in cli.COMMANDS)
@@ -73,7 +73,9 @@ def write_day(folder: Path, day: str, *people: str) -> None:
 
 @pytest.mark.spark
 def test_the_lines_of_the_help_text_work_as_they_are_written(tussock: Tussock, spark: SparkSession) -> None:
-    overview = subprocess.run([sys.executable, "-m", "jobs.cli", "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    overview = subprocess.run(
+        [sys.executable, "-m", "tussock.jobs.cli", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     lines = [line.strip() for line in overview.splitlines() if line.startswith("  tussock ")]
     assert len(lines) == 5
     answers = [tussock(*shlex.split(line)[1:]) for line in lines]
@@ -295,7 +297,7 @@ def test_something_unexpected_is_told_in_one_line_and_how_to_see_more(
     def broken(_: object) -> None:
         raise RuntimeError("the moon is out\nand so on")
 
-    monkeypatch.setattr("jobs.settings.process.open_meta", broken)
+    monkeypatch.setattr("tussock.jobs.settings.process.open_meta", broken)
     answer = tussock("show", "--store", "s")
     failed(answer, "RuntimeError: the moon is out", "TUSSOCK_DEBUG=1")
     assert answer.err.count("\n") == 1
@@ -310,7 +312,7 @@ def test_a_real_process_keeps_sparks_log_out_of_the_way(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TUSSOCK_")} | {"PYTHONPATH": str(ROOT)}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "jobs.cli", *arguments, "--store", "s"]
+        command = [sys.executable, "-m", "tussock.jobs.cli", *arguments, "--store", "s"]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     assert run("init").returncode == 0

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.row_names import ViewRowError
-from jobs.driver.runner import NeedsSparkError
-from jobs.session import Session
-from jobs.sql.errors import SqlError, UnsupportedQueryError
-from jobs.sql.quoting import string_text
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.driver.runner import NeedsSparkError
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
+from tussock.jobs.logical.quoting import string_text
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

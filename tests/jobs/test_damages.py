@@ -21,9 +21,9 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
 from tests.jobs.test_random_troubles import OF_DELTA, Input
 from tests.with_packages import run_alone
+from tussock.jobs.session import Session
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "damages.md"
 OPTIONS = {"xml": ", rowTag 'row'", "csv": ", header 'true'"}

@@ -10,14 +10,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from jobs.catalog.frames import FrameOfAnEpochError, OutdatedFrameError
-from jobs.catalog.read import NotThereYetError
-from jobs.plan.definition import UnknownRelationError, definition_of, find
-from jobs.plan.definition import ViewDefinition as Definition
-from jobs.session import Session
-from jobs.sql.errors import SqlError, UnsupportedQueryError
-from jobs.sql.show import show_plan
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
+from tussock.jobs.plan.definition import UnknownRelationError, definition_of, find
+from tussock.jobs.plan.definition import ViewDefinition as Definition
+from tussock.jobs.reading.frames import FrameOfAnEpochError, OutdatedFrameError
+from tussock.jobs.reading.read import NotThereYetError
+from tussock.jobs.session import Session
+from tussock.jobs.sql.show import show_plan
 
 pytestmark = pytest.mark.spark
 

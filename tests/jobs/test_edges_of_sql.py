@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session, TwoThreadsError
-from jobs.sql.errors import SqlError
-from statestore.errors import InputError
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.session import Session, TwoThreadsError
+from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.statement_log import WaitingStatementsError
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.supersede import abandon
-from jobs.session import Session
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.plan.statement_log import WaitingStatementsError
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 
@@ -102,7 +102,7 @@ def test_a_relation_that_only_the_log_knows_has_no_rows_to_read_yet(session: Ses
 
 
 def test_a_statement_that_another_session_logs_while_the_select_runs_is_seen(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobs.sql import dml
+    from tussock.jobs.sql import dml
 
     def meanwhile(*arguments: object) -> object:
         with Session(session.meta.objects.uri, session.spark, create=False) as other:

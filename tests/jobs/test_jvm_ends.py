@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import cli
+from tussock.jobs import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> str:
 
 def started(store: str, sql: str, **environment: str) -> subprocess.Popen[str]:
     """`tussock query` as a process of its own."""
-    command = [sys.executable, "-m", "jobs.cli", "query", "--store", store, sql]
+    command = [sys.executable, "-m", "tussock.jobs.cli", "query", "--store", store, sql]
     return subprocess.Popen(
         command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.insert import UnfitRowsError
-from jobs.catalog.written_rows import NoFormError, write_csv, write_json, write_parquet
-from jobs.driver.row_names import ViewRowError
-from jobs.flow.failure import ViewFailedError
-from jobs.session import Session
-from jobs.shell.text_table import text_table
-from jobs.sql.collected import collected
-from statestore.months import given_rows
-from statestore.types import GIVEN_MONTHS
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.catalog.insert import UnfitRowsError
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.flow.failure import ViewFailedError
+from tussock.jobs.reading.written_rows import NoFormError, write_csv, write_json, write_parquet
+from tussock.jobs.session import Session
+from tussock.jobs.spark.collected import collected
+from tussock.jobs.texts.table import text_table
+from tussock.statestore.months import given_rows
+from tussock.statestore.types import GIVEN_MONTHS
 
 pytestmark = pytest.mark.spark
 

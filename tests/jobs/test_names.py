@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

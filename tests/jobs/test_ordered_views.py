@@ -12,16 +12,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.catalog import ordered_query, statement_maker
-from jobs.catalog.reader import Part, key_of, scan_ordered
-from jobs.plan.definition import find
-from jobs.session import Session
-from jobs.settings.home import Home
-from jobs.sinks.outline import outline_of
-from jobs.sources.base import Restated
-from jobs.upkeep.compaction import compact
-from statestore.meta.catalog import Relation
+from tussock.jobs import cli
+from tussock.jobs.catalog import statement_maker
+from tussock.jobs.plan.definition import find
+from tussock.jobs.reading import ordered_query
+from tussock.jobs.reading.reader import Part, key_of, scan_ordered
+from tussock.jobs.session import Session
+from tussock.jobs.settings.home import Home
+from tussock.jobs.sinks.outline import outline_of
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.meta.catalog import Relation
 
 pytestmark = pytest.mark.spark
 

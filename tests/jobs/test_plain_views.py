@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.reader import NoStoredRowsError
-from jobs.catalog.statement_log import WaitingStatementsError
-from jobs.plan.apply import RelationInUseError
-from jobs.session import Session
-from statestore.errors import InputError
+from tussock.jobs.plan.apply import RelationInUseError
+from tussock.jobs.plan.statement_log import WaitingStatementsError
+from tussock.jobs.reading.reader import NoStoredRowsError
+from tussock.jobs.session import Session
+from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 

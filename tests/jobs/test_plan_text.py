@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.session import Session
+from tussock.jobs import cli
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 CASE = Path(__file__).parent / "cases" / "plan.txt"

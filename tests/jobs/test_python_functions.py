@@ -11,16 +11,16 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import arrow_udf, pandas_udf
 
-from jobs.catalog.query import FunctionInQueryError
-from jobs.driver.detour import Detour
-from jobs.driver.row_names import ViewRowError
-from jobs.driver.supersede import abandon
-from jobs.flow.failure import ActorError
-from jobs.kernels.python_function import FunctionCodeError
-from jobs.plan.apply import RelationExistsError, RelationInUseError
-from jobs.session import Session
-from jobs.sql.errors import SqlError, UnsupportedQueryError
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.flow.failure import ActorError
+from tussock.jobs.kernels.python_function import FunctionCodeError
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
+from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError
+from tussock.jobs.reading.query import FunctionInQueryError
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

@@ -18,16 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.driver.epoch import advance, next_epoch
-from jobs.driver.publish import publish
-from jobs.driver.restate import Restating
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import held_sources
-from jobs.session import Session
-from jobs.sources.base import Restated
-from jobs.sources.errors import CannotRestateError
-from jobs.sources.listing import Interval
-from jobs.upkeep.vacuum import sweep
+from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.restate import Restating
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.session import Session
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.errors import CannotRestateError
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.upkeep.vacuum import sweep
 
 EPOCHS = 30
 DAYS = [Interval(datetime(2026, 1, d, tzinfo=UTC), datetime(2026, 1, d, tzinfo=UTC) + timedelta(days=1)) for d in range(1, 5)]

@@ -20,18 +20,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import held_sources
-from jobs.driver.supersede import NothingToAbandonError, abandon
-from jobs.sources.delta import DeltaTables
-from jobs.sources.parquet import ParquetFiles
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource, CreateView
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, new_store, rows
 from tests.jobs.sources.test_boundary import OF_LIBRARIES
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.driver.supersede import NothingToAbandonError, abandon
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.sources.delta import DeltaTables
+from tussock.jobs.sources.parquet import ParquetFiles
+from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("id", "int"), Field("v", "int"))
 FORMATS = ("parquet", "delta", "parquet", "parquet", "delta", "parquet")

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.session import Session
-from statestore.meta.readers import UnpinnedReadWarning
-from statestore.objectstore.base import AccessDeniedError
 from tests.lossy_proxy import LossyProxy
 from tests.s3_servers import BUCKET, KEY, SECRET, moto_server
 from tests.truth.compare import assert_same_answer
+from tussock.jobs import cli
+from tussock.jobs.session import Session
+from tussock.statestore.meta.readers import UnpinnedReadWarning
+from tussock.statestore.objectstore.base import AccessDeniedError
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +53,7 @@ def endpoints(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield endpoint, proxy
 
 
-@pytest.mark.filterwarnings("ignore::statestore.meta.readers.UnpinnedReadWarning")
+@pytest.mark.filterwarnings("ignore::tussock.statestore.meta.readers.UnpinnedReadWarning")
 def test_every_way_to_read_needs_rights_to_read_alone(
     spark: SparkSession, endpoints: tuple[str, ReadOnlyProxy], capsys: pytest.CaptureFixture[str]
 ) -> None:

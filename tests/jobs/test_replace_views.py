@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.transaction import CannotFollowError
-from jobs.driver.row_names import ViewRowError
-from jobs.driver.summary import EpochSummary
-from jobs.plan.apply import RelationExistsError
-from jobs.plan.replace import CannotReplaceError
-from jobs.session import Session
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.catalog.transaction import CannotFollowError
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.driver.summary import EpochSummary
+from tussock.jobs.plan.apply import RelationExistsError
+from tussock.jobs.plan.replace import CannotReplaceError
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 
@@ -243,8 +243,8 @@ def test_a_view_that_cannot_follow_stops_it_and_nothing_is_changed(kept: Kept) -
 
 
 def test_a_row_that_the_new_view_cannot_take_leaves_the_old_one_to_those_who_skip_the_entry(kept: Kept) -> None:
-    from jobs.driver.detour import Detour
-    from jobs.driver.supersede import abandon
+    from tussock.jobs.driver.detour import Detour
+    from tussock.jobs.driver.supersede import abandon
 
     entry, before = kept.session.meta.log_end(), kept.views["dear"]
     kept.replace("dear", "SELECT id, shop, 100 div (price - 21) AS price FROM orders")
@@ -258,8 +258,8 @@ def test_a_row_that_the_new_view_cannot_take_leaves_the_old_one_to_those_who_ski
 
 
 def test_a_paused_view_goes_on_when_it_is_replaced_by_itself(kept: Kept) -> None:
-    from jobs.driver.detour import Detour
-    from jobs.driver.supersede import abandon
+    from tussock.jobs.driver.detour import Detour
+    from tussock.jobs.driver.supersede import abandon
 
     kept.create("risky", "SELECT id, 100 / (price - 21) AS x FROM dear")
     kept.create("over_it", "SELECT max(x) AS x FROM risky")

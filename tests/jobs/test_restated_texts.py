@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from jobs.driver.epoch import next_epoch
-from jobs.driver.restate import Restating
-from jobs.driver.spark_runner import SparkRunner
-from jobs.session import Session
-from jobs.sources.base import Restated
+from tussock.jobs.driver.epoch import next_epoch
+from tussock.jobs.driver.restate import Restating
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.session import Session
+from tussock.jobs.sources.base import Restated
 
 pytestmark = pytest.mark.spark
 COLUMNS = "id int, v int"

@@ -7,11 +7,11 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.statement_log import WaitingStatementsError
-from jobs.session import Session
-from jobs.sql.change import TwoRowsOfOneKeyError, TwoSourceRowsError
-from jobs.sql.key_columns import NullKeyError
-from statestore.errors import InputError
+from tussock.jobs.logical.key_columns import NullKeyError
+from tussock.jobs.plan.statement_log import WaitingStatementsError
+from tussock.jobs.session import Session
+from tussock.jobs.sql.change import TwoRowsOfOneKeyError, TwoSourceRowsError
+from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 

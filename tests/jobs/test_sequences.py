@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sql.errors import SqlError
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ CALLS = (
 SELECTS = (*(f"SELECT id, to_json({call}) AS x FROM q" for call in CALLS), "SELECT id, explode(sequence(a, b, c)) AS x FROM q")
 
 
-@pytest.mark.filterwarnings("ignore::jobs.catalog.read.PausedViewWarning")
+@pytest.mark.filterwarnings("ignore::tussock.jobs.reading.read.PausedViewWarning")
 @pytest.mark.parametrize(
     ("ends", "step", "selects"),
     [("far", 0, SELECTS[::6]), *(pytest.param(ends, step, SELECTS, marks=pytest.mark.deep) for ends in ROWS for step in (0, 1, -1))],

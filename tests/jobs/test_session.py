@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.moment import BadMomentError
-from jobs.catalog.read import NotThereYetError
-from jobs.catalog.reader import NoStoredRowsError
-from jobs.driver.summary import EpochSummary
-from jobs.session import Session
-from jobs.sources.errors import MissingPathError, NoFilesError
-from jobs.sql.errors import SqlError
-from statestore.meta.epoch import epoch_ms
-from statestore.meta.errors import EpochNotCommittedError, NotInitialisedError
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.driver.summary import EpochSummary
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.reading.moment import BadMomentError
+from tussock.jobs.reading.read import NotThereYetError
+from tussock.jobs.reading.reader import NoStoredRowsError
+from tussock.jobs.session import Session
+from tussock.jobs.sources.errors import MissingPathError, NoFilesError
+from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.errors import EpochNotCommittedError, NotInitialisedError
 
 pytestmark = pytest.mark.spark
 

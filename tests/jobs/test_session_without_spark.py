@@ -13,25 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.catalog.insert import UnfitRowsError
-from jobs.catalog.read import BackwardsError, NotThereYetError, PausedViewWarning, UnknownColumnError
-from jobs.catalog.reader import NoStoredRowsError
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.runner import NeedsSparkError
-from jobs.driver.supersede import abandon
-from jobs.plan.definition import UnknownRelationError
-from jobs.session import Session
-from jobs.sources import files
-from jobs.sources.pins import PinnedFile
-from jobs.sources.taken import fitting
-from jobs.sql.key_columns import NullKeyError
-from jobs.sql.logical import AggCall, Aggregate, Column, Field, Scan
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Statement
-from statestore.meta.errors import EpochNotCommittedError
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.jobs.driver.embedded import append, epoch, open_store
+from tussock.jobs.catalog.insert import UnfitRowsError
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.runner import NeedsSparkError
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.logical.key_columns import NullKeyError
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Statement
+from tussock.jobs.plan.definition import UnknownRelationError
+from tussock.jobs.reading.read import BackwardsError, NotThereYetError, PausedViewWarning, UnknownColumnError
+from tussock.jobs.reading.reader import NoStoredRowsError
+from tussock.jobs.session import Session
+from tussock.jobs.sources import files
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.taken import fitting
+from tussock.statestore.meta.errors import EpochNotCommittedError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = (Field("id", "bigint"), Field("Shop", "int"), Field("amount", "double"), Field("note", "string"))
@@ -71,7 +71,7 @@ def test_rows_go_in_as_arrow_and_views_come_out_in_a_process_that_could_not_star
     script = """
         import json, sys
         import pyarrow as pa
-        from jobs.session import Session
+        from tussock.jobs.session import Session
 
         with Session(sys.argv[1], create=False) as session:
             session.insert("orders", pa.table({"id": [1, 2, 3], "shop": [7, 7, 8], "amount": [9.5, 1.0, 2.0]}))

@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.spark import _settings_of_a_new_application
+from tussock.jobs.spark.session import _settings_of_a_new_application
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kill]  # processes of its own, each with a JVM
 
 APPLICATION = """
 import pathlib, sys, time
-from jobs.spark import build_spark
+from tussock.jobs.spark.session import build_spark
 spark = build_spark("probe")
 assert [row.id for row in spark.range(3).mapInArrow(lambda batches: batches, "id long").repartition(2).sort("id").collect()] == [0, 1, 2]
 print("ready", spark.conf.get("spark.sql.ansi.enabled"), flush=True)
@@ -63,7 +63,7 @@ def test_a_local_application_listens_on_the_loopback_interface_alone(submitted: 
 
 
 def test_what_a_jvm_says_before_it_dies_is_passed_on() -> None:
-    code = "from jobs.spark import build_spark; build_spark(settings={'spark.driver.memory': 'much'})"
+    code = "from tussock.jobs.spark.session import build_spark; build_spark(settings={'spark.driver.memory': 'much'})"
     run = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert run.returncode != 0
     assert "much" in run.stderr

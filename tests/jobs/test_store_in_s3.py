@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.session import Session
 from tests.lossy_proxy import LossyProxy
 from tests.s3_servers import BUCKET, KEY, SECRET, moto_server
 from tests.truth.compare import assert_same_answer
+from tussock.jobs import cli
+from tussock.jobs.session import Session
 
 VIEWS = {
     "by_shop": "SELECT shop, count(*) AS sales, sum(amount) AS total FROM sales GROUP BY shop",

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sql.errors import UnsupportedQueryError
 from tests.truth.compare import assert_same_answer
 from tests.truth.judge import at_moment, judge_session
+from tussock.jobs.logical.errors import UnsupportedQueryError
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sql.text_lengths import TextTooLongError
-from statestore.errors import InputError
+from tussock.jobs.logical.text_lengths import TextTooLongError
+from tussock.jobs.session import Session
+from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 

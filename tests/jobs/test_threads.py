@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.kernels.errors import KernelError
-from jobs.kernels.kernel import Kernel, thread_kernel
-from jobs.session import Session
-from statestore.meta.errors import LostRaceError
+from tussock.jobs.kernels.errors import KernelError
+from tussock.jobs.kernels.kernel import Kernel, thread_kernel
+from tussock.jobs.session import Session
+from tussock.statestore.meta.errors import LostRaceError
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::jobs.catalog.read.PausedViewWarning")]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::tussock.jobs.reading.read.PausedViewWarning")]
 
 THREADS = 8
 THREADS_IN_CI = 4

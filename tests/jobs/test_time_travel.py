@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.catalog.moment import BadMomentError
-from jobs.catalog.read import BackwardsError, NotThereYetError
-from jobs.catalog.reader import NoStoredRowsError
-from jobs.plan.definition import UnknownRelationError
-from jobs.session import Session
-from jobs.sql.errors import SqlError, UnsupportedQueryError
-from jobs.upkeep.compaction import compact
-from statestore.meta.epoch import epoch_ms
-from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 from tests.truth.compare import assert_same_answer
+from tussock.jobs import cli
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError
+from tussock.jobs.plan.definition import UnknownRelationError
+from tussock.jobs.reading.moment import BadMomentError
+from tussock.jobs.reading.read import BackwardsError, NotThereYetError
+from tussock.jobs.reading.reader import NoStoredRowsError
+from tussock.jobs.session import Session
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
 
 pytestmark = pytest.mark.spark
 

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.guilty import first_failing
-from jobs.driver.source_holds import HeldSourceWarning
-from jobs.session import Session
-from jobs.sources.errors import BadOptionError
-from statestore.errors import InputError, TussockError
+from tussock.jobs.driver.guilty import first_failing
+from tussock.jobs.driver.source_holds import HeldSourceWarning
+from tussock.jobs.session import Session
+from tussock.jobs.sources.errors import BadOptionError
+from tussock.statestore.errors import InputError, TussockError
 
 
 def test_halving_finds_an_item_that_fails_alone_and_reads_each_about_twice() -> None:

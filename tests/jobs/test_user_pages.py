@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.catalog.statement_log import WaitingStatementsError
-from jobs.session import Session
+from tussock.jobs import cli
+from tussock.jobs.plan.statement_log import WaitingStatementsError
+from tussock.jobs.session import Session
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = "/home/you/first"  # stands in the tutorial for the folder in which it begins

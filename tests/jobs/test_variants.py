@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import VariantVal
 
-from jobs.session import Session
-from jobs.shell.text_table import text_table
-from statestore.errors import InputError
+from tussock.jobs.session import Session
+from tussock.jobs.texts.table import text_table
+from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 

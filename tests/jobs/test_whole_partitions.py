@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.executors import over_window
-from jobs.session import Session
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.executors import over_window
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.moment import epoch_at
-from jobs.catalog.written_rows import write_csv, write_json
-from jobs.driver import barrier
-from jobs.session import Session
-from jobs.sources.base import Restated
-from jobs.sources.files import document_of
-from jobs.sources.listing import Interval
-from jobs.sources.registry import reader_of
-from jobs.spark import epoch_session
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.driver import barrier
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.reading.moment import epoch_at
+from tussock.jobs.reading.written_rows import write_csv, write_json
+from tussock.jobs.session import Session
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.listing import Interval
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.spark.session import epoch_session
 
 pytestmark = pytest.mark.spark
 
@@ -330,8 +330,8 @@ def test_every_place_in_every_zone(in_another_zone: SparkSession, tmp_path: Path
 def test_sessions_are_made_in_one_place() -> None:
     """A session that is made elsewhere has the time zone of the application, or of the JVM."""
     root = Path(__file__).parents[2]
-    own = root / "jobs" / "spark.py"
+    own = root / "jobs" / "spark" / "session.py"
     makes = re.compile(r"\.newSession\(|session\.timeZone|cloneSession\(")
     for folder in ("jobs", "plugins", "dags", "statestore"):
         found = {str(p.relative_to(root)) for p in (root / folder).rglob("*.py") if p != own and makes.search(p.read_text())}
-        assert not found, f"{found}: make the session by jobs.spark.sql_session"
+        assert not found, f"{found}: make the session by tussock.jobs.spark.session.sql_session"

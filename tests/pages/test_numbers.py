@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi import FastAPI
 
-from jobs.driver.epoch import advance
-from jobs.driver.publish import publish
-from jobs.driver.runner import LocalRunner
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource
 from tests.jobs.driver.embedded import append, new_store
 from tests.jobs.plan.catalogs import counted, view
 from tests.pages.serving import HOME, Shop, Visitor
 from tests.pages.test_pages import HERE, read
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))

@@ -8,10 +8,10 @@ from threading import Event
 import msgspec
 import pytest
 
-from jobs.facts.history import epoch_page, epochs_of_run
-from statestore.meta.work import Work
 from tests.jobs.driver.embedded import rows
 from tests.pages.serving import Shop, Visitor
+from tussock.jobs.facts.history import epoch_page, epochs_of_run
+from tussock.statestore.meta.work import Work
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 DAG = "/tussock/dags/epoch_shop"

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from jobs.driver.publish import publish
-from jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
-from statestore.meta.barrier import BarrierPlan
-from statestore.meta.manifest import RowCounts, StepSeconds, manifest_of
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.pages.serving import Shop, Visitor
+from tussock.jobs.driver.publish import publish
+from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
+from tussock.statestore.meta.barrier import BarrierPlan
+from tussock.statestore.meta.manifest import RowCounts, StepSeconds, manifest_of
+from tussock.statestore.meta.store import MetaStore
 
 pytestmark = [pytest.mark.airflow, pytest.mark.deep, pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore")]
 VIEWS, MOST_S, MOST_BYTES = 1000, 0.3, 1_000_000

@@ -14,17 +14,17 @@ import tussock_events as events
 import tussock_steps as steps
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LocalRunner
-from jobs.driver.supersede import abandon
-from jobs.facts import intake
-from jobs.session import Session
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource, CreateTable
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, insert, new_store
 from tests.jobs.plan.catalogs import counted, view
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.facts import intake
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateTable
+from tussock.jobs.session import Session
+from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))
 RUN = {"dag": "epoch_shop", "run": "a"}

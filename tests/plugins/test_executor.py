@@ -15,9 +15,10 @@ there = set(sys.modules)
 
 def task():
     signal.alarm(60)
-    import jobs.catalog.reader, jobs.driver.epoch, jobs.driver.publish, jobs.driver.runner, jobs.driver.summary
-    import jobs.gate.gate, jobs.publish, jobs.sinks.delta_rs, tussock_operators
-    print("imported:", *sorted(name for name in set(sys.modules) - there if not name.startswith(("jobs", "statestore", "tussock_"))))
+    import tussock.jobs.reading.reader, tussock.jobs.driver.epoch, tussock.jobs.driver.publish
+    import tussock.jobs.driver.runner, tussock.jobs.driver.summary, tussock.jobs.gate.gate, tussock.jobs.operations.publish
+    import tussock.jobs.sinks.delta_rs, tussock_operators
+    print("imported:", *sorted(name for name in set(sys.modules) - there if not name.startswith("tussock")))
     import duckdb, numpy as np, pandas as pd, pyarrow as pa, pyarrow.compute as pc
     from deltalake import DeltaTable, write_deltalake
     rows = pa.table({"k": np.arange(1_000_000) % 7, "v": np.ones(1_000_000)})

@@ -19,15 +19,17 @@ import pytest
 import tussock_steps as steps
 from deltalake import DeltaTable
 
-from jobs.catalog.read import BackwardsError, HeldViewWarning, NeverPassedError
-from jobs.catalog.show import show
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.publish import publish
-from jobs.driver.runner import LocalRunner
-from jobs.driver.supersede import abandon
-from jobs.gate.gate import validate_epoch
-from jobs.gate.record import (
+from tests.faults import FaultyObjectStore, Killed, next_death
+from tests.jobs.driver.embedded import append, insert
+from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.catalog.show import show
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.gate.gate import validate_epoch
+from tussock.jobs.gate.record import (
     Failure,
     HeldViewsError,
     MissingRecordError,
@@ -39,26 +41,24 @@ from jobs.gate.record import (
     stays_published,
     write_record,
 )
-from jobs.gate.suite import QualitySuiteError
-from jobs.session import Session
-from jobs.settings.process import open_meta
-from jobs.settings.retention import Retention
-from jobs.sql.logical import Column, Field, Project, Scan
-from jobs.sql.statements import CreateView, Show, Shown, Transaction
-from jobs.upkeep.compaction import compact
-from jobs.upkeep.vacuum import clean
-from statestore.errors import RetryableError
-from statestore.meta.errors import LostRaceError
-from statestore.meta.sight import published_sight
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
-from tests.faults import FaultyObjectStore, Killed, next_death
-from tests.jobs.driver.embedded import append, insert
-from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.gate.suite import QualitySuiteError
+from tussock.jobs.logical.nodes import Column, Field, Project, Scan
+from tussock.jobs.logical.statements import CreateView, Show, Shown, Transaction
+from tussock.jobs.reading.read import BackwardsError, HeldViewWarning, NeverPassedError
+from tussock.jobs.session import Session
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.vacuum import clean
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.sight import published_sight
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 Row = tuple[int, int, int]
 FAILED = (Failure("expect_x()", "1 of 3 rows", ({"g": "1"},)),)
-pytestmark = pytest.mark.filterwarnings("ignore::jobs.catalog.read.HeldViewWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tussock.jobs.reading.read.HeldViewWarning")
 
 
 def per_g(name: str = "per_g") -> CreateView:

@@ -20,16 +20,16 @@ from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 from tussock_lineage import tables_published, views_published
 
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LocalRunner
-from jobs.facts.lineage import DataSet, data_set_at, data_set_of_path
-from jobs.settings.pipeline import find_pipeline
-from jobs.sql.logical import Call, Column, Field, Filter, Literal, Project, Scan
-from jobs.sql.statements import CreateSource, CreateTable
 from scripts.airflow_home import airflow_environment
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, insert, new_store
 from tests.jobs.plan.catalogs import counted, joined, view
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.facts.lineage import DataSet, data_set_at, data_set_of_path
+from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Project, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateTable
+from tussock.jobs.settings.pipeline import find_pipeline
+from tussock.statestore.meta.store import MetaStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = [json.loads(file.read_text()) for file in sorted((Path(__file__).parent / "openlineage").glob("*.json"))]

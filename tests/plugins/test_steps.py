@@ -11,28 +11,28 @@ import pyarrow.parquet as pq
 import pytest
 import tussock_steps as steps
 
-from jobs.catalog.read import PausedViewWarning
-from jobs.driver.epoch import advance, interval_of
-from jobs.driver.pauses import PausedViewsError
-from jobs.driver.restate import EpochUnderWayError
-from jobs.driver.runner import LocalRunner, SparkWantedError
-from jobs.driver.source_holds import HeldSourcesError, held_sources
-from jobs.facts.sources import sources
-from jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
-from jobs.gate.suite import read_suite
-from jobs.session import Session
-from jobs.settings.process import open_meta
-from jobs.sources.errors import CannotRestateError
-from jobs.sources.files import files_of
-from jobs.sources.listing import Interval
-from jobs.sql.logical import Call, Column, Field, Literal, Project, Scan
-from jobs.sql.statements import CreateSource, CreateView, Drop
-from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog, Relation, RelationKind
-from statestore.meta.errors import NotInitialisedError
-from statestore.meta.manifest import RowCounts, manifest_of
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
+from tussock.jobs.driver.epoch import advance, interval_of
+from tussock.jobs.driver.pauses import PausedViewsError
+from tussock.jobs.driver.restate import EpochUnderWayError
+from tussock.jobs.driver.runner import LocalRunner, SparkWantedError
+from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources
+from tussock.jobs.facts.sources import sources
+from tussock.jobs.gate.record import Failure, MissingRecordError, QualityGateError, QualityRecord, Verdict, ViewQuality, write_record
+from tussock.jobs.gate.suite import read_suite
+from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Project, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
+from tussock.jobs.reading.read import PausedViewWarning
+from tussock.jobs.session import Session
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.sources.errors import CannotRestateError
+from tussock.jobs.sources.files import files_of
+from tussock.jobs.sources.listing import Interval
+from tussock.statestore.meta.barrier import BarrierPlan
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.errors import NotInitialisedError
+from tussock.statestore.meta.manifest import RowCounts, manifest_of
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 DAY = datetime(2013, 1, 1, 23, tzinfo=UTC), datetime(2013, 1, 2, 23, tzinfo=UTC)  # 2 January in Berlin
 
@@ -335,8 +335,9 @@ def test_an_epoch_is_judged_again_only_by_other_suites(meta: MetaStore, tmp_path
 
 
 def test_publishing_imports_neither_spark_nor_great_expectations() -> None:
-    code = "import sys, jobs.gate.record; print(sorted({'pyspark', 'great_expectations', 'jobs.gate.gate'} & set(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=steps.CODE, capture_output=True, text=True, check=True)
+    heavy = "{'pyspark', 'great_expectations', 'tussock.jobs.gate.gate'}"
+    code = f"import sys, tussock.jobs.gate.record; print(sorted({heavy} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import tussock_steps as steps
 
-from jobs.upkeep.compaction import compact
-from statestore.meta.errors import NotInitialisedError
-from statestore.objectstore.local import LocalObjectStore
 from tests.statestore.hummock.living_store import LivingStore, living_store, named_by
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.meta.errors import NotInitialisedError
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.sql.collected import collected
-from jobs.sql.errors import SqlError
-from jobs.sql.script import split_script
-from statestore.months import given_rows
-from statestore.types import UnsupportedTypeError
 from tests.queries.texts import tests_jar
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.script import split_script
+from tussock.jobs.spark.collected import collected
+from tussock.statestore.months import given_rows
+from tussock.statestore.types import UnsupportedTypeError
 
 _FOLDER = "sql-tests/inputs/"
 _FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)

@@ -8,15 +8,15 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.settings.pipeline import load_pipeline
-from jobs.sql.script import split_script
 from pipelines.nexmark.generate import STREAMS, generate
 from pipelines.tpch.load import TABLES, load
 from tests.queries.data import tables_of
 from tests.queries.judge import Judge
 from tests.queries.test_queries_equal_spark import REFUSED
 from tests.queries.texts import ROOT, queries, views_of
+from tussock.jobs.logical.script import split_script
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import load_pipeline
 
 PARTS: dict[str, tuple[tuple[str, ...], Callable[[Path, int], object]]] = {
     "nexmark": (tuple(STREAMS), lambda out, part: generate(out, 2_000, part)),

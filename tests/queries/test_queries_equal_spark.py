@@ -16,15 +16,15 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.driver.runner import AutoRunner
-from jobs.driver.spark_runner import SparkRunner
-from jobs.session import Session
-from statestore.errors import InputError
 from tests.queries.changes import deletes, early, for_duckdb, updates
 from tests.queries.data import Database, columns, key_of, names, rows_of, tables_of
 from tests.queries.judge import Judge, counts_text
 from tests.queries.texts import SUITES, queries
 from tests.turns import in_turn
+from tussock.jobs.driver.runner import AutoRunner
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.session import Session
+from tussock.statestore.errors import InputError
 
 REFUSED = Path(__file__).with_name("refused.yaml")
 

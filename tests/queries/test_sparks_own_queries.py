@@ -12,10 +12,10 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from statestore.errors import InputError
 from tests.queries.spark_files import Chapter, chapters, files, forget, statements_of
 from tests.truth.compare import assert_same_answer
+from tussock.jobs.session import Session
+from tussock.statestore.errors import InputError
 
 REFUSED = Path(__file__).with_name("refused_of_spark.yaml")
 _SHOWN = 90  # characters of a reason

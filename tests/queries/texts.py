@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from jobs.sql.script import split_script
+from tussock.jobs.logical.script import split_script
 
 _ARTIFACT = "spark-sql_2.13"
 _VIEW = re.compile(r"CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+) AS\n(.*)", re.DOTALL)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from statestore.errors import TussockError
+from tussock.jobs.session import Session
+from tussock.statestore.errors import TussockError
 
 pytestmark = pytest.mark.spark
 SCRIPTS = sorted(Path(__file__).parent.glob("*.slt"))

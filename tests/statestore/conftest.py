@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import open_object_store
 from tests.s3_servers import BUCKET, moto_server, versitygw_binary, versitygw_server
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import open_object_store
 
 _stores = count()
 

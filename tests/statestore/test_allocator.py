@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from statestore.allocator import give_back_freed_memory, keep_freed_memory
+from tussock.statestore.allocator import give_back_freed_memory, keep_freed_memory
 
 
 def held() -> int:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from statestore.hummock.cache import block_cache_bytes
-from statestore.memory import RESERVE_BYTES, spare_memory, whole_memory
+from tussock.statestore.hummock.cache import block_cache_bytes
+from tussock.statestore.memory import RESERVE_BYTES, spare_memory, whole_memory
 
 MIB = 1 << 20
 

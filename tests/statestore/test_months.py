@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from statestore.months import carried_rows, given_array, given_rows, kept_array, shown_at
-from statestore.nested import conformed
-from statestore.types import GIVEN_MONTHS, MONTHS, arrow_type
+from tussock.statestore.months import carried_rows, given_array, given_rows, kept_array, shown_at
+from tussock.statestore.nested import conformed
+from tussock.statestore.types import GIVEN_MONTHS, MONTHS, arrow_type
 
 NESTED = arrow_type("struct<a:array<interval year>,m:map<int,interval month>,d:interval day>")
 ROWS = pa.table(

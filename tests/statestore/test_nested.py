@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from statestore.nested import unsliced
+from tussock.statestore.nested import unsliced
 
 ROWS = pa.table(
     {

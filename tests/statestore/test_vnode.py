@@ -13,9 +13,9 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore import vnode
-from statestore.types import UnsupportedTypeError, arrow_type
-from statestore.vnode import VnodeCountError, normalise, vnodes_of, xxhash64
+from tussock.statestore import vnode
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
+from tussock.statestore.vnode import VnodeCountError, normalise, vnodes_of, xxhash64
 
 LONGS = [0, 1, -1, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63)]
 FLOATS = [0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"), float("-inf"), 1e-40, -3.4e38]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from statestore.types import type_name
+from tussock.statestore.types import type_name
 
 RELATIVE = 1e-9
 

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.catalog.reader import scan_relation
-from jobs.driver.barrier import micros_of
-from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.train import Train
-from jobs.session import Session
-from jobs.sql.collected import collected
-from statestore.types import arrow_type
 from tests.truth.compare import assert_same_answer
 from tests.truth.judge import at_moment, judge_session
 from tests.truth.model import TABLES, History
 from tests.truth.views import TOP_N, VIEWS
 from tests.turns import in_turn
+from tussock.jobs.driver.barrier import micros_of
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver.train import Train
+from tussock.jobs.reading.reader import scan_relation
+from tussock.jobs.session import Session
+from tussock.jobs.spark.collected import collected
+from tussock.statestore.types import arrow_type
 
 EPOCHS = int(os.environ.get("TUSSOCK_TRUTH_EPOCHS", "20"))
 QUICK_EPOCHS = 12

@@ -4,6 +4,37 @@ Fields are given values that are not their defaults, where they have one: a fiel
 """
 
 import msgspec
+from jobs.sql.logical import (
+    AggCall,
+    AggFunction,
+    Call,
+    Column,
+    Comparison,
+    Field,
+    Frame,
+    FrameBound,
+    FrameEdge,
+    JoinKind,
+    Literal,
+    Place,
+    SortKey,
+    WindowCall,
+    WindowFunction,
+)
+from jobs.sql.statements import (
+    CreateFunction,
+    CreatePlainView,
+    CreateSource,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    Default,
+    Delete,
+    Drop,
+    FunctionModule,
+    Insert,
+    Update,
+)
 
 from jobs.executors.agg_call import Agg
 from jobs.executors.constant import Range, Values
@@ -37,37 +68,6 @@ from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
 from jobs.sources.files import document_of
 from jobs.sources.pins import PinnedFile
 from jobs.sql import logical, statements
-from jobs.sql.logical import (
-    AggCall,
-    AggFunction,
-    Call,
-    Column,
-    Comparison,
-    Field,
-    Frame,
-    FrameBound,
-    FrameEdge,
-    JoinKind,
-    Literal,
-    Place,
-    SortKey,
-    WindowCall,
-    WindowFunction,
-)
-from jobs.sql.statements import (
-    CreateFunction,
-    CreatePlainView,
-    CreateSource,
-    CreateTable,
-    CreateTableAs,
-    CreateView,
-    Default,
-    Delete,
-    Drop,
-    FunctionModule,
-    Insert,
-    Update,
-)
 from statestore.meta.barrier import Barrier, Mutation
 from statestore.meta.catalog import ALL_READ, Build, Catalog, ColumnSpec, Hold, KeyColumn, Relation, RelationKind, TableSchema
 from statestore.meta.delta import (

@@ -19,10 +19,10 @@ import tempfile
 from pathlib import Path
 
 from jobs.barrier import Change, abandon, inject
-from pyspark.sql import SparkSession
-
 from jobs.compaction import compact
 from jobs.epoch import run_epoch
+from pyspark.sql import SparkSession
+
 from jobs.session import Session
 from jobs.sources.files import files_of
 from jobs.spark import build_spark

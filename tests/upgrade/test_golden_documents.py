@@ -10,11 +10,11 @@ from typing import get_args
 
 import msgspec
 import pytest
+from jobs.sql.logical import Expr, Plan
+from jobs.sql.statements import Statement
 
 from jobs.executors.registry import Node
 from jobs.plan.definition import Definition
-from jobs.sql.logical import Expr, Plan
-from jobs.sql.statements import Statement
 from statestore.meta.delta import Change
 from statestore.meta.document import decode_document, encode_document
 from tests.upgrade.documents import DEFINITIONS, DOCUMENTS, STATEMENTS

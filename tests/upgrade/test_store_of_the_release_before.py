@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from jobs.catalog.read import PausedViewWarning
+from jobs.catalog.reader import scan_relation
 from pyspark.sql import SparkSession
 
 from jobs import cli
-from jobs.catalog.read import PausedViewWarning
-from jobs.catalog.reader import scan_relation
 from jobs.session import Session
 from statestore.types import arrow_type
 from tests.truth.compare import assert_same_answer

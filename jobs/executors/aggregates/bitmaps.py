@@ -8,16 +8,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
-from jobs.executors.aggregates.plain import Plain
-from jobs.executors.distinct_state import DistinctValues
-from jobs.executors.group_segments import Segments
-from jobs.executors.held import OfValues
-from jobs.executors.value_state import Slot, State
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import AggFunction
-from statestore.errors import InputError
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.aggregates.plain import Plain
+from tussock.jobs.executors.distinct_state import DistinctValues
+from tussock.jobs.executors.group_segments import Segments
+from tussock.jobs.executors.held import OfValues
+from tussock.jobs.executors.value_state import Slot, State
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import AggFunction
+from tussock.statestore.errors import InputError
 
 #: Of a bitmap, which Spark fixes.
 BYTES = 4096

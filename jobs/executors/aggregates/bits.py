@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
-from jobs.executors.aggregates.plain import Plain
-from jobs.executors.value_state import I64, Deposit, NonNullCount, Slot, State, weights_where_there
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import AggFunction
-from statestore.types import arrow_type
-from statestore.vnode import one_array
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.aggregates.plain import Plain
+from tussock.jobs.executors.value_state import I64, Deposit, NonNullCount, Slot, State, weights_where_there
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import AggFunction
+from tussock.statestore.types import arrow_type
+from tussock.statestore.vnode import one_array
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
-from jobs.executors.aggregates.plain import Plain
-from jobs.executors.extreme import Extreme
-from jobs.executors.value_state import Slot, State
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import AggFunction
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.aggregates.plain import Plain
+from tussock.jobs.executors.extreme import Extreme
+from tussock.jobs.executors.value_state import Slot, State
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import AggFunction
 
 
 class MinMax(Plain):

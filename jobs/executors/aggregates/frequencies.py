@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
-from jobs.executors.aggregates.plain import Kept, Plain
-from jobs.executors.distinct_state import DistinctValues
-from jobs.executors.held import Estimate, Mode, Percentile
-from jobs.executors.hyperloglog import Corrections
-from jobs.executors.value_state import Slot, State
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import AggFunction
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.aggregates.plain import Kept, Plain
+from tussock.jobs.executors.distinct_state import DistinctValues
+from tussock.jobs.executors.held import Estimate, Mode, Percentile
+from tussock.jobs.executors.hyperloglog import Corrections
+from tussock.jobs.executors.value_state import Slot, State
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import AggFunction
 
 _READS = "reads the touched groups' values"
 

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import F64, I64, AggregateDivisionError, Mask, Result, doubles
-from jobs.executors.aggregates.plain import Plain
-from jobs.executors.exact_sum import Limbs, decode_limbs
-from jobs.executors.products import ExactProduct, plus, times, whole
-from jobs.executors.value_state import ExactSum, NonNullCount, Slot, State
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import AggFunction
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import F64, I64, AggregateDivisionError, Mask, Result, doubles
+from tussock.jobs.executors.aggregates.plain import Plain
+from tussock.jobs.executors.exact_sum import Limbs, decode_limbs
+from tussock.jobs.executors.products import ExactProduct, plus, times, whole
+from tussock.jobs.executors.value_state import ExactSum, NonNullCount, Slot, State
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import AggFunction
 
 _ORDER = {AggFunction.SKEWNESS: 3, AggFunction.KURTOSIS: 4}  # of the highest moment; 2 for the others
 

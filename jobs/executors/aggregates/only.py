@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
-from jobs.executors.aggregates.plain import Plain
-from jobs.executors.value_state import I64, Deposit, Slot, State, zero_for_null
-from jobs.kernels.kernel import Kernel
-from statestore.vnode import null_mask, one_array
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.aggregates.plain import Plain
+from tussock.jobs.executors.value_state import I64, Deposit, Slot, State, zero_for_null
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.statestore.vnode import null_mask, one_array
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 Where the query leaves the order open, or rows are equal in it, the rest of the order is that of the stream key.
 """
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.aggregates.plain import Kept
-from jobs.executors.distinct_state import DistinctValues
-from jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRows, Joined, JoinedDistinct
-from jobs.executors.order import TIES, Order
-from jobs.executors.ordered_state import OrderedRows
-from jobs.executors.value_state import Slot
-from jobs.sql.logical import AggFunction
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.aggregates.plain import Kept
+from tussock.jobs.executors.distinct_state import DistinctValues
+from tussock.jobs.executors.held import Collected, CollectedDistinct, FirstRow, FirstRows, Joined, JoinedDistinct
+from tussock.jobs.executors.order import TIES, Order
+from tussock.jobs.executors.ordered_state import OrderedRows
+from tussock.jobs.executors.value_state import Slot
+from tussock.jobs.logical.nodes import AggFunction
 
 _OPEN = "the query leaves the order open: by stream key"
 

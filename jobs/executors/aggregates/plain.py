@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import Result
-from jobs.executors.value_state import Slot, State
-from jobs.kernels.kernel import Kernel
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import Result
+from tussock.jobs.executors.value_state import Slot, State
+from tussock.jobs.kernels.kernel import Kernel
 
 
 class Plain:

@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.aggregates.bitmaps import Bitmaps
-from jobs.executors.aggregates.bits import Bits
-from jobs.executors.aggregates.extremes import MinMax
-from jobs.executors.aggregates.face import Aggregate
-from jobs.executors.aggregates.frequencies import ApproximateCount, MostFrequent, Percentiles
-from jobs.executors.aggregates.moments import Moments, Pairs
-from jobs.executors.aggregates.only import Only
-from jobs.executors.aggregates.order import By, Collect, First, ListAgg
-from jobs.executors.aggregates.sums import Count, Sum
-from jobs.executors.aggregates.vectors import Vectors
-from jobs.sql.logical import AggFunction
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.aggregates.bitmaps import Bitmaps
+from tussock.jobs.executors.aggregates.bits import Bits
+from tussock.jobs.executors.aggregates.extremes import MinMax
+from tussock.jobs.executors.aggregates.face import Aggregate
+from tussock.jobs.executors.aggregates.frequencies import ApproximateCount, MostFrequent, Percentiles
+from tussock.jobs.executors.aggregates.moments import Moments, Pairs
+from tussock.jobs.executors.aggregates.only import Only
+from tussock.jobs.executors.aggregates.order import By, Collect, First, ListAgg
+from tussock.jobs.executors.aggregates.sums import Count, Sum
+from tussock.jobs.executors.aggregates.vectors import Vectors
+from tussock.jobs.logical.nodes import AggFunction
 
 AGGREGATES: Mapping[AggFunction, Aggregate] = {
     AggFunction.COUNT: Count(),

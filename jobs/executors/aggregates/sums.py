@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import F64, I64, Mask, Result, doubles
-from jobs.executors.aggregates.plain import Plain
-from jobs.executors.exact_sum import decode_limbs
-from jobs.executors.int128 import Int128
-from jobs.executors.value_state import ExactSum, NonNullCount, RowCount, Slot, State, WideSum
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import AggFunction
-from statestore.types import MONTHS, arrow_type
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import F64, I64, Mask, Result, doubles
+from tussock.jobs.executors.aggregates.plain import Plain
+from tussock.jobs.executors.exact_sum import decode_limbs
+from tussock.jobs.executors.int128 import Int128
+from tussock.jobs.executors.value_state import ExactSum, NonNullCount, RowCount, Slot, State, WideSum
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import AggFunction
+from tussock.statestore.types import MONTHS, arrow_type
 
 _SUM_DIGITS = 10  # what a decimal sum has more than its argument, in Spark
 _MOST_DIGITS = 38

@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.aggregates.plain import Kept, Plain
-from jobs.executors.distinct_state import DistinctValues
-from jobs.executors.group_segments import Segments
-from jobs.executors.held import OfAllRows, OfValues
-from jobs.executors.ordered_state import OrderedRows
-from jobs.executors.value_state import Slot
-from jobs.sql.logical import AggFunction
-from statestore.errors import InputError
-from statestore.types import arrow_type
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.aggregates.plain import Kept, Plain
+from tussock.jobs.executors.distinct_state import DistinctValues
+from tussock.jobs.executors.group_segments import Segments
+from tussock.jobs.executors.held import OfAllRows, OfValues
+from tussock.jobs.executors.ordered_state import OrderedRows
+from tussock.jobs.executors.value_state import Slot
+from tussock.jobs.logical.nodes import AggFunction
+from tussock.statestore.errors import InputError
+from tussock.statestore.types import arrow_type
 
 
 class VectorLengthError(InputError):

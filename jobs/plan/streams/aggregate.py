@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import msgspec
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.aggregates.registry import aggregate_of
-from jobs.executors.hash_agg import HashAgg
-from jobs.executors.order import Order
-from jobs.executors.ordered_state import OrderedRows
-from jobs.executors.partial_agg import PartialAgg, partial_types
-from jobs.executors.value_layout import value_layout
-from jobs.plan.streams.builder import Builder, Stream
-from jobs.sql import logical
-from jobs.sql.expression_tree import renumbered
-from jobs.sql.logical import AggFunction
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.aggregates.registry import aggregate_of
+from tussock.jobs.executors.hash_agg import HashAgg
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.ordered_state import OrderedRows
+from tussock.jobs.executors.partial_agg import PartialAgg, partial_types
+from tussock.jobs.executors.value_layout import value_layout
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical.expression_tree import renumbered
+from tussock.jobs.logical.nodes import AggFunction
+from tussock.jobs.plan.streams.builder import Builder, Stream
 
 
 def plan_aggregate(builder: Builder, plan: logical.Aggregate, spread_by: tuple[int, ...] = ()) -> Stream:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from jobs.executors.filter import Filter
-from jobs.executors.project import Project
-from jobs.executors.registry import Node
-from jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
-from jobs.sql import logical
-from jobs.sql.expression_tree import (
+from tussock.jobs.executors.filter import Filter
+from tussock.jobs.executors.project import Project
+from tussock.jobs.executors.registry import Node
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical.expression_tree import (
     calls_of_spark,
     conjunction,
     conjuncts,
@@ -22,7 +21,8 @@ from jobs.sql.expression_tree import (
     with_spark_calls,
     without_places,
 )
-from statestore.meta.catalog import RelationKind, TableSchema
+from tussock.jobs.plan.fragments import ROW_ID, Dispatch, Fragment, Input, Operator, Output, input_ref
+from tussock.statestore.meta.catalog import RelationKind, TableSchema
 
 ANYWHERE = None  # the distribution of rows that are where a source's reader happened to be
 
@@ -66,7 +66,7 @@ class Builder:
     def __init__(
         self, upstream: Callable[[str], Upstream], first_table_id: int, planner: Callable[["Builder", logical.Plan], Stream]
     ) -> None:
-        """`planner`: the stream of any logical plan (jobs.plan.stream), which planners ask for their inputs."""
+        """`planner`: the stream of any logical plan (tussock.jobs.plan.stream), which planners ask for their inputs."""
         self.upstream = upstream
         self.next_table_id = first_table_id
         self.tables: list[TableSchema] = []

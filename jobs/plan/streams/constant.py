@@ -1,8 +1,8 @@
 """VALUES, SELECT without FROM and range(): leaves without input, which put out their rows in the view's first epoch."""
 
-from jobs.executors import constant
-from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
-from jobs.sql import logical
+from tussock.jobs.executors import constant
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
 
 
 def plan_values(builder: Builder, plan: logical.Values) -> Stream:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from jobs.executors import expand
-from jobs.plan.streams.builder import Builder, Stream
-from jobs.sql import logical
+from tussock.jobs.executors import expand
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.plan.streams.builder import Builder, Stream
 
 
 def plan_expand(builder: Builder, plan: logical.Expand) -> Stream:

@@ -5,20 +5,17 @@ from typing import assert_never
 
 import msgspec
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.hash_agg import HashAgg
-from jobs.executors.hash_join import HashJoin, joined_types
-from jobs.executors.null_aware_anti import NullAwareAnti
-from jobs.executors.partial_agg import PartialAgg, partial_types
-from jobs.executors.registry import Node
-from jobs.executors.row_join import RowJoin
-from jobs.executors.single_row import SingleRow
-from jobs.executors.spread import spread_of
-from jobs.plan.fragments import Dispatch, Input, input_ref
-from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
-from jobs.plan.streams.union import union_all
-from jobs.sql import logical
-from jobs.sql.expression_tree import (
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.hash_agg import HashAgg
+from tussock.jobs.executors.hash_join import HashJoin, joined_types
+from tussock.jobs.executors.null_aware_anti import NullAwareAnti
+from tussock.jobs.executors.partial_agg import PartialAgg, partial_types
+from tussock.jobs.executors.registry import Node
+from tussock.jobs.executors.row_join import RowJoin
+from tussock.jobs.executors.single_row import SingleRow
+from tussock.jobs.executors.spread import spread_of
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical.expression_tree import (
     calls_of_spark,
     columns_of,
     conjunction,
@@ -28,7 +25,10 @@ from jobs.sql.expression_tree import (
     with_spark_calls,
     without_places,
 )
-from jobs.sql.logical import AggFunction, JoinKind
+from tussock.jobs.logical.nodes import AggFunction, JoinKind
+from tussock.jobs.plan.fragments import Dispatch, Input, input_ref
+from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
+from tussock.jobs.plan.streams.union import union_all
 
 
 def plan_join(builder: Builder, plan: logical.Join) -> Stream:

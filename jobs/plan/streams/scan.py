@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from jobs.executors.number_copies import NumberCopies
-from jobs.executors.row_digest import row_digest_of
-from jobs.plan.fragments import Dispatch, Input, input_ref
-from jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
-from jobs.sql import logical
+from tussock.jobs.executors.number_copies import NumberCopies
+from tussock.jobs.executors.row_digest import row_digest_of
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.plan.fragments import Dispatch, Input, input_ref
+from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Draft, Stream
 
 
 def plan_scan(builder: Builder, plan: logical.Scan) -> Stream:

@@ -6,10 +6,10 @@ grows.
 
 from dataclasses import replace
 
-from jobs.executors.temporal_filter import TemporalFilter
-from jobs.executors.unexpired import Unexpired
-from jobs.plan.streams.builder import ANYWHERE, Builder, Stream
-from jobs.sql import logical
+from tussock.jobs.executors.temporal_filter import TemporalFilter
+from tussock.jobs.executors.unexpired import Unexpired
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.plan.streams.builder import ANYWHERE, Builder, Stream
 
 
 def plan_temporal_filter(builder: Builder, plan: logical.TemporalFilter) -> Stream:

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from jobs.executors.first_rows import FirstRows
-from jobs.executors.order import Order
-from jobs.executors.top_n import TopN
-from jobs.plan.streams.builder import Builder, Stream
-from jobs.sql import logical
+from tussock.jobs.executors.first_rows import FirstRows
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.top_n import TopN
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.plan.streams.builder import Builder, Stream
 
 
 def plan_top_n(builder: Builder, plan: logical.TopN) -> Stream:

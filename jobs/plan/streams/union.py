@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jobs.executors.union_all import UnionAll
-from jobs.plan.fragments import input_ref
-from jobs.plan.streams.builder import Builder, Draft, Stream
-from jobs.sql import logical
+from tussock.jobs.executors.union_all import UnionAll
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.plan.fragments import input_ref
+from tussock.jobs.plan.streams.builder import Builder, Draft, Stream
 
 
 def plan_union(builder: Builder, plan: logical.Union) -> Stream:

@@ -7,15 +7,15 @@ partition's columns, else these.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from jobs.executors.filter import Filter
-from jobs.executors.group_top_n import GroupTopN
-from jobs.executors.order import Order
-from jobs.executors.over_window import OverWindow
-from jobs.executors.window_call import Edge, Over
-from jobs.plan.streams.builder import Builder, Stream
-from jobs.sql import logical
-from jobs.sql.expression_tree import conjunction, conjuncts, renumbered
-from jobs.sql.logical import AggFunction, FrameEdge
+from tussock.jobs.executors.filter import Filter
+from tussock.jobs.executors.group_top_n import GroupTopN
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.over_window import OverWindow
+from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical.expression_tree import conjunction, conjuncts, renumbered
+from tussock.jobs.logical.nodes import AggFunction, FrameEdge
+from tussock.jobs.plan.streams.builder import Builder, Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.expression_tree import renumbered, without_places
-from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.logical import AggCall, Aggregate, Call, Column, Expr, Field, Join, JoinKind, Plan, Project
-from jobs.sql.plan_nodes.pivot import element_of_pivot, pivot_calls, pivot_of
-from jobs.sql.plan_nodes.session import sessions_of
-from jobs.sql.plan_nodes.subquery import subquery_row, with_scalars, with_subqueries
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
-from jobs.sql.sandbox import items
+from tussock.jobs.logical.errors import UnsupportedQueryError
+from tussock.jobs.logical.expression_tree import renumbered, without_places
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Expr, Field, Join, JoinKind, Plan, Project
+from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.plan_nodes.pivot import element_of_pivot, pivot_calls, pivot_of
+from tussock.jobs.sql.plan_nodes.session import sessions_of
+from tussock.jobs.sql.plan_nodes.subquery import subquery_row, with_scalars, with_subqueries
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.sandbox import items
 
 _ABOVE = 1 << 20  # while the calls are collected: the number of the first subquery's column, which comes after theirs
 

@@ -2,10 +2,10 @@
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.logical import Expand
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
-from jobs.sql.sandbox import items
-from jobs.sql.type_names import name_of_type
+from tussock.jobs.logical.nodes import Expand
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.sandbox import items
 
 
 @binds("Expand")

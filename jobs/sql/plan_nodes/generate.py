@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expression_tree import needs_spark
-from jobs.sql.logical import BY_SPARK, Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Place, Plan, Project
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
-from jobs.sql.quoting import string_text
-from jobs.sql.sandbox import items
-from jobs.sql.spark_text import JSON_TUPLE
-from jobs.sql.type_names import name_of_type
+from tussock.jobs.logical.expression_tree import needs_spark
+from tussock.jobs.logical.nodes import BY_SPARK, Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Place, Plan, Project
+from tussock.jobs.logical.quoting import string_text
+from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.sandbox import items
+from tussock.jobs.sql.spark_text import JSON_TUPLE
 
 _GENERATORS = {"Explode": Generator.EXPLODE, "PosExplode": Generator.POSEXPLODE, "Inline": Generator.INLINE}
 _NO_GENERATOR = "rows are made by explode, posexplode, inline, stack, json_tuple and variant_explode"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expression_tree import columns_of, conjunction, conjuncts, disjunction, renumbered, without_places
-from jobs.sql.logical import (
+from tussock.jobs.logical.expression_tree import columns_of, conjunction, conjuncts, disjunction, renumbered, without_places
+from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
     Aggregate,
@@ -21,9 +21,9 @@ from jobs.sql.logical import (
     Project,
     Union,
 )
-from jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
-from jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
+from tussock.jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 
 _JOINS = {
     "Inner": JoinKind.INNER,

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.logical import Literal, Sort, SortKey, TopN
-from jobs.sql.plan_nodes.project import projected
-from jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
-from jobs.sql.sandbox import items
+from tussock.jobs.logical.nodes import Literal, Sort, SortKey, TopN
+from tussock.jobs.sql.plan_nodes.project import projected
+from tussock.jobs.sql.plan_nodes.subquery import with_subqueries, without_subqueries
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.sandbox import items
 
 _NO_ORDER = (
     "SORT BY, and an ORDER BY without LIMIT or OFFSET inside a query, have no effect: a view stores its rows in the order of the ORDER BY "

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.logical import Call, Comparison, Expr, Literal
-from jobs.sql.moments import micros_or_moment
+from tussock.jobs.logical.nodes import Call, Comparison, Expr, Literal
+from tussock.jobs.sql.moments import micros_or_moment
 
 _MOST, _LEAST = (1 << 63) - 1, -(1 << 63)
 _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})

@@ -6,9 +6,9 @@ Spark aggregates by the groups and the pivoted column first, so that a group has
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expressions import ExpressionWalk, Scope
-from jobs.sql.logical import AggCall, AggFunction, Call
-from jobs.sql.sandbox import items
+from tussock.jobs.logical.nodes import AggCall, AggFunction, Call
+from tussock.jobs.sql.expressions import ExpressionWalk, Scope
+from tussock.jobs.sql.sandbox import items
 
 
 def pivot_of(node: JavaObject) -> JavaObject | None:

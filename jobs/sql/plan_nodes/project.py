@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expression_tree import columns_of, conjunction, conjuncts
-from jobs.sql.logical import Column, Expr, Filter, JoinKind, Literal, Project
-from jobs.sql.plan_nodes.join import joined
-from jobs.sql.plan_nodes.subquery import subquery_row, with_subqueries
-from jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
-from jobs.sql.sandbox import items
+from tussock.jobs.logical.expression_tree import columns_of, conjunction, conjuncts
+from tussock.jobs.logical.nodes import Column, Expr, Filter, JoinKind, Literal, Project
+from tussock.jobs.sql.plan_nodes.join import joined
+from tussock.jobs.sql.plan_nodes.subquery import subquery_row, with_subqueries
+from tussock.jobs.sql.plan_nodes.temporal_filter import apart, with_moment_compared
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.sandbox import items
 
 
 @binds("Project")

@@ -2,7 +2,7 @@
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 
 
 @binds("Repartition", "RepartitionByExpression", "RebalancePartitions")

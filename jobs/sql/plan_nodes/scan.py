@@ -2,9 +2,9 @@
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.logical import Field, Scan
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
-from jobs.sql.sandbox import items
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.sandbox import items
 
 
 @binds("LogicalRDD")

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expression_tree import without_places
-from jobs.sql.expressions import Scope
-from jobs.sql.logical import (
+from tussock.jobs.logical.expression_tree import without_places
+from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
     Call,
@@ -30,8 +29,9 @@ from jobs.sql.logical import (
     WindowCall,
     WindowFunction,
 )
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk
-from jobs.sql.sandbox import items
+from tussock.jobs.sql.expressions import Scope
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
+from tussock.jobs.sql.sandbox import items
 
 _MARK = "spark.sessionWindow"
 _NO_SESSION = "Spark knows no session of the rows that a ROLLUP or CUBE makes of all sessions; leave session_window out of it"

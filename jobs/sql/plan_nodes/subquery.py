@@ -1,14 +1,15 @@
 """Scalar subqueries that read no row of the query around them: each is a column of the plan below the node whose expressions hold it.
 
 The optimizer leaves them where they stand, as expressions. Here the node's input is joined with their one row: NULLs where a subquery finds
-none, an error where it finds two (jobs.sql.logical.SingleRow). Those that do read the rows around them are joins in the optimized plan.
+none, an error where it finds two (jobs/logical/nodes.py:SingleRow). Those that do read the rows around them are joins in the optimized
+plan.
 """
 
 from collections.abc import Iterable, Iterator
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.logical import (
+from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
     Aggregate,
@@ -23,9 +24,9 @@ from jobs.sql.logical import (
     SingleRow,
     is_one_row,
 )
-from jobs.sql.now import ELSEWHERE
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk
-from jobs.sql.sandbox import items
+from tussock.jobs.sql.now import ELSEWHERE
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
+from tussock.jobs.sql.sandbox import items
 
 
 def with_subqueries(walk: PlanWalk, below: Bound, expressions: Iterable[JavaObject]) -> Bound:

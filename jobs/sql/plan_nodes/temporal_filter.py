@@ -1,4 +1,4 @@
-"""Comparisons of a row with the epoch's moment (jobs.sql.now): conjuncts of a filter, or of an inner join; they become temporal
+"""Comparisons of a row with the epoch's moment (tussock.jobs.sql.now): conjuncts of a filter, or of an inner join; they become temporal
 filters."""
 
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
 
-from jobs.sql.expression_tree import conjunction, disjunction, needs_spark
-from jobs.sql.logical import Call, Column, Comparison, Expr, Literal, TemporalFilter
-from jobs.sql.now import ELSEWHERE
-from jobs.sql.plan_nodes.moment_alone import counted, difference_of, length_of, moved_over
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk
-from jobs.sql.sandbox import items
+from tussock.jobs.logical.expression_tree import conjunction, disjunction, needs_spark
+from tussock.jobs.logical.nodes import Call, Column, Comparison, Expr, Literal, TemporalFilter
+from tussock.jobs.sql.now import ELSEWHERE
+from tussock.jobs.sql.plan_nodes.moment_alone import counted, difference_of, length_of, moved_over
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk
+from tussock.jobs.sql.sandbox import items
 
 _DAY = 86_400_000_000  # microseconds
 _UNITS = frozenset({"year", "yyyy", "yy", "quarter", "month", "mon", "mm", "week"})  # of trunc

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.expression_tree import renumbered
-from jobs.sql.expressions import ExpressionWalk
-from jobs.sql.logical import Column, Expr, Field, Plan, Project
-from jobs.sql.plan_nodes.refused import REASONS
-from statestore.types import UnsupportedTypeError, arrow_type
+from tussock.jobs.logical.errors import UnsupportedQueryError
+from tussock.jobs.logical.expression_tree import renumbered
+from tussock.jobs.logical.nodes import Column, Expr, Field, Plan, Project
+from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.plan_nodes.refused import REASONS
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from decimal import Decimal
 import msgspec
 from py4j.java_gateway import JavaObject
 
-from jobs.sql.expression_tree import without_places
-from jobs.sql.logical import (
+from tussock.jobs.logical.expression_tree import without_places
+from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
     Call,
@@ -23,10 +23,10 @@ from jobs.sql.logical import (
     WindowCall,
     WindowFunction,
 )
-from jobs.sql.plan_nodes.project import projected
-from jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
-from jobs.sql.sandbox import items
-from statestore.types import MONTH_INTERVALS
+from tussock.jobs.sql.plan_nodes.project import projected
+from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
+from tussock.jobs.sql.sandbox import items
+from tussock.statestore.types import MONTH_INTERVALS
 
 _KEPT = ", ".join(f.sql for f in WindowFunction if f is not WindowFunction.SESSION)
 _EDGES = {

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jobs.catalog.moment import BadMomentError, epoch_at, moment_of
-from statestore.meta.catalog import Catalog
-from statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.jobs.reading.moment import BadMomentError, epoch_at, moment_of
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
 
 HOUR = 3_600_000
 NOON = int(datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp() * 1000)

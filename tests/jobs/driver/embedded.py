@@ -6,15 +6,15 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from jobs.catalog.reader import scan_relation
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import run_epoch
-from jobs.driver.runner import LevelRunner, LocalRunner
-from jobs.driver.summary import EpochSummary
-from jobs.sql.statements import Insert, Statement
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
-from statestore.types import arrow_type
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.runner import LevelRunner, LocalRunner
+from tussock.jobs.driver.summary import EpochSummary
+from tussock.jobs.logical.statements import Insert, Statement
+from tussock.jobs.reading.reader import scan_relation
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.types import arrow_type
 
 _ids = count()
 _CLOCK_MS = 1_700_000_000_000

@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import held_sources
-from jobs.plan.alter_source import CannotAlterSourceError
-from jobs.plan.apply import RelationExistsError, apply_statement
-from jobs.plan.definition import find, source_of
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import AddSourceColumns, CreateSource, CreateView, Transaction
-from statestore.errors import RetryableError
-from statestore.meta.catalog import RelationKind
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.faults import FaultyObjectStore, Killed
 from tests.jobs.driver.embedded import append, new_store, rows
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import AddSourceColumns, CreateSource, CreateView, Transaction
+from tussock.jobs.plan.alter_source import CannotAlterSourceError
+from tussock.jobs.plan.apply import RelationExistsError, apply_statement
+from tussock.jobs.plan.definition import find, source_of
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 FIRST, MORE, LAST = Field("id", "int"), Field("s", "string"), Field("n", "bigint")
 TEXTS = ["x", "y", None]

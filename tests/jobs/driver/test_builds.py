@@ -18,33 +18,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.catalog.show import show
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import BuildFailedError, advance, run_epoch
-from jobs.driver.row_names import ViewRowError
-from jobs.driver.runner import LocalRunner
-from jobs.driver.supersede import abandon
-from jobs.facts.graph import NodeState, graph
-from jobs.facts.views import ViewState, views
-from jobs.gate.gate import validate_epoch
-from jobs.plan.apply import apply_statement
-from jobs.plan.builds import BeingBuiltError
-from jobs.plan.definition import UnknownRelationError, find
-from jobs.settings.pipeline import load_pipeline
-from jobs.sql.logical import Call, Column, Field, Filter, Literal, Plan, Project, Scan
-from jobs.sql.statements import AlterTable, CreateSource, CreateView, Delete, Drop, Show, Shown, Statement, Transaction
-from jobs.upkeep.compaction import compact
-from statestore.errors import RetryableError
-from statestore.hummock.compaction_picker import dropped_tables
-from statestore.meta.catalog import RelationKind
-from statestore.meta.errors import LostRaceError
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
-from statestore.vnode import vnodes_of
 from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
+from tussock.jobs.catalog.show import show
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import BuildFailedError, advance, run_epoch
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.facts.graph import NodeState, graph
+from tussock.jobs.facts.views import ViewState, views
+from tussock.jobs.gate.gate import validate_epoch
+from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Plan, Project, Scan
+from tussock.jobs.logical.statements import AlterTable, CreateSource, CreateView, Delete, Drop, Show, Shown, Statement, Transaction
+from tussock.jobs.plan.apply import apply_statement
+from tussock.jobs.plan.builds import BeingBuiltError
+from tussock.jobs.plan.definition import UnknownRelationError, find
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.upkeep.compaction import compact
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.hummock.compaction_picker import dropped_tables
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.vnode import vnodes_of
 
 MAX_BYTES = 4000
 Row = tuple[int, int, int]

@@ -6,19 +6,19 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from jobs.driver.detour import Detour
-from jobs.driver.row_names import ViewRowError
-from jobs.driver.runner import LocalRunner
-from jobs.driver.supersede import abandon
-from jobs.sql.logical import Call, Column, Field, Project, Scan
-from jobs.sql.statements import CreateView
-from jobs.task.level import CellFunction
-from jobs.wire.cell import Mail
-from jobs.wire.epoch_task import FragmentReport
-from jobs.wire.flush_policy import FlushPolicy
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.logical.nodes import Call, Column, Field, Project, Scan
+from tussock.jobs.logical.statements import CreateView
+from tussock.jobs.task.level import CellFunction
+from tussock.jobs.wire.cell import Mail
+from tussock.jobs.wire.epoch_task import FragmentReport
+from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.statestore.meta.store import MetaStore
 
 LARGEST = 2**31 - 1
 

@@ -9,20 +9,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.driver.runner import LocalRunner
-from jobs.kernels.kernel import Kernel
-from jobs.settings.retention import Retention
-from jobs.sql.logical import Call, Column, Field, Filter, Literal, Plan, Project
-from jobs.sql.statements import CreateSource, Delete, Insert, Transaction, Update
-from jobs.upkeep.compaction import compact_round, run_here
-from jobs.upkeep.vacuum import clean
-from jobs.wire.flush_policy import FlushPolicy
-from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.meta.store import MetaStore
 from tests import growth
 from tests.growth import Use, too_often
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Plan, Project
+from tussock.jobs.logical.statements import CreateSource, Delete, Insert, Transaction, Update
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.upkeep.compaction import compact_round, run_here
+from tussock.jobs.upkeep.vacuum import clean
+from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.meta.store import MetaStore
 
 SIZE = 16
 

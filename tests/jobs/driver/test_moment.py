@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance, run_epoch
-from jobs.driver.runner import LocalRunner
-from jobs.driver.supersede import abandon
-from jobs.driver.train import Train
-from jobs.sources.listing import Interval
-from jobs.sql.logical import Call, Column, Comparison, Field, Scan, TemporalFilter
-from jobs.sql.statements import CreateTable, CreateView
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.driver.train import Train
+from tussock.jobs.logical.nodes import Call, Column, Comparison, Field, Scan, TemporalFilter
+from tussock.jobs.logical.statements import CreateTable, CreateView
+from tussock.jobs.sources.listing import Interval
+from tussock.statestore.meta.store import MetaStore
 
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))
 SECOND = 1_000_000

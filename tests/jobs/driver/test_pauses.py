@@ -13,27 +13,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.catalog.show import show
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.pauses import PausedViewsError, paused_views, require_none_paused, require_none_paused_by
-from jobs.driver.row_names import ViewRowError
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import held_sources
-from jobs.driver.summary import EpochSummary, show_summary
-from jobs.driver.supersede import abandon
-from jobs.flow.failure import ViewFailedError
-from jobs.settings.pipeline import OnError
-from jobs.sources.listing import Interval
-from jobs.sql.logical import AggCall, Aggregate, Call, Column, Field, Project, Scan
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Insert, Show, Shown, Transaction
-from statestore.errors import RetryableError
-from statestore.meta.errors import LostRaceError
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.catalog.show import show
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.pauses import PausedViewsError, paused_views, require_none_paused, require_none_paused_by
+from tussock.jobs.driver.row_names import ViewRowError
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.driver.summary import EpochSummary, show_summary
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.flow.failure import ViewFailedError
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Project, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Insert, Show, Shown, Transaction
+from tussock.jobs.settings.pipeline import OnError
+from tussock.jobs.sources.listing import Interval
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 LARGEST = 2**31 - 1
 Row = tuple[int, int, int]

@@ -12,23 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.catalog.rejected import rejected
-from jobs.catalog.show import show
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.restate import Restating
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import held_sources
-from jobs.driver.summary import show_summary
-from jobs.driver.supersede import abandon
-from jobs.plan.apply import RelationExistsError, RelationInUseError, apply_statement
-from jobs.plan.rejects import RejectsTableError
-from jobs.sources.base import Restated
-from jobs.sources.errors import BadOptionError
-from jobs.sources.registry import reader_of
-from jobs.sources.rejects import FIELDS as REJECT_FIELDS
-from jobs.sql.logical import Call, Column, Field, Literal, Scan
-from jobs.sql.statements import (
+from tests.faults import FaultyObjectStore, Killed
+from tests.jobs.driver.embedded import append, new_store, open_store, rows
+from tussock.jobs.catalog.show import show
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.restate import Restating
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.driver.summary import show_summary
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.logical.nodes import Call, Column, Field, Literal, Scan
+from tussock.jobs.logical.statements import (
     AlterTable,
     CreateSource,
     CreateTable,
@@ -41,12 +36,17 @@ from jobs.sql.statements import (
     Statement,
     Update,
 )
-from statestore.errors import InputError, RetryableError
-from statestore.meta.catalog import RelationKind
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
-from tests.faults import FaultyObjectStore, Killed
-from tests.jobs.driver.embedded import append, new_store, open_store, rows
+from tussock.jobs.plan.apply import RelationExistsError, RelationInUseError, apply_statement
+from tussock.jobs.plan.rejects import RejectsTableError
+from tussock.jobs.reading.rejected import rejected
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.errors import BadOptionError
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.sources.rejects import FIELDS as REJECT_FIELDS
+from tussock.statestore.errors import InputError, RetryableError
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 FIELDS = (Field("id", "int"), Field("v", "smallint"), Field("s", "string"))
 Record = tuple[int | None, int | None, bytes | None]

@@ -9,19 +9,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import advance, run_epoch
-from jobs.driver.runner import LocalRunner
-from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.summary import barrier_text
-from jobs.driver.train import Train
-from jobs.session import Session
-from jobs.sql.logical import AggCall, AggFunction, Aggregate, Call, Column, Field, Join, JoinKind, Literal, Scan
-from statestore.meta.barrier import MutationKind
-from statestore.meta.store import MetaStore
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver.summary import barrier_text
+from tussock.jobs.driver.train import Train
+from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Call, Column, Field, Join, JoinKind, Literal, Scan
+from tussock.jobs.session import Session
+from tussock.statestore.meta.barrier import MutationKind
+from tussock.statestore.meta.store import MetaStore
 
 BY_G = Scan("by_g", (0, 1), (Field("g", "int"), Field("n", "bigint")))
 Rows = dict[int, tuple[int, int]]

@@ -11,30 +11,30 @@ from pathlib import Path
 
 import pytest
 
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance, next_epoch
-from jobs.driver.restate import EpochUnderWayError, Restating
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
-from jobs.driver.supersede import abandon
-from jobs.sources import pins
-from jobs.sources.base import Restated
-from jobs.sources.errors import BadOptionError, CannotRestateError
-from jobs.sources.listing import Interval, list_files
-from jobs.sources.registry import reader_of
-from jobs.sql.logical import Scan
-from jobs.sql.statements import CreateSource, CreateView, Drop
-from jobs.upkeep.vacuum import sweep
-from statestore.meta.catalog import RelationKind
-from statestore.meta.names import SOURCES
-from statestore.meta.store import MetaStore
-from statestore.objectstore import local
-from statestore.objectstore.base import ObjectInfo
-from statestore.objectstore.open import open_object_store
 from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, epoch, new_store, open_store, rows
 from tests.jobs.driver.test_source_holds import FILE_FIELDS, damage, over, write
 from tests.s3_servers import BUCKET, moto_process
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance, next_epoch
+from tussock.jobs.driver.restate import EpochUnderWayError, Restating
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.logical.nodes import Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView, Drop
+from tussock.jobs.sources import pins
+from tussock.jobs.sources.base import Restated
+from tussock.jobs.sources.errors import BadOptionError, CannotRestateError
+from tussock.jobs.sources.listing import Interval, list_files
+from tussock.jobs.sources.registry import reader_of
+from tussock.jobs.upkeep.vacuum import sweep
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.names import SOURCES
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore import local
+from tussock.statestore.objectstore.base import ObjectInfo
+from tussock.statestore.objectstore.open import open_object_store
 
 DAYS = [Interval(datetime(2026, 1, d, tzinfo=UTC), datetime(2026, 1, d, tzinfo=UTC) + timedelta(days=1)) for d in (1, 2, 3)]
 Rows = list[tuple[object, ...]]

@@ -12,18 +12,18 @@ import pytest
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import run_epoch
-from jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
-from jobs.driver.spark_runner import SparkRunner
-from jobs.spark import tasks_done
-from jobs.wire.flush_policy import FlushPolicy
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.open import open_object_store
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.runner import AutoRunner, LevelRunner, LocalRunner
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.spark.session import tasks_done
+from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.open import open_object_store
 
 
 class Asked(LocalRunner):

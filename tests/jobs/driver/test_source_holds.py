@@ -13,24 +13,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.catalog.show import show
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LevelsToRun, LocalRunner
-from jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
-from jobs.driver.summary import EpochSummary, show_summary
-from jobs.driver.supersede import NothingToAbandonError, abandon
-from jobs.facts.sources import sources
-from jobs.sources.errors import ChangedFileError
-from jobs.sources.listing import Interval
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Show, Shown
-from statestore.errors import RetryableError
-from statestore.meta.errors import LostRaceError
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.faults import FaultyObjectStore, Killed, next_death
 from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
+from tussock.jobs.catalog.show import show
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LevelsToRun, LocalRunner
+from tussock.jobs.driver.source_holds import HeldSourcesError, held_sources, require_not_held
+from tussock.jobs.driver.summary import EpochSummary, show_summary
+from tussock.jobs.driver.supersede import NothingToAbandonError, abandon
+from tussock.jobs.facts.sources import sources
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Show, Shown
+from tussock.jobs.sources.errors import ChangedFileError
+from tussock.jobs.sources.listing import Interval
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 FIELDS = (Field("k", "int"), Field("g", "int"), Field("a", "int"))
 FILE_FIELDS = (Field("id", "int"), Field("v", "int"))

@@ -8,17 +8,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance, run_epoch
-from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.supersede import abandon
-from jobs.driver.train import Train
-from jobs.session import Session
-from jobs.sources.files import files_of
-from statestore.errors import InputError
-from statestore.meta.errors import LostRaceError
-from statestore.meta.store import MetaStore
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.driver.train import Train
+from tussock.jobs.session import Session
+from tussock.jobs.sources.files import files_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
 
 pytestmark = pytest.mark.spark
 

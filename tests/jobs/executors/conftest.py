@@ -2,8 +2,8 @@
 
 import pytest
 
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 @pytest.fixture

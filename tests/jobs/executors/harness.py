@@ -13,14 +13,14 @@ import msgspec
 import pyarrow as pa
 import yaml
 
-from jobs.executors.operator import Actor, MakesPieces
-from jobs.executors.registry import Node
-from jobs.flow.chunk import chunk_schema
-from jobs.kernels.kernel import Kernel
-from statestore.objectstore.base import ObjectStore
-from statestore.table.row_cache import RowCache, RowsOf
-from statestore.table.state_table import StateTable
 from tests.statestore.table.stores import BucketStore
+from tussock.jobs.executors.operator import Actor, MakesPieces
+from tussock.jobs.executors.registry import Node
+from tussock.jobs.flow.chunk import chunk_schema
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.table.row_cache import RowCache, RowsOf
+from tussock.statestore.table.state_table import StateTable
 
 VNODES = 16
 NAN = float("nan")

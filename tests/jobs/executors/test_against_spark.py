@@ -7,15 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.executors.agg_call import Agg
-from jobs.executors.hash_join import HashJoin, joined_types
-from jobs.executors.order import Order
-from jobs.executors.top_n import TopN
-from jobs.sql.logical import Call, Column, JoinKind
-from statestore.objectstore.base import ObjectStore
-from statestore.types import type_name
 from tests.jobs.executors.harness import Bench, Row, chunk_of, integrate, pairs_of
 from tests.jobs.executors.test_hash_agg import CALLS, KEY, TYPES, agg_node, random_epochs
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.hash_join import HashJoin, joined_types
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.top_n import TopN
+from tussock.jobs.logical.nodes import Call, Column, JoinKind
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.types import type_name
 
 pytestmark = pytest.mark.spark
 

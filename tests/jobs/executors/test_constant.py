@@ -5,10 +5,10 @@ from itertools import chain
 
 import pytest
 
-from jobs.executors.constant import Range, Values
-from jobs.executors.operator import Actor
-from jobs.flow.chunk import chunk_schema
 from tests.jobs.executors.harness import VNODES, kernel, pairs_of
+from tussock.jobs.executors.constant import Range, Values
+from tussock.jobs.executors.operator import Actor
+from tussock.jobs.flow.chunk import chunk_schema
 
 FIRST = Actor(kernel(), range(VNODES), VNODES, new=True)
 

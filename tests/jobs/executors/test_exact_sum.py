@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, limbs_of_int128
-from jobs.executors.float_limbs import limbs_of_products
-from jobs.executors.int128 import Int128
+from tussock.jobs.executors.exact_sum import Limbs, decode_limbs, encode_limbs, limbs_of_int128
+from tussock.jobs.executors.float_limbs import limbs_of_products
+from tussock.jobs.executors.int128 import Int128
 
 EDGES = (0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308, 1.0, 2.0**53, -(2.0**32))
 

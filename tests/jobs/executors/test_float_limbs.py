@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from jobs.executors import float_limbs
-from jobs.executors.exact_sum import F64, Limbs
-from jobs.executors.float_limbs import limbs_of_products
+from tussock.jobs.executors import float_limbs
+from tussock.jobs.executors.exact_sum import F64, Limbs
+from tussock.jobs.executors.float_limbs import limbs_of_products
 
 EDGES = (
     0.0,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from jobs.executors.generate import Generate
-from jobs.sql.logical import Column, Generator
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of
+from tussock.jobs.executors.generate import Generate
+from tussock.jobs.logical.nodes import Column, Generator
+from tussock.statestore.objectstore.base import ObjectStore
 
 INTS = ("int", "array<int>")
 STRUCTS = ("int", "array<struct<x:int,y:string>>")

@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from jobs.executors.group_top_n import GroupTopN
-from jobs.executors.order import Order
-from jobs.sql.logical import WindowFunction
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate
+from tussock.jobs.executors.group_top_n import GroupTopN
+from tussock.jobs.executors.order import Order
+from tussock.jobs.logical.nodes import WindowFunction
+from tussock.statestore.objectstore.base import ObjectStore
 
 TYPES = ("int", "int", "bigint")
 

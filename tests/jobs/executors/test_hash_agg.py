@@ -13,19 +13,19 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from jobs.executors import partial_agg
-from jobs.executors.agg_call import Agg
-from jobs.executors.agg_result import AggregateOverflowError
-from jobs.executors.base import ChangeError
-from jobs.executors.hash_agg import HashAgg
-from jobs.executors.operator import Actor
-from jobs.executors.partial_agg import PartialAgg, partial_types
-from jobs.flow.chunk import empty_chunk
-from jobs.sql.logical import AggFunction
-from statestore.objectstore.base import ObjectStore as Store
-from statestore.objectstore.local import LocalObjectStore
-from statestore.table.row_cache import RowCache
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, kernel, pairs_of
+from tussock.jobs.executors import partial_agg
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.agg_result import AggregateOverflowError
+from tussock.jobs.executors.base import ChangeError
+from tussock.jobs.executors.hash_agg import HashAgg
+from tussock.jobs.executors.operator import Actor
+from tussock.jobs.executors.partial_agg import PartialAgg, partial_types
+from tussock.jobs.flow.chunk import empty_chunk
+from tussock.jobs.logical.nodes import AggFunction
+from tussock.statestore.objectstore.base import ObjectStore as Store
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.table.row_cache import RowCache
 
 NUMERIC = ("int", "double", "tinyint", "bigint", "float", "double", "decimal(7,2)", "decimal(25,3)", "decimal(38,10)")
 TYPES = (*NUMERIC, "string", "binary", "boolean", "date", "timestamp", "bigint")

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobs.executors import hash_join
-from jobs.executors.base import ChangeError
-from jobs.executors.hash_join import HashJoin, joined_types
-from jobs.executors.operator import ExpressionError
-from jobs.executors.single_row import TooManyRowsError
-from jobs.sql.logical import Call, Column, JoinKind, Literal
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+from tussock.jobs.executors import hash_join
+from tussock.jobs.executors.base import ChangeError
+from tussock.jobs.executors.hash_join import HashJoin, joined_types
+from tussock.jobs.executors.operator import ExpressionError
+from tussock.jobs.executors.single_row import TooManyRowsError
+from tussock.jobs.logical.nodes import Call, Column, JoinKind, Literal
+from tussock.statestore.objectstore.base import ObjectStore
 
 SIDE = ("int", "string", "double", "bigint")  # three key columns, then the stream key
 SMALLER = Call("LessThan", "boolean", (Column(3, "bigint"), Column(7, "bigint")))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from jobs.executors.integer_groups import sums_by_integer
+from tussock.jobs.executors.integer_groups import sums_by_integer
 
 ROWS = 3000
 KEYS: dict[str, tuple[pa.DataType, Callable[[random.Random], int]]] = {

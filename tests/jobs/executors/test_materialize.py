@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
-from jobs.executors.materialize import Materialize, _in_key_order
-from jobs.executors.order import Order
-from jobs.flow.chunk import inserts
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
 from tests.jobs.executors.harness import VNODES, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
+from tussock.jobs.executors.materialize import Materialize, _in_key_order
+from tussock.jobs.executors.order import Order
+from tussock.jobs.flow.chunk import inserts
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 TYPES = ("string", "double", "int")
 NODE = Materialize(1, (2, 0), (0,), TYPES)

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from jobs.executors.null_aware_anti import NullAwareAnti
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate
+from tussock.jobs.executors.null_aware_anti import NullAwareAnti
+from tussock.statestore.objectstore.base import ObjectStore
 
 LEFT = ("int", "bigint")  # the value, the stream key
 RIGHT = ("int", "bigint")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from jobs.executors import ordered_state
-from jobs.executors.agg_call import Agg
-from jobs.executors.hash_agg import HashAgg
-from jobs.sql.logical import AggFunction
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import NAN, Bench, Row, chunk_of, integrate
+from tussock.jobs.executors import ordered_state
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.hash_agg import HashAgg
+from tussock.jobs.logical.nodes import AggFunction
+from tussock.statestore.objectstore.base import ObjectStore
 
 EPOCHS, ROWS, GROUPS = 5, 60, 4
 KINDS: dict[str, list[Any]] = {

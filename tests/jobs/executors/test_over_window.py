@@ -14,17 +14,17 @@ import msgspec
 import pytest
 import xxhash
 
-from jobs.executors import over_window, window_aggregates, window_values
-from jobs.executors.agg_result import AggregateOverflowError
-from jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
-from jobs.executors.order import Order
-from jobs.executors.over_window import OverWindow
-from jobs.executors.window_call import Edge, Over
-from jobs.sql.logical import FrameEdge, WindowFunction
-from statestore.objectstore.base import ObjectStore
-from statestore.table.schema import KeyedRows
-from statestore.table.state_table import StateTable
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+from tussock.jobs.executors import over_window, window_aggregates, window_values
+from tussock.jobs.executors.agg_result import AggregateOverflowError
+from tussock.jobs.executors.base import NO_ROW, TWO_ROWS, ChangeError
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.over_window import OverWindow
+from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.logical.nodes import FrameEdge, WindowFunction
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.table.schema import KeyedRows
+from tussock.statestore.table.state_table import StateTable
 
 # group, order, stream key, int, double, string, decimal, order - 2, order + 2, order + 1 or more, two doubles without extremes, a FILTER
 TYPES = ("int", "int", "bigint", "int", "double", "string", "decimal(30,2)", "int", "int", "int", "double", "double", "boolean")

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from jobs.executors.base import ChangeError
-from jobs.executors.number_copies import NumberCopies
-from jobs.executors.row_digest import row_digest_of
-from jobs.flow.chunk import chunk_schema
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import Bench, chunk_of
+from tussock.jobs.executors.base import ChangeError
+from tussock.jobs.executors.number_copies import NumberCopies
+from tussock.jobs.executors.row_digest import row_digest_of
+from tussock.jobs.flow.chunk import chunk_schema
+from tussock.statestore.objectstore.base import ObjectStore
 
 TYPES = ("bigint", "bigint", "string", "double", "array<double>")
 ROWS: list[tuple[Any, ...]] = [

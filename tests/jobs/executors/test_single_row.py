@@ -5,13 +5,13 @@ from collections import Counter
 
 import pytest
 
-from jobs.executors.operator import ExpressionError
-from jobs.executors.row_join import RowJoin
-from jobs.executors.single_row import SingleRow, TooManyRowsError
-from jobs.executors.spread import spread_of
-from jobs.sql.logical import Call, Column, JoinKind, Literal
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate, pairs_of
+from tussock.jobs.executors.operator import ExpressionError
+from tussock.jobs.executors.row_join import RowJoin
+from tussock.jobs.executors.single_row import SingleRow, TooManyRowsError
+from tussock.jobs.executors.spread import spread_of
+from tussock.jobs.logical.nodes import Call, Column, JoinKind, Literal
+from tussock.statestore.objectstore.base import ObjectStore
 
 LEFT = ("int", "bigint")  # a value, the stream key
 ROW = ("int",)

@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.executors.operator import Actor, Entry
-from jobs.executors.table_replay import StatementRowError, TableReplay, TableReplayExecutor
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import Call, Column, Expr, Literal
-from jobs.sql.statements import Change, Delete, Insert, Update
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog
-from statestore.meta.version import HummockVersion, VnodeMapping
-from statestore.objectstore.local import LocalObjectStore
-from statestore.table.state_table import StateTable
-from statestore.types import arrow_type
+from tussock.jobs.executors.operator import Actor, Entry
+from tussock.jobs.executors.table_replay import StatementRowError, TableReplay, TableReplayExecutor
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
+from tussock.jobs.logical.statements import Change, Delete, Insert, Update
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.types import arrow_type
 
 VNODES = 16
 TYPES = ("bigint", "string", "double")

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jobs.executors.temporal_filter import TemporalFilter
-from jobs.executors.unexpired import Unexpired
-from jobs.sql.logical import Call, Column, Comparison, Literal
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import Bench, Row, assert_netted, chunk_of, integrate, parse_chunk, show_chunk
+from tussock.jobs.executors.temporal_filter import TemporalFilter
+from tussock.jobs.executors.unexpired import Unexpired
+from tussock.jobs.logical.nodes import Call, Column, Comparison, Literal
+from tussock.statestore.objectstore.base import ObjectStore
 
 TYPES = ("timestamp", "int", "string")
 MOMENT = Column(0, "timestamp")
@@ -95,7 +95,7 @@ def test_an_epoch_at_the_same_moment_reads_no_stored_row(objects: ObjectStore, m
     bench.apply(chunk_of(TYPES, [((at(9), 1, "a"), 1)]))
     bench.at(5)
     reads: list[int] = []
-    monkeypatch.setattr("statestore.table.state_table.StateTable.scan_between", lambda *_: reads.append(1))
+    monkeypatch.setattr("tussock.statestore.table.state_table.StateTable.scan_between", lambda *_: reads.append(1))
     assert bench.apply(chunk_of(TYPES, [((at(9), 2, "b"), 1)])).num_rows == 0
     assert not reads
 

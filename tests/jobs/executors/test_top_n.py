@@ -9,13 +9,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from jobs.executors import first_rows
-from jobs.executors.base import ChangeError
-from jobs.executors.first_rows import FirstRows
-from jobs.executors.order import Order
-from jobs.executors.top_n import TopN
-from statestore.objectstore.base import ObjectStore
 from tests.jobs.executors.harness import NAN, Bench, Row, assert_netted, chunk_of, integrate
+from tussock.jobs.executors import first_rows
+from tussock.jobs.executors.base import ChangeError
+from tussock.jobs.executors.first_rows import FirstRows
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.top_n import TopN
+from tussock.statestore.objectstore.base import ObjectStore
 
 TYPES = ("double", "string", "bigint")
 

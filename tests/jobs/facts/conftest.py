@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.driver.publish import publish
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.driver.publish import publish
+from tussock.statestore.meta.store import MetaStore
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """Facts about the open barrier."""
 
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.supersede import abandon
-from jobs.facts.barrier import barrier
-from jobs.facts.epochs import epochs
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import epoch, rows
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.facts.barrier import barrier
+from tussock.jobs.facts.epochs import epochs
+from tussock.statestore.meta.store import MetaStore
 
 
 def test_the_open_barrier_says_what_it_takes_changes_and_leaves_out(meta: MetaStore) -> None:

@@ -4,10 +4,10 @@ import json
 
 import msgspec
 
-from jobs.facts.epochs import epochs
-from jobs.facts.tables import ssts
-from statestore.meta.manifest import RowCounts
-from statestore.meta.store import MetaStore
+from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.facts.tables import ssts
+from tussock.statestore.meta.manifest import RowCounts
+from tussock.statestore.meta.store import MetaStore
 
 
 def test_an_epoch_reports_rows_seconds_and_what_it_changed(meta: MetaStore) -> None:

@@ -5,21 +5,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.driver.detour import Detour
-from jobs.driver.supersede import abandon
-from jobs.facts.gate import CheckFacts, expectations
-from jobs.facts.graph import NodeState, around, explained, fragments, graph, readers
-from jobs.facts.moment import moment
-from jobs.facts.overview import pipeline_state, relation_states
-from jobs.facts.upkeep import upkeep
-from jobs.gate.record import Failure, Metric, Verdict
-from jobs.settings.pipeline import PublishSettings, QualitySettings
-from jobs.settings.retention import Retention
-from jobs.upkeep.vacuum import clean
-from statestore.meta.catalog import Relation
-from statestore.meta.store import MetaStore
 from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, joined, scan, table, view
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.facts.gate import CheckFacts, expectations
+from tussock.jobs.facts.graph import NodeState, around, explained, fragments, graph, readers
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.overview import pipeline_state, relation_states
+from tussock.jobs.facts.upkeep import upkeep
+from tussock.jobs.gate.record import Failure, Metric, Verdict
+from tussock.jobs.settings.pipeline import PublishSettings, QualitySettings
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.upkeep.vacuum import clean
+from tussock.statestore.meta.catalog import Relation
+from tussock.statestore.meta.store import MetaStore
 
 
 @pytest.fixture

@@ -10,25 +10,25 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import run_epoch
-from jobs.driver.runner import LevelRunner, LocalRunner
-from jobs.driver.spark_runner import SparkRunner
-from jobs.facts.epochs import epochs
-from jobs.sql.logical import Call, Column, Literal
-from jobs.sql.statements import Delete
-from jobs.task.hot_key import FEWEST_ROWS, hot_key
-from jobs.wire.flush_policy import FlushPolicy
-from statestore.meta.manifest import RowCounts, SealedManifest, manifest_of
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectNotFoundError, ObjectStore
-from statestore.objectstore.open import open_object_store
-from statestore.objectstore.requests import Requests, requests_so_far
-from statestore.vnode import vnodes_of
 from tests.exactly_once.local_engine import UnkindShuffle
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
 from tests.s3_servers import BUCKET, KEY, SECRET, Seen, moto_server
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.runner import LevelRunner, LocalRunner
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.logical.nodes import Call, Column, Literal
+from tussock.jobs.logical.statements import Delete
+from tussock.jobs.task.hot_key import FEWEST_ROWS, hot_key
+from tussock.jobs.wire.flush_policy import FlushPolicy
+from tussock.statestore.meta.manifest import RowCounts, SealedManifest, manifest_of
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.objectstore.requests import Requests, requests_so_far
+from tussock.statestore.vnode import vnodes_of
 
 
 @pytest.mark.parametrize("runner", [LocalRunner(), UnkindShuffle(2)], ids=["local", "each task twice"])

@@ -13,31 +13,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import cli
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import run_epoch
-from jobs.driver.publish import publish
-from jobs.driver.runner import LocalRunner
-from jobs.driver.supersede import abandon
-from jobs.facts.epochs import epochs
-from jobs.facts.moment import moment
-from jobs.facts.sources import sources
-from jobs.facts.status import Status, status
-from jobs.facts.store import cost, store, vacuum
-from jobs.facts.units import units
-from jobs.facts.views import Quality, ViewFacts, ViewState
-from jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
-from jobs.settings.prices import Prices
-from jobs.shell.status_text import status_text
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from jobs.task.level import CellFunction
-from jobs.verify.record import Repair, Verdict, Verification, ViewCheck, write_last
-from statestore.meta.store import MetaStore
-from statestore.objectstore.requests import Requests
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, open_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs import cli
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import run_epoch
+from tussock.jobs.driver.publish import publish
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.facts.moment import moment
+from tussock.jobs.facts.sources import sources
+from tussock.jobs.facts.status import Status, status
+from tussock.jobs.facts.store import cost, store, vacuum
+from tussock.jobs.facts.units import units
+from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
+from tussock.jobs.gate.record import Failure, QualityRecord, ViewQuality, write_record
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.settings.prices import Prices
+from tussock.jobs.task.level import CellFunction
+from tussock.jobs.texts.status import status_text
+from tussock.jobs.verify.record import Repair, Verdict, Verification, ViewCheck, write_last
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.requests import Requests
 
 FIELDS = (Field("k", "bigint"), Field("g", "int"))
 
@@ -53,7 +53,7 @@ def files(tmp_path: Path) -> Path:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long work is what takes a hundredth of a second."""
-    monkeypatch.setattr("statestore.meta.work.EVERY_S", 0.01)
+    monkeypatch.setattr("tussock.statestore.meta.work.EVERY_S", 0.01)
 
 
 @pytest.fixture
@@ -141,8 +141,8 @@ def test_how_fresh_a_view_is_is_not_known_where_its_source_cannot_be_listed(shop
 def test_a_held_source_is_wrong_and_says_since_when(shop: MetaStore, files: Path) -> None:
     (files / "2.parquet").write_bytes(b"PAR1 no Parquet PAR1")
     insert(shop, "t", (2, 7, 1))
-    from jobs.driver.epoch import advance
-    from jobs.driver.runner import LocalRunner
+    from tussock.jobs.driver.epoch import advance
+    from tussock.jobs.driver.runner import LocalRunner
 
     done = advance(LocalRunner(), shop)
     publish(shop, shop.latest().epoch)
@@ -357,7 +357,7 @@ def named(found: Sequence[ViewFacts], name: str) -> ViewFacts:
 
 
 def scan_of(relation: str, width: int = 2):  # type: ignore[no-untyped-def]
-    from jobs.sql.logical import Scan
+    from tussock.jobs.logical.nodes import Scan
 
     fields = FIELDS if relation == "s" else (Field("g", "int"), Field("n", "bigint"))
     return Scan(relation, tuple(range(width)), fields)

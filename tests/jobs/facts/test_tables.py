@@ -2,10 +2,10 @@
 
 import pytest
 
-from jobs.facts.epochs import epochs
-from jobs.facts.tables import NoSuchTableError, ssts, table_rows, tables
-from jobs.facts.versions import versions
-from statestore.meta.store import MetaStore
+from tussock.jobs.facts.epochs import epochs
+from tussock.jobs.facts.tables import NoSuchTableError, ssts, table_rows, tables
+from tussock.jobs.facts.versions import versions
+from tussock.statestore.meta.store import MetaStore
 
 
 def test_versions_ssts_and_tables_agree_with_each_other(meta: MetaStore) -> None:

@@ -8,22 +8,22 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.supersede import abandon
-from jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
-from jobs.gate.index import Result, add_results
-from jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityGateError, QualityRecord, ViewQuality, stays_published
-from jobs.gate.rows import SparkRows
-from jobs.gate.suite import QualitySuiteError, read_suite
-from jobs.session import Session
-from jobs.settings.pipeline import Pipeline, load_pipeline
-from jobs.settings.process import open_meta
-from jobs.settings.retention import Retention
-from jobs.upkeep.compaction import compact
-from jobs.upkeep.vacuum import clean
-from statestore.errors import InputError
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
+from tussock.jobs.gate.index import Result, add_results
+from tussock.jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityGateError, QualityRecord, ViewQuality, stays_published
+from tussock.jobs.gate.rows import SparkRows
+from tussock.jobs.gate.suite import QualitySuiteError, read_suite
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.vacuum import clean
+from tussock.statestore.errors import InputError
 
 pytestmark = pytest.mark.spark
 EPOCH = 1_357_084_800_000 << 16  # 2013-01-02

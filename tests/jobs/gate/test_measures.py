@@ -15,23 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from jobs.catalog.deployment import Action
-from jobs.catalog.reader import relation_frame
-from jobs.catalog.statement_maker import ReservedNameError
-from jobs.deploy import measures
-from jobs.driver.epoch import advance
-from jobs.driver.spark_runner import SparkRunner
-from jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
-from jobs.gate.measured import Measured, _cannot_be_null, _repeated, measured
-from jobs.gate.measures import EXPECTATIONS, ROWS, Measures, Number, measures_of, numbers_view, repeated_view
-from jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityRecord, ViewQuality, passed_before, record_lines
-from jobs.gate.rows import SparkRows
-from jobs.gate.suite import QualitySuiteError, Suite, read_suite
-from jobs.plan.definition import find
-from jobs.session import Session
-from jobs.settings.pipeline import Pipeline, load_pipeline
-from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 from tests.names import QUICK
+from tussock.jobs.catalog.deployment import Action
+from tussock.jobs.catalog.statement_maker import ReservedNameError
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.gate.gate import Found, QualityGate, validate_epoch, without_spark
+from tussock.jobs.gate.measured import Measured, _cannot_be_null, _repeated, measured
+from tussock.jobs.gate.measures import EXPECTATIONS, ROWS, Measures, Number, measures_of, numbers_view, repeated_view
+from tussock.jobs.gate.record import SAMPLE_KEYS, Failure, Metric, QualityRecord, ViewQuality, passed_before, record_lines
+from tussock.jobs.gate.rows import SparkRows
+from tussock.jobs.gate.suite import QualitySuiteError, Suite, read_suite
+from tussock.jobs.operations.deploy import measures
+from tussock.jobs.plan.definition import find
+from tussock.jobs.reading.reader import relation_frame
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import Pipeline, load_pipeline
+from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 VIEW = """
 CREATE TABLE sales (id INT, shop STRING, at DATE, n INT, amount DOUBLE, price DECIMAL(10,2), code STRING, PRIMARY KEY (id));
@@ -190,7 +190,7 @@ def test_measures_come_and_go_with_their_suite_and_view(spark: SparkSession, tmp
         assert steps() == [], "the view is new, and so it is small"
         session.execute("INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, concat('k', id) FROM VALUES (1), (2), (3) AS t(id)")
         session.flush()
-        monkeypatch.setattr("jobs.gate.measures.SMALL_VIEW_ROWS", 2)
+        monkeypatch.setattr("tussock.jobs.gate.measures.SMALL_VIEW_ROWS", 2)
         assert steps() == [(Action.CREATE, NUMBERS), (Action.CREATE, REPEATED)]
         session.flush()
         assert steps() == []
@@ -198,7 +198,7 @@ def test_measures_come_and_go_with_their_suite_and_view(spark: SparkSession, tmp
         assert shown.table is not None
         assert shown.table["name"].to_pylist() == ["kept"]
 
-        monkeypatch.setattr("jobs.gate.measures.SMALL_VIEW_ROWS", 100)
+        monkeypatch.setattr("tussock.jobs.gate.measures.SMALL_VIEW_ROWS", 100)
         pipeline_in(tmp_path, [MEAN])
         assert steps() == [(Action.CHANGE, NUMBERS), (Action.DROP, REPEATED)], (
             "what has measures keeps them, and what is not asked for goes"
@@ -381,7 +381,7 @@ def test_each_rule_has_measures_of_its_own_whatever_names_are(view: str, keys: l
     items += [expectation("expect_column_values_to_be_unique", column=column)]
     items += [expectation("expect_column_distinct_values_to_be_in_set", column=column, value_set=[1])]
     relation = Relation(1, view, RelationKind.VIEW, tuple(ColumnSpec(name, "int") for name in NAMES), msgspec.Raw(b"{}"))
-    with patch("jobs.gate.measures._is_unique_by_key", return_value=False):
+    with patch("tussock.jobs.gate.measures._is_unique_by_key", return_value=False):
         found, other = (
             measures_of(Suite(name, Path("x.json"), tuple(items), None, False, "", ""), msgspec.structs.replace(relation, name=name))
             for name in (view, "v_")
@@ -439,7 +439,7 @@ def test_measures_of_an_earlier_release_are_never_read_and_go_with_the_next_appl
     pipeline = pipeline_in(tmp_path, [MEAN], maintain=True)
     with Session(pipeline.store, spark) as session:
         with monkeypatch.context() as before:
-            before.setattr("jobs.gate.measures._name", lambda view, kind, *columns: f"__quality__{view}")
+            before.setattr("tussock.jobs.gate.measures._name", lambda view, kind, *columns: f"__quality__{view}")
             apply(session, pipeline)
         session.execute("INSERT INTO sales SELECT id, 'a', NULL, 20, 1.5, 1.25, 'k' FROM range(3) AS t(id)")
         epoch = session.flush().epoch

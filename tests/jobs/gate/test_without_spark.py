@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.gate.gate import Found, QualityGate, SparkNeededError, validate_epoch, without_spark
-from jobs.gate.rows import PandasRows, Rows, SparkRows
-from jobs.gate.suite import Part, Suite, read_suite
-from jobs.gate.without_spark import EXPECTATIONS, MOST_ROWS, objection
-from jobs.session import Session
-from jobs.settings.pipeline import load_pipeline
 from pipelines.flights import load
+from tussock.jobs.gate.gate import Found, QualityGate, SparkNeededError, validate_epoch, without_spark
+from tussock.jobs.gate.rows import PandasRows, Rows, SparkRows
+from tussock.jobs.gate.suite import Part, Suite, read_suite
+from tussock.jobs.gate.without_spark import EXPECTATIONS, MOST_ROWS, objection
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import load_pipeline
 
 ROOT = Path(__file__).resolve().parents[3]
 EPOCH = 1_357_084_800_000 << 16
@@ -259,8 +259,9 @@ def test_a_gate_without_spark_imports_none_says_what_needs_it_and_does_nothing_t
         session.flush()
         meta = session.meta
     code = (
-        "import sys; from pathlib import Path; from jobs.gate.gate import *; from jobs.settings.pipeline import load_pipeline;"
-        "from jobs.settings.process import open_meta; p = load_pipeline(Path(sys.argv[1])); meta = open_meta(p.store);"
+        "import sys; from pathlib import Path; from tussock.jobs.gate.gate import *;"
+        "from tussock.jobs.settings.pipeline import load_pipeline;"
+        "from tussock.jobs.settings.process import open_meta; p = load_pipeline(Path(sys.argv[1])); meta = open_meta(p.store);"
         "print(validate_epoch(without_spark, meta, p, meta.latest().epoch).views[0].rows,"
         " sorted({'pyspark', 'sqlalchemy', 'boto3', 'scipy.stats._stats_py', 'altair.vegalite'} & set(sys.modules)))"
     )

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from statestore.types import arrow_type, type_name
+from tussock.statestore.types import arrow_type, type_name
 
 _INF, _NAN = float("inf"), float("nan")
 _UTC = dt.UTC

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from jobs.sql.collected import collected, frame_of
-from statestore.types import array_name, map_name, struct_name
+from tussock.jobs.spark.collected import collected, frame_of
+from tussock.statestore.types import array_name, map_name, struct_name
 
 
 @dataclass(frozen=True, slots=True)

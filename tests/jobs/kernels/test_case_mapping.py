@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import thread_kernel
-from jobs.sql.logical import Call, Column
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import thread_kernel
+from tussock.jobs.logical.nodes import Call, Column
 
 SIGMA = "\u03a3"
 

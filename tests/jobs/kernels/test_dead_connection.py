@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from jobs.kernels.errors import KernelError, RowError
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import Call, Column
+from tussock.jobs.kernels.errors import KernelError, RowError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import Call, Column
 
 
 def test_a_kernel_whose_connection_died_computes_the_next_query() -> None:

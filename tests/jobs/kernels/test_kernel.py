@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.kernels import registry
-from jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
-from jobs.kernels.kernel import Kernel, thread_kernel
-from jobs.kernels.render import check, render
-from jobs.sql.logical import Call, Column, Expr, Literal, Place
-from statestore.months import shown_at
-from statestore.types import MONTHS
+from tussock.jobs.kernels import registry
+from tussock.jobs.kernels.errors import KernelError, RowError, UnsupportedExpressionError
+from tussock.jobs.kernels.kernel import Kernel, thread_kernel
+from tussock.jobs.kernels.render import check, render
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal, Place
+from tussock.statestore.months import shown_at
+from tussock.statestore.types import MONTHS
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_memory_beyond_the_limit_spills_when_there_is_a_place(tmp_path: object) 
 
 SPILL_FOLDER = """
 import os, stat
-from jobs.kernels.kernel import thread_kernel
+from tussock.jobs.kernels.kernel import thread_kernel
 folder = thread_kernel()._run("SELECT current_setting('temp_directory') AS folder")["folder"][0].as_py()
 print(folder, stat.S_IMODE(os.stat(folder).st_mode), os.getpid())
 if os.fork() == 0:

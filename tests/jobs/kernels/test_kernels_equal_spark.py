@@ -10,15 +10,15 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.kernels import registry
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import Kernel
-from jobs.sql.catalyst import bind_expressions
-from jobs.sql.logical import Call, Expr, Field
-from statestore.types import arrow_type
 from tests.jobs.kernels.edge_values import edge_table, type_of
 from tests.jobs.kernels.spark_truth import Truth, spark_answers
 from tests.turns import in_turn
+from tussock.jobs.kernels import registry
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import Call, Expr, Field
+from tussock.jobs.sql.catalyst import bind_expressions
+from tussock.statestore.types import arrow_type
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.kernels import kernel as kernels
-from jobs.kernels.errors import KernelError
-from jobs.kernels.kernel import Kernel
-from jobs.sql.logical import Call, Column, Expr, Literal
-from statestore.types import arrow_type
+from tussock.jobs.kernels import kernel as kernels
+from tussock.jobs.kernels.errors import KernelError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
+from tussock.statestore.types import arrow_type
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.kernels import outcomes
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import Kernel, thread_kernel
-from jobs.kernels.outcomes import Seen, over_columns
-from jobs.sql.logical import Call, Column, Expr, Literal
-from statestore.types import arrow_type
+from tussock.jobs.kernels import outcomes
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import Kernel, thread_kernel
+from tussock.jobs.kernels.outcomes import Seen, over_columns
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
+from tussock.statestore.types import arrow_type
 
 NAN = float("nan")
 #: Values of each column, and constants of its type, in physical form; some constants equal no value.

@@ -6,12 +6,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from jobs.kernels.errors import RowError
-from jobs.kernels.kernel import Kernel
-from jobs.kernels.python_function import FunctionCodeError, FunctionResultError, install
-from jobs.sql.logical import PYTHON, Call, Column, Expr, Field, Literal
-from jobs.sql.statements import CreateFunction, FunctionModule
-from statestore.types import MONTHS
+from tussock.jobs.kernels.errors import RowError
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.kernels.python_function import FunctionCodeError, FunctionResultError, install
+from tussock.jobs.logical.nodes import PYTHON, Call, Column, Expr, Field, Literal
+from tussock.jobs.logical.statements import CreateFunction, FunctionModule
+from tussock.statestore.types import MONTHS
 
 TWO = ("int", "string")
 ROWS = pa.table({"c0": pa.array([1, None, 3], pa.int32()), "c1": ["a", None, "c"]})

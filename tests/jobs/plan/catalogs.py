@@ -1,9 +1,9 @@
 """Catalogs for planner tests, from statements whose plans are written by hand: no JVM."""
 
-from jobs.plan.apply import apply_statement
-from jobs.sql.logical import AggCall, AggFunction, Aggregate, Column, Field, Join, JoinKind, Plan, Scan
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Statement
-from statestore.meta.catalog import Catalog
+from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Join, JoinKind, Plan, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Statement
+from tussock.jobs.plan.apply import apply_statement
+from tussock.statestore.meta.catalog import Catalog
 
 _FIELDS = tuple(Field(name, "int") for name in ("k", "g", "a"))
 

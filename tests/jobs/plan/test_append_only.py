@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from jobs.plan.apply import apply_log, apply_statement
-from jobs.plan.definition import ViewDefinition, definition_of
-from jobs.sql.logical import AggCall, AggFunction, Aggregate, Column, Field, Literal, Scan
-from jobs.sql.statements import CreateTable, CreateView, Delete, Insert, Statement, Update
-from statestore.meta.catalog import Catalog
+from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Literal, Scan
+from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Insert, Statement, Update
+from tussock.jobs.plan.apply import apply_log, apply_statement
+from tussock.jobs.plan.definition import ViewDefinition, definition_of
+from tussock.statestore.meta.catalog import Catalog
 
 FIELDS = (Field("k", "int"), Field("v", "int"))
 HIGHEST = Aggregate(

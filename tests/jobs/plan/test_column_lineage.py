@@ -1,7 +1,7 @@
 """Which columns a view's columns are made of, and which decide what rows it has, plan by plan."""
 
-from jobs.plan.column_lineage import How, Origin, traced
-from jobs.sql.logical import (
+from tests.jobs.plan.catalogs import counted, joined, scan
+from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
     Aggregate,
@@ -25,7 +25,7 @@ from jobs.sql.logical import (
     WindowCall,
     WindowFunction,
 )
-from tests.jobs.plan.catalogs import counted, joined, scan
+from tussock.jobs.plan.column_lineage import How, Origin, traced
 
 A, B, C = (Column(i, "int") for i in range(3))
 PLUS = Call("Add", "int", (A, B), "ANSI")

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from jobs.plan.apply import RelationExistsError, apply_log, apply_statement
-from jobs.plan.definition import created_by, find
-from jobs.plan.difference import differences
-from jobs.sql.logical import Call, Column, Field, Filter, Literal, Place
-from jobs.sql.statements import CreateSource, CreateTable, CreateView, Drop, Transaction
-from statestore.meta.catalog import RelationKind
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, source, table, view
+from tussock.jobs.logical.nodes import Call, Column, Field, Filter, Literal, Place
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView, Drop, Transaction
+from tussock.jobs.plan.apply import RelationExistsError, apply_log, apply_statement
+from tussock.jobs.plan.definition import created_by, find
+from tussock.jobs.plan.difference import differences
+from tussock.statestore.meta.catalog import RelationKind
 
 Create = CreateSource | CreateTable | CreateView
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.plan.apply import apply_statement
-from jobs.plan.explain import explain_relation
-from jobs.sql.binder import Binder
-from jobs.sql.script import split_script
-from jobs.sql.statements import CreateSource, CreateTable, CreateView
-from statestore.meta.catalog import Catalog
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, source, table, view
+from tussock.jobs.logical.script import split_script
+from tussock.jobs.logical.statements import CreateSource, CreateTable, CreateView
+from tussock.jobs.plan.apply import apply_statement
+from tussock.jobs.plan.explain import explain_relation
+from tussock.jobs.sql.binder import Binder
+from tussock.statestore.meta.catalog import Catalog
 
 FLIGHTS = Path(__file__).resolve().parents[3] / "pipelines" / "flights"
 CASE = Path(__file__).parent / "cases" / "flights.txt"

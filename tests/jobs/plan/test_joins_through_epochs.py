@@ -14,8 +14,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from jobs.executors import hash_join, partial_agg
-from jobs.sql.logical import (
+from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
+from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.executors import hash_join, partial_agg
+from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
     Aggregate,
@@ -33,12 +35,10 @@ from jobs.sql.logical import (
     SingleRow,
     Union,
 )
-from jobs.sql.plan_nodes.join import joined
-from jobs.sql.plan_nodes.walk import Bound
-from jobs.sql.statements import Delete
-from statestore.meta.store import MetaStore
-from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
-from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.logical.statements import Delete
+from tussock.jobs.sql.plan_nodes.join import joined
+from tussock.jobs.sql.plan_nodes.walk import Bound
+from tussock.statestore.meta.store import MetaStore
 
 Row = tuple[Any, ...]
 SMALLER = Call("LessThan", "boolean", (Column(0, "int"), Column(3, "int")))

@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 
-from jobs.catalog.statement_log import PendingCatalog
-from jobs.plan import create, definition
-from jobs.plan.apply import apply_statement
-from jobs.sql.statements import Statement
-from statestore.meta.catalog import Catalog, Relation
-from statestore.meta.store import MetaStore
 from tests.faults import FaultyObjectStore
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, table, view
 from tests.memory_store import MemoryObjectStore
+from tussock.jobs.logical.statements import Statement
+from tussock.jobs.plan import create, definition
+from tussock.jobs.plan.apply import apply_statement
+from tussock.jobs.plan.statement_log import PendingCatalog
+from tussock.statestore.meta.catalog import Catalog, Relation
+from tussock.statestore.meta.store import MetaStore
 
 
 def town(views: int) -> list[Statement]:

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from jobs.plan.apply import CannotPauseError, apply_log, apply_statement, pause_view
-from jobs.plan.create import PausedViewError
-from jobs.plan.definition import UnknownRelationError
-from jobs.plan.explain import explain_relation
-from jobs.sql.statements import Drop
-from statestore.meta.catalog import Catalog, RelationKind
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, table, view
+from tussock.jobs.logical.statements import Drop
+from tussock.jobs.plan.apply import CannotPauseError, apply_log, apply_statement, pause_view
+from tussock.jobs.plan.create import PausedViewError
+from tussock.jobs.plan.definition import UnknownRelationError
+from tussock.jobs.plan.explain import explain_relation
+from tussock.statestore.meta.catalog import Catalog, RelationKind
 
 
 def shop() -> Catalog:

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from jobs.plan.apply import apply_log, apply_statement
-from jobs.plan.definition import find
-from jobs.plan.replace import CannotReplaceError, UnsettledError
-from jobs.plan.schedule import Feed, schedule
-from jobs.sql.logical import AggCall, AggFunction, Aggregate, Column, Field, Filter, Literal, Plan, Project
-from jobs.sql.statements import CreateView, Drop, Statement, Transaction
-from statestore.meta.catalog import Catalog, RelationKind
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
+from tussock.jobs.logical.nodes import AggCall, AggFunction, Aggregate, Column, Field, Filter, Literal, Plan, Project
+from tussock.jobs.logical.statements import CreateView, Drop, Statement, Transaction
+from tussock.jobs.plan.apply import apply_log, apply_statement
+from tussock.jobs.plan.definition import find
+from tussock.jobs.plan.replace import CannotReplaceError, UnsettledError
+from tussock.jobs.plan.schedule import Feed, schedule
+from tussock.statestore.meta.catalog import Catalog, RelationKind
 
 EVEN = Filter(scan("t"), Literal(True, "boolean"))
 

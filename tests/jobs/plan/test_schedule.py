@@ -1,13 +1,13 @@
 """Levels, leaves, shared exchanges and backfill of an epoch's schedule; the levels are worked out by hand from the module's rules."""
 
-from jobs.executors.hash_agg import HashAgg
-from jobs.executors.hash_join import HashJoin
-from jobs.executors.partial_agg import PartialAgg
-from jobs.plan.apply import pause_view
-from jobs.plan.schedule import IN_FULL, Schedule, Scheduled, schedule
-from jobs.sql.logical import Field, Scan
-from statestore.meta.catalog import Catalog
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
+from tussock.jobs.executors.hash_agg import HashAgg
+from tussock.jobs.executors.hash_join import HashJoin
+from tussock.jobs.executors.partial_agg import PartialAgg
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.plan.apply import pause_view
+from tussock.jobs.plan.schedule import IN_FULL, Schedule, Scheduled, schedule
+from tussock.statestore.meta.catalog import Catalog
 
 
 def with_node(plan: Schedule, relation: str, kind: type) -> Scheduled:

@@ -2,14 +2,28 @@
 
 import pytest
 
-from jobs.executors import first_rows, hash_agg, top_n
-from jobs.executors import project as project_node
-from jobs.executors.registry import Node
-from jobs.plan.definition import ViewDefinition, definition_of
-from jobs.plan.fragments import Dispatch
-from jobs.plan.streams.builder import fuse_projections
-from jobs.sql.logical import AggCall, AggFunction, Aggregate, Call, Column, Expand, Expr, Field, Literal, Plan, Project, SortKey, TopN
 from tests.jobs.plan.catalogs import catalog_of, scan, source, table, view
+from tussock.jobs.executors import first_rows, hash_agg, top_n
+from tussock.jobs.executors import project as project_node
+from tussock.jobs.executors.registry import Node
+from tussock.jobs.logical.nodes import (
+    AggCall,
+    AggFunction,
+    Aggregate,
+    Call,
+    Column,
+    Expand,
+    Expr,
+    Field,
+    Literal,
+    Plan,
+    Project,
+    SortKey,
+    TopN,
+)
+from tussock.jobs.plan.definition import ViewDefinition, definition_of
+from tussock.jobs.plan.fragments import Dispatch
+from tussock.jobs.plan.streams.builder import fuse_projections
 
 
 def column(i: int) -> Column:

@@ -5,7 +5,7 @@ import sys
 
 CODE = """
 import sys
-from jobs.settings.arrow import leave_pandas
+from tussock.jobs.settings.arrow import leave_pandas
 leave_pandas()
 import pyarrow as pa
 whole = pa.array([1, None])

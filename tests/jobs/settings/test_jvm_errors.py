@@ -4,7 +4,7 @@ import py4j.protocol  # noqa: F401  errors of the JVM are looked for where its b
 import pytest
 from pyspark.errors import PySparkException
 
-from jobs.settings.jvm_errors import (
+from tussock.jobs.spark.jvm_errors import (
     ExecutorLostError,
     SparkJobError,
     WorkerDiskFullError,
@@ -12,7 +12,7 @@ from jobs.settings.jvm_errors import (
     is_of_machine,
     jvm_errors_as_ours,
 )
-from statestore.errors import RetryableError
+from tussock.statestore.errors import RetryableError
 
 TRACE = """\
 [PYTHON_EXCEPTION] An exception was thrown from the Python worker:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.settings.logs import ROOMS, WorkFilter, working_on
 from tests.jobs.driver.embedded import append, epoch, insert, new_store
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.settings.logs import ROOT as LOGGER
+from tussock.jobs.settings.logs import WorkFilter, working_on
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,14 +28,12 @@ def lines() -> Iterator[list[str]]:
 
     handler = Kept()
     handler.addFilter(WorkFilter())
-    loggers = [logging.getLogger(room) for room in ROOMS]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.DEBUG)
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
     yield found
-    for logger in loggers:
-        logger.removeHandler(handler)
-        logger.setLevel(logging.NOTSET)
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
 
 
 def test_an_epoch_is_logged_from_its_barrier_to_its_commit_with_the_unit_at_work(tmp_path: Path, lines: list[str]) -> None:
@@ -48,12 +47,12 @@ def test_an_epoch_is_logged_from_its_barrier_to_its_commit_with_the_unit_at_work
     def logged(*parts: str) -> bool:
         return any(all(part in line for part in parts) for line in lines)
 
-    assert logged("jobs.driver.barrier", f"barrier {done} after", "injected: 1 log entries, 0 files, nothing"), lines
-    assert logged("jobs.task.unit", f" epoch={done} level=0 unit=", "of t: 0 rows in, "), lines
-    assert logged("jobs.task.unit", f" epoch={done} level=1 unit=", "of per_g: ", "1 out, "), lines
-    assert logged("statestore.hummock.store", f"epoch={done} level=", "keys asked for"), lines
-    assert logged("statestore.hummock.ingest", f" epoch={done}:", "uploaded 1 SSTs", " bytes, "), lines
-    assert logged("jobs.driver.train", f"epoch {done} committed as version", "flush 0.", "commit 0."), lines
+    assert logged("tussock.jobs.driver.barrier", f"barrier {done} after", "injected: 1 log entries, 0 files, nothing"), lines
+    assert logged("tussock.jobs.task.unit", f" epoch={done} level=0 unit=", "of t: 0 rows in, "), lines
+    assert logged("tussock.jobs.task.unit", f" epoch={done} level=1 unit=", "of per_g: ", "1 out, "), lines
+    assert logged("tussock.statestore.hummock.store", f"epoch={done} level=", "keys asked for"), lines
+    assert logged("tussock.statestore.hummock.ingest", f" epoch={done}:", "uploaded 1 SSTs", " bytes, "), lines
+    assert logged("tussock.jobs.driver.train", f"epoch {done} committed as version", "flush 0.", "commit 0."), lines
 
 
 def test_facts_of_work_are_there_within_their_block_alone() -> None:
@@ -70,9 +69,10 @@ def test_facts_of_work_are_there_within_their_block_alone() -> None:
     assert work() == ""
 
 
-@pytest.mark.parametrize(("level", "on_stderr"), [(None, ""), ("info", "INFO jobs.test: heard"), ("LOUD", "BadLogLevelError")])
+@pytest.mark.parametrize(("level", "on_stderr"), [(None, ""), ("info", "INFO tussock.jobs.test: heard"), ("LOUD", "BadLogLevelError")])
 def test_the_log_is_off_unless_the_environment_asks_for_it(level: str | None, on_stderr: str) -> None:
-    code = "import logging, jobs; from jobs.settings.logs import configure_logging as on; on(); log = logging.getLogger('jobs.test'); "
+    code = "import logging, tussock; from tussock.jobs.settings.logs import configure_logging as on; on(); "
+    code += "log = logging.getLogger('tussock.jobs.test'); "
     code += "log.info('heard'); log.debug('not heard')" if level else "log.warning('not heard')"
     environment = {k: v for k, v in os.environ.items() if k != "TUSSOCK_LOG"} | ({} if level is None else {"TUSSOCK_LOG": level})
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False).stderr

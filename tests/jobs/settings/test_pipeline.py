@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.settings.pipeline import (
+from tests.names import QUICK, names
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import tokens_of
+from tussock.jobs.settings.pipeline import (
     PipelineError,
     PublishSettings,
     Runner,
@@ -19,10 +22,7 @@ from jobs.settings.pipeline import (
     load_pipeline,
     pipeline_names,
 )
-from jobs.settings.retention import Retention
-from jobs.sql.source_text import SourceText
-from jobs.sql.tokens import tokens_of
-from tests.names import QUICK, names
+from tussock.jobs.settings.retention import Retention
 
 MINIMAL = 'name = "shop"\nstore = "s3://bucket/shop"\nsql = ["views.sql"]\n'
 

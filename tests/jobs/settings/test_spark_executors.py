@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.settings.spark_executors import Seen, Watch
 from scripts.cluster import HOST, _daemon, _daemon_environment, _spark_class, _wait_for_line
+from tussock.jobs.spark.executor_watch import Seen, Watch
 
 HERE, NONE = frozenset({"10.0.0.1:7078"}), frozenset[str]()
 
@@ -23,9 +23,9 @@ def test_a_watch_gives_up_when_tasks_wait_and_no_executor_has_been_there_for_its
 
 DRIVER = """
 import sys
-from jobs.cli import TussockError
-from jobs.settings.jvm_errors import jvm_errors_as_ours
-from jobs.spark import build_spark
+from tussock.jobs.cli import TussockError
+from tussock.jobs.spark.jvm_errors import jvm_errors_as_ours
+from tussock.jobs.spark.session import build_spark
 
 settings = {"spark.tussock.executors.wait": "8s", "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
 spark = build_spark("alone", master=sys.argv[1], settings=settings)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import cli
+from tussock.jobs import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 

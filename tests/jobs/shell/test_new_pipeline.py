@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.catalog.stored_rows import StoredRows
-from jobs.settings.pipeline import load_pipeline
-from jobs.settings.process import open_meta
-from jobs.shell.command import pipelines_folder
+from tussock.jobs import cli
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.shell.command import pipelines_folder
 
 FILES = {
     "pipeline.toml",

@@ -10,11 +10,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateTable
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
 from tests.jobs.driver.embedded import append, epoch, open_store
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateTable
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 FIELDS = (
     Field("id", "bigint"),
@@ -36,7 +36,7 @@ ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    from jobs.session import Session
+    from tussock.jobs.session import Session
 
     folder = tmp_path_factory.mktemp("read") / "store"
     MetaStore.init(open_object_store(str(folder)), units=2)
@@ -50,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read(store: str, *more: str, code: int = 0) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run([sys.executable, "-m", "jobs.cli", "read", "--store", store, *more], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", "tussock.jobs.cli", "read", "--store", store, *more], capture_output=True, timeout=60)
     assert done.returncode == code, done.stderr.decode()
     assert b"Traceback" not in done.stderr
     return done
@@ -91,7 +91,7 @@ def test_a_type_that_csv_has_no_form_for_and_a_view_that_is_not_there(store: str
 
 
 def test_a_process_that_answers_imports_neither_spark_nor_pandas(store: str) -> None:
-    script = "import sys; from jobs import cli; cli.main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    script = "import sys; from tussock.jobs import cli; cli.main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", script, "read", "--store", store, "orders"], capture_output=True, text=True, timeout=60)
     rooms = {name.split(".")[0] for name in done.stderr.split()}
     assert rooms.isdisjoint({"pyspark", "py4j", "boto3"})
@@ -99,7 +99,7 @@ def test_a_process_that_answers_imports_neither_spark_nor_pandas(store: str) -> 
 
 
 def test_help_imports_nothing_that_takes_long() -> None:
-    script = "import sys; from jobs import cli; cli.main(['--help'])"
+    script = "import sys; from tussock.jobs import cli; cli.main(['--help'])"
     seen = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
     done = subprocess.run([sys.executable, "-c", seen + script], capture_output=True, text=True, timeout=60)
     assert "tussock" in done.stdout

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from jobs.shell.text_table import text_table
+from tussock.jobs.texts.table import text_table
 
 INSTANTS = (datetime(2026, 3, 29, 1, 0, tzinfo=UTC), datetime(2026, 10, 25, 1, 30, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC), None)
 

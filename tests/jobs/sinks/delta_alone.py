@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.settings.pipeline import PublishSettings, TableEngine
-from jobs.settings.process import open_meta
-from jobs.sinks.delta_packages import with_delta
-from jobs.sinks.kinds import sinks_on_spark, sinks_without_spark
-from jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
-from jobs.spark import spark_session
 from tests.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorted_rows
+from tussock.jobs.lake.delta_packages import with_delta
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import PublishSettings, TableEngine
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.sinks.kinds import sinks_on_spark, sinks_without_spark
+from tussock.jobs.sinks.publication import TablesNotPublishedError, publish_tables, tidy_tables
+from tussock.jobs.spark.session import spark_session
 
 
 def by_spark(spark: SparkSession, place: str) -> Rows:

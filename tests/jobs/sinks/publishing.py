@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from jobs.settings.pipeline import PublishSettings, TableKind
-from jobs.settings.process import open_meta
-from jobs.sinks import delta_rs, lineage, parquet, publication
-from jobs.sinks.kinds import sinks_without_spark
-from jobs.sinks.publication import publish_tables
+from tussock.jobs.settings.pipeline import PublishSettings, TableKind
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.sinks import delta_rs, lineage, parquet, publication
+from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.sinks.publication import publish_tables
 
 VISIBLE = (
     (delta_rs, "write_deltalake"),

@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.session import Session
-from jobs.settings.pipeline import PublishSettings, TableKind
-from jobs.sinks.kinds import sinks_without_spark
-from jobs.sinks.publication import PublishedTable, publish_tables
-from jobs.sql.logical import AggCall, Aggregate, Call, Column, Field, Literal, Project, Scan
-from jobs.sql.statements import CreateTable, CreateView, Delete, Statement
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
-from statestore.types import arrow_type
 from tests.jobs.driver.embedded import append
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Call, Column, Field, Literal, Project, Scan
+from tussock.jobs.logical.statements import CreateTable, CreateView, Delete, Statement
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import PublishSettings, TableKind
+from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.sinks.publication import PublishedTable, publish_tables
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.types import arrow_type
 
 ORDERS = (
     Field("id", "bigint"),

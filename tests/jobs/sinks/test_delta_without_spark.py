@@ -13,25 +13,25 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.driver.runner import LocalRunner
-from jobs.settings.pipeline import PublishSettings
-from jobs.sinks.base import SinkBusyError
-from jobs.sinks.delta_packages import with_delta
-from jobs.sinks.delta_state import translated
-from jobs.sinks.kinds import sinks_without_spark
-from jobs.sinks.location import location_of
-from jobs.sinks.manifest import read_manifest
-from jobs.sinks.publication import NotPublishedError, TablesNotPublishedError, publish_tables, tidy_tables
-from jobs.sinks.records import forget_records, read_records
-from jobs.sql.logical import Column, Field, Project, Scan
-from jobs.sql.statements import CreateTable, CreateView, Drop
-from statestore.meta.catalog import RelationKind
-from statestore.meta.errors import EpochNotCommittedError
-from statestore.objectstore.open import open_object_store
 from tests.jobs.driver.embedded import epoch as commit_epoch
 from tests.jobs.sinks.publishing import publish
 from tests.jobs.sinks.shop import Shop, in_order, read_back
 from tests.s3_servers import BUCKET, moto_process, versitygw_binary, versitygw_server
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.lake.delta_packages import with_delta
+from tussock.jobs.lake.location import location_of
+from tussock.jobs.logical.nodes import Column, Field, Project, Scan
+from tussock.jobs.logical.statements import CreateTable, CreateView, Drop
+from tussock.jobs.settings.pipeline import PublishSettings
+from tussock.jobs.sinks.base import SinkBusyError
+from tussock.jobs.sinks.delta_state import translated
+from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.sinks.manifest import read_manifest
+from tussock.jobs.sinks.publication import NotPublishedError, TablesNotPublishedError, publish_tables, tidy_tables
+from tussock.jobs.sinks.records import forget_records, read_records
+from tussock.statestore.meta.catalog import RelationKind
+from tussock.statestore.meta.errors import EpochNotCommittedError
+from tussock.statestore.objectstore.open import open_object_store
 
 ROOT = Path(__file__).resolve().parents[3]
 DAY_MS = 86_400_000
@@ -349,7 +349,7 @@ def test_a_foreign_writer_that_is_always_first_is_named_in_the_end(shop: Shop, m
     shop.publish()
     shop.change()
     shop.commit()
-    from jobs.sinks.delta_rs import DeltaRsSink
+    from tussock.jobs.sinks.delta_rs import DeltaRsSink
 
     merge = DeltaRsSink._merge
 

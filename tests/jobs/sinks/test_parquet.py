@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.sinks.kinds import sinks_without_spark
-from jobs.sinks.location import location_of
-from jobs.sinks.manifest import read_manifest
-from jobs.sinks.publication import TablesNotPublishedError, _Rows, tidy_tables
-from statestore.objectstore.open import open_object_store
 from tests.jobs.sinks.shop import Shop, in_order, sorted_rows
 from tests.s3_servers import BUCKET, moto_server
+from tussock.jobs.lake.location import location_of
+from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.sinks.manifest import read_manifest
+from tussock.jobs.sinks.publication import TablesNotPublishedError, _Rows, tidy_tables
+from tussock.statestore.objectstore.open import open_object_store
 
 DAY_MS = 86_400_000
 

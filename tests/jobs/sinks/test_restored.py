@@ -22,28 +22,28 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from jobs import cli
-from jobs.catalog.read import BackwardsError
-from jobs.facts.published import published
-from jobs.facts.status import now_of, status
-from jobs.session import Session
-from jobs.settings.home import NAME, CopiedStoreError, _Identity, cloned_here, home_of, moved_here, place_of, recorded_home
-from jobs.settings.pipeline import PublishSettings, TableKind
-from jobs.settings.process import clock_ms, open_meta
-from jobs.sinks.base import ForeignTableError
-from jobs.sinks.kinds import sinks_without_spark
-from jobs.sinks.location import location_of
-from jobs.sinks.manifest import manifest_epochs, read_manifest, write_manifest
-from jobs.sinks.publication import publish_tables
-from jobs.sinks.records import read_records
-from jobs.sql.logical import AggCall, Aggregate, Column, Field, Scan
-from jobs.sql.statements import CreateTable, CreateView
-from statestore.meta.document import encode_document
-from statestore.meta.errors import EpochNotCommittedError
-from statestore.meta.names import STORE
-from statestore.objectstore.open import open_object_store
 from tests.jobs.driver.embedded import append
 from tests.s3_servers import BUCKET, moto_process, moto_server
+from tussock.jobs import cli
+from tussock.jobs.facts.published import published
+from tussock.jobs.facts.status import now_of, status
+from tussock.jobs.lake.location import location_of
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
+from tussock.jobs.logical.statements import CreateTable, CreateView
+from tussock.jobs.reading.read import BackwardsError
+from tussock.jobs.session import Session
+from tussock.jobs.settings.home import NAME, CopiedStoreError, _Identity, cloned_here, home_of, moved_here, place_of, recorded_home
+from tussock.jobs.settings.pipeline import PublishSettings, TableKind
+from tussock.jobs.settings.process import clock_ms, open_meta
+from tussock.jobs.sinks.base import ForeignTableError
+from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.sinks.manifest import manifest_epochs, read_manifest, write_manifest
+from tussock.jobs.sinks.publication import publish_tables
+from tussock.jobs.sinks.records import read_records
+from tussock.statestore.meta.document import encode_document
+from tussock.statestore.meta.errors import EpochNotCommittedError
+from tussock.statestore.meta.names import STORE
+from tussock.statestore.objectstore.open import open_object_store
 
 FIELDS = (Field("k", "int"), Field("x", "int"))
 RELATIONS = ("t", "n")
@@ -178,7 +178,7 @@ def test_a_number_alone_does_not_make_an_epoch_the_stores_own(shop: Store, tmp_p
     """Two histories whose clocks gave the same epoch: the tables are replaced."""
     shutil.copytree(shop.address, tmp_path / "copy")
     then, at = dict(shop.rows), clock_ms() + 1000
-    monkeypatch.setattr("jobs.settings.process.clock_ms", lambda: at)
+    monkeypatch.setattr("tussock.jobs.settings.process.clock_ms", lambda: at)
     lost = shop.insert(3, 4)
     shop.publish()
     put_back(f"{tmp_path}/copy", shop.address)

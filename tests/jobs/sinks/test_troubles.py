@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.sinks.kinds import sinks_without_spark
-from jobs.sinks.publication import TablesNotPublishedError, tidy_tables
 from tests.jobs.sinks.shop import Rows, Shop, in_order, read_back, sorted_rows
+from tussock.jobs.sinks.kinds import sinks_without_spark
+from tussock.jobs.sinks.publication import TablesNotPublishedError, tidy_tables
 
 
 def newest(folder: Path, pattern: str) -> Path:

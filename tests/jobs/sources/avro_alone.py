@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyspark
 
-from jobs.session import Session
-from jobs.spark import spark_session
+from tussock.jobs.session import Session
+from tussock.jobs.spark.session import spark_session
 
 PACKAGE = f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jobs.catalog.reader import open_table
-from jobs.driver.source_holds import held_sources
-from jobs.session import Session
-from jobs.sinks.delta_packages import with_delta
-from jobs.sources.delta_taken import newest_taken
-from jobs.spark import spark_session
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.lake.delta_packages import with_delta
+from tussock.jobs.reading.reader import open_table
+from tussock.jobs.session import Session
+from tussock.jobs.sources.delta_taken import newest_taken
+from tussock.jobs.spark.session import spark_session
 
 COLUMNS = "id BIGINT, v DOUBLE, m DECIMAL(12,2), p STRING, d DATE, t TIMESTAMP, n TIMESTAMP_NTZ, b BINARY, a ARRAY<INT>, s STRUCT<x: INT>"
 FLAT = COLUMNS.partition(", a ARRAY")[0]  # of names that a table maps, only those of the row's own columns are

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statestore.types import arrow_type
+from tussock.statestore.types import arrow_type
 
 Action = dict[str, Any]
 _NAMES = {"bigint": "long", "int": "integer"}
@@ -57,7 +57,7 @@ def _field(name: str, kind: pa.DataType) -> Action:
 
 
 def _type_of(kind: pa.DataType) -> Any:
-    from statestore.types import type_name
+    from tussock.statestore.types import type_name
 
     if pa.types.is_struct(kind) and type_name(kind) != "variant":
         return {"type": "struct", "fields": [_field(f.name, f.type) for f in kind]}

@@ -14,16 +14,16 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance
-from jobs.driver.source_holds import held_sources
-from jobs.driver.spark_runner import SparkRunner
-from jobs.driver.supersede import abandon
-from jobs.session import Session
-from jobs.sources.kafka_errors import CompactedTopicError, LostOffsetsError
-from jobs.spark import spark_session
 from tests.jobs.sources.kafka_broker import Broker
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.driver.spark_runner import SparkRunner
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.session import Session
+from tussock.jobs.sources.kafka_errors import CompactedTopicError, LostOffsetsError
+from tussock.jobs.spark.session import spark_session
 
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 

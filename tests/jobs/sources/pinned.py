@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from jobs.sources.listing import list_files
-from jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.listing import list_files
+from tussock.jobs.sources.pins import PinnedFile
 
 
 def pinned(path: object, number: int = 0, options: Mapping[str, str] | None = None) -> PinnedFile:

@@ -16,23 +16,23 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from pyspark.errors import AnalysisException, PySparkException
 
-from jobs.driver.epoch import advance
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import held_sources
-from jobs.flow.failure import SourceAwayError
-from jobs.settings.cause import cause_of, java_cause
-from jobs.sinks.base import BrokenTableError
-from jobs.sinks.delta_state import translated
-from jobs.sources.base import SourceReader
-from jobs.sources.boundary import SourceTroubleError, boundary, bounded
-from jobs.sources.kafka_errors import KafkaUnavailableError
-from jobs.sources.registry import READERS
-from jobs.sql.logical import Field, Scan
-from jobs.sql.statements import CreateSource, CreateView
-from statestore.errors import DamagedError, InputError, MustStopError
-from statestore.meta.errors import LostRaceError
-from statestore.objectstore.base import ObjectStoreUnavailableError, ShortReadError
 from tests.jobs.driver.embedded import append, new_store, rows
+from tussock.jobs.driver.epoch import advance
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import held_sources
+from tussock.jobs.flow.failure import SourceAwayError
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.settings.cause import cause_of, java_cause
+from tussock.jobs.sinks.base import BrokenTableError
+from tussock.jobs.sinks.delta_state import translated
+from tussock.jobs.sources.base import SourceReader
+from tussock.jobs.sources.boundary import SourceTroubleError, boundary, bounded
+from tussock.jobs.sources.kafka_errors import KafkaUnavailableError
+from tussock.jobs.sources.registry import READERS
+from tussock.statestore.errors import DamagedError, InputError, MustStopError
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.objectstore.base import ObjectStoreUnavailableError, ShortReadError
 
 FIELDS = (Field("id", "int"),)
 OF_LIBRARIES: tuple[Exception, ...] = (

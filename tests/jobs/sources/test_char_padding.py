@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sources.char_padding import NOTE, padded
-from statestore.types import arrow_type
+from tussock.jobs.session import Session
+from tussock.jobs.sources.char_padding import NOTE, padded
+from tussock.statestore.types import arrow_type
 
 CASES: dict[str, tuple[str, list[Any]]] = {
     "char(3)": ("string", ["ab", "", None, "abc", "abcdef", "é", "😀", "a ", " a"]),

@@ -12,15 +12,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sources.csv_header import CsvHeaderError
-from jobs.sources.describe import placed
-from jobs.sources.errors import BadOptionError
-from jobs.sources.registry import reader_of
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource, Narrower
 from tests.jobs.sources.pinned import pinned
 from tests.jobs.sources.test_spark_files import frame, read
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource, Narrower
+from tussock.jobs.session import Session
+from tussock.jobs.sources.csv_header import CsvHeaderError
+from tussock.jobs.sources.describe import placed
+from tussock.jobs.sources.errors import BadOptionError
+from tussock.jobs.sources.registry import reader_of
 
 pytestmark = pytest.mark.spark
 AB = (Field("a", "string"), Field("b", "string"))

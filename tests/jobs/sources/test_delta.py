@@ -14,32 +14,32 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.driver.barrier import inject
-from jobs.driver.detour import Detour
-from jobs.driver.epoch import advance, run_epoch
-from jobs.driver.runner import LocalRunner
-from jobs.driver.source_holds import HeldSourcesError, require_not_held
-from jobs.driver.supersede import abandon
-from jobs.session import Session
-from jobs.sources.delta import DeltaTables
-from jobs.sources.delta_errors import (
+from tests.exactly_once.local_engine import UnkindShuffle
+from tests.faults import FaultyObjectStore, Killed, next_death
+from tests.jobs.driver.embedded import append, new_store, open_store, rows
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.detour import Detour
+from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.source_holds import HeldSourcesError, require_not_held
+from tussock.jobs.driver.supersede import abandon
+from tussock.jobs.logical.nodes import AggCall, Aggregate, Column, Field, Scan
+from tussock.jobs.logical.statements import CreateSource, CreateView
+from tussock.jobs.session import Session
+from tussock.jobs.sources.delta import DeltaTables
+from tussock.jobs.sources.delta_errors import (
     BadDeltaKeyError,
     DeltaSchemaChangedError,
     MissingDeltaTableError,
     UnskippableVersionError,
 )
-from jobs.sources.delta_log import DeltaPlace
-from jobs.sources.delta_taken import newest_taken
-from jobs.sources.describe import described
-from jobs.sources.errors import BadOptionError, BadPathError
-from jobs.sql.logical import AggCall, Aggregate, Column, Field, Scan
-from jobs.sql.statements import CreateSource, CreateView
-from statestore.errors import InputError
-from statestore.meta.store import MetaStore
-from statestore.objectstore.open import open_object_store
-from tests.exactly_once.local_engine import UnkindShuffle
-from tests.faults import FaultyObjectStore, Killed, next_death
-from tests.jobs.driver.embedded import append, new_store, open_store, rows
+from tussock.jobs.sources.delta_log import DeltaPlace
+from tussock.jobs.sources.delta_taken import newest_taken
+from tussock.jobs.sources.describe import described
+from tussock.jobs.sources.errors import BadOptionError, BadPathError
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
 
 FIELDS = (Field("id", "bigint"), Field("v", "double"), Field("p", "string"))
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.float64()), ("p", pa.string())])
@@ -77,7 +77,7 @@ def taken(meta: MetaStore) -> int:
     """The version of the table that the committed epoch has taken."""
     version = meta.latest()
     (relation,) = [r for r in version.catalog.live() if r.name == "s"]
-    from jobs.catalog.reader import open_table
+    from tussock.jobs.reading.reader import open_table
 
     found = newest_taken(open_table(meta.objects, version, relation.state_tables[0]))
     assert found is not None

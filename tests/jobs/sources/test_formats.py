@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.plan.definition import find
-from jobs.session import Session
+from tussock.jobs.plan.definition import find
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

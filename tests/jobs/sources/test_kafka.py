@@ -8,19 +8,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from jobs.sources.base import Asked, Pins
-from jobs.sources.describe import described, placed
-from jobs.sources.errors import BadOptionError
-from jobs.sources.kafka import KafkaTopics, OffsetCount, PinnedOffsets, _bounded, _ranges, _skipped
-from jobs.sources.kafka_cluster import PartitionNow, listed_once, partitions_now
-from jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, KafkaNeedsSparkError, LostOffsetsError
-from jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.errors import InputError
-from statestore.objectstore.open import open_object_store
-from statestore.table.storage_table import StorageTable
 from tests.statestore.table.stores import BucketStore
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import Asked, Pins
+from tussock.jobs.sources.describe import described, placed
+from tussock.jobs.sources.errors import BadOptionError
+from tussock.jobs.sources.kafka import KafkaTopics, OffsetCount, PinnedOffsets, _bounded, _ranges, _skipped
+from tussock.jobs.sources.kafka_cluster import PartitionNow, listed_once, partitions_now
+from tussock.jobs.sources.kafka_errors import BadKafkaColumnError, CompactedTopicError, KafkaNeedsSparkError, LostOffsetsError
+from tussock.jobs.sources.kafka_taken import Offsets, taken_offsets, taken_rows, taken_schema
+from tussock.statestore.errors import InputError
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.table.storage_table import StorageTable
 
 READER = KafkaTopics()
 
@@ -77,8 +77,8 @@ def test_offsets_without_a_record_are_found_in_a_range(pieces: list[Sequence[int
 @pytest.mark.parametrize(("policy", "refused"), [("delete", False), ("", False), ("compact", True), ("compact,delete", True)])
 def test_a_compacted_topic_is_refused_and_held(policy: str, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     there = {place: replace(p, policy=policy) for place, p in now((0, 4)).items()}
-    monkeypatch.setattr("jobs.sources.kafka.partitions_now", lambda source, again=False: there)
-    monkeypatch.setattr("jobs.sources.kafka.require_module", lambda *_: None)
+    monkeypatch.setattr("tussock.jobs.sources.kafka.partitions_now", lambda source, again=False: there)
+    monkeypatch.setattr("tussock.jobs.sources.kafka.require_module", lambda *_: None)
     for action, says in (
         (lambda: READER.describe(source(), lambda: None), "Nothing was created"),
         (lambda: READER.pin(source(), None, Asked(), None), "the source is held"),

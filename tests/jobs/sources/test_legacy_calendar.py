@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.sources.errors import BadOptionError
-from jobs.sources.legacy_calendar import legacy_zones, rebased
-from jobs.sources.parquet import ParquetFiles, Split, read_split
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.errors import BadOptionError
+from tussock.jobs.sources.legacy_calendar import legacy_zones, rebased
+from tussock.jobs.sources.parquet import ParquetFiles, Split, read_split
 
 FIELDS = (Field("d", "date"), Field("ts", "timestamp"), Field("n", "timestamp_ntz"))
 #: Every 11 days and some hours from the year 1 to 2100: 70,000 dates in all centuries, leap days among them.

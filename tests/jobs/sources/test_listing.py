@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
-from jobs.sources.listing import Interval, absolute_path, has_interval, list_files, names_file, partition_path
+from tussock.jobs.sources.errors import BadFileNameError, BadPathError, MissingPathError
+from tussock.jobs.sources.listing import Interval, absolute_path, has_interval, list_files, names_file, partition_path
 
 JAN_2 = Interval(datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC))
 

@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.sources.delta_log import DeltaPlace
-from jobs.sources.listing import list_files, open_file
 from tests.names import QUICK, TWINS, names
+from tussock.jobs.sources.delta_log import DeltaPlace
+from tussock.jobs.sources.listing import list_files, open_file
 
 RECURSIVE = {"recursiveFileLookup": "true"}
 

@@ -18,13 +18,13 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import orc
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.settings.pipeline import PublishSettings, TableKind
-from jobs.sinks.location import location_of
-from jobs.sql.quoting import quoted, string_text
-from statestore.errors import InputError
 from tests.jobs.sinks.publishing import publish
 from tests.s3_servers import BUCKET, moto_process
+from tussock.jobs.lake.location import location_of
+from tussock.jobs.logical.quoting import quoted, string_text
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import PublishSettings, TableKind
+from tussock.statestore.errors import InputError
 
 NAMES = ["plain", "with space", "per%20cent", "per cent", "100%", "%25", "a%2Fb", "p%41", "ha#sh", "ha", "qu?estion", "a&b=c+d"]
 NAMES += ["semi;colon", "co:lon", "it's", 'do"uble', "back`tick", "back\\slash", "[brackets]", "{braces}", "^|", "st*ar", "tab\tname"]

@@ -15,17 +15,17 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sources.delta import DeltaTables
-from jobs.sources.delta_log import DeltaPlace
-from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
-from jobs.sources.parquet import Split, read_split
-from jobs.sources.parquet_schema import parquet_fields
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.types import arrow_type, type_name
 from tests.jobs.sources.delta_by_hand import add, commit, features, table_of
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.session import Session
+from tussock.jobs.sources.delta import DeltaTables
+from tussock.jobs.sources.delta_log import DeltaPlace
+from tussock.jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from tussock.jobs.sources.parquet import Split, read_split
+from tussock.jobs.sources.parquet_schema import parquet_fields
+from tussock.statestore.types import arrow_type, type_name
 
 NULL = {"missing": "null"}
 #: Declared type: narrower types of a file.
@@ -189,7 +189,7 @@ def pinned_table(source: CreateSource) -> tuple[CreateSource, msgspec.Raw]:
     (item,) = reader.waiting(source, None)
     snapshot = DeltaPlace(source.options["path"], {}).snapshot()
     assert snapshot is not None
-    from jobs.sources.delta import PinnedVersions
+    from tussock.jobs.sources.delta import PinnedVersions
 
     return source, msgspec.Raw(msgspec.json.encode(PinnedVersions(snapshot.place.root, snapshot.id, snapshot.version, item.nbytes)))
 
@@ -216,7 +216,7 @@ def test_a_field_that_a_file_lacks_is_named_unless_it_may_be_missing(tmp_path: P
 
 
 def test_fields_that_nobody_declared_are_named_in_the_log_of_the_epoch(tmp_path: Path) -> None:
-    from jobs.sources.base import undeclared_of
+    from tussock.jobs.sources.base import undeclared_of
 
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"s": pa.array([[{"y": {"q": 1, "z": "a"}, "x": 2}]])}), path)

@@ -10,13 +10,13 @@ from pyarrow import orc
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.sources.errors import SchemaMismatchError, UnreadableFileError
-from jobs.sources.orc import OrcFiles, orc_reads_as
-from jobs.sources.pairing import reads_as
-from jobs.sql.logical import Field
-from statestore.types import arrow_type
 from tests.jobs.sources.counted import calls_during
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.sources.errors import SchemaMismatchError, UnreadableFileError
+from tussock.jobs.sources.orc import OrcFiles, orc_reads_as
+from tussock.jobs.sources.pairing import reads_as
+from tussock.statestore.types import arrow_type
 
 TYPES = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"),

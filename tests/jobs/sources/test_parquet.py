@@ -13,17 +13,17 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from jobs.sources.errors import ChangedFileError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
-from jobs.sources.pairing import reads_as
-from jobs.sources.parquet import Split, read_split, splits
-from jobs.sources.parquet_schema import parquet_fields
-from jobs.sources.rejects import REJECT
-from jobs.sql.logical import Field
-from statestore.months import given_rows
-from statestore.types import arrow_type
 from tests.jobs.kernels.spark_truth import name_of
 from tests.jobs.sources.counted import calls_during
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.sources.errors import ChangedFileError, SchemaMismatchError, TooFineTimeError, UnreadableFileError
+from tussock.jobs.sources.pairing import reads_as
+from tussock.jobs.sources.parquet import Split, read_split, splits
+from tussock.jobs.sources.parquet_schema import parquet_fields
+from tussock.jobs.sources.rejects import REJECT
+from tussock.statestore.months import given_rows
+from tussock.statestore.types import arrow_type
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("price", "double"))
 BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)

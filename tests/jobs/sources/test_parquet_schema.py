@@ -12,11 +12,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.sources.describe import LeftOutColumnWarning, described
-from jobs.sources.parquet_schema import UnreadableSchemaError, UnsupportedFileTypeError, parquet_fields
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from statestore.types import UnsupportedTypeError, arrow_type
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.describe import LeftOutColumnWarning, described
+from tussock.jobs.sources.parquet_schema import UnreadableSchemaError, UnsupportedFileTypeError, parquet_fields
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 _DAY = datetime(2020, 1, 2)
 _COLUMNS = {

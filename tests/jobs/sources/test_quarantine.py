@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.plan.rejects import RejectsTableError
-from jobs.session import Session
-from jobs.sql.errors import SqlError
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.plan.rejects import RejectsTableError
+from tussock.jobs.session import Session
 
 pytestmark = pytest.mark.spark
 

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sources.errors import UnreadableFileError
-from jobs.sources.parquet import Split, read_split
-from jobs.sources.variants import canonical_variants, whole_variants
-from jobs.sql.logical import Field
-from statestore.types import VARIANT
 from tests.jobs.sources.delta_by_hand import add, added, commit, features, table_of
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.session import Session
+from tussock.jobs.sources.errors import UnreadableFileError
+from tussock.jobs.sources.parquet import Split, read_split
+from tussock.jobs.sources.variants import canonical_variants, whole_variants
+from tussock.statestore.types import VARIANT
 
 SETTINGS = ("writeShredding.enabled", "inferShreddingSchema", "forceShreddingSchemaForTest")
 NAMES = ("a", "b", "é", "\uffff", "\U00010000", "long name", "z" * 40, "")

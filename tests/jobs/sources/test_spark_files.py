@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.flow.failure import first_failure
-from jobs.sources.base import ROW_ID_NAME
-from jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, UnreadableFileError, UnsupportedFormatError
-from jobs.sources.files import document_of
-from jobs.sources.pins import PinnedFile
-from jobs.sources.registry import READERS, reader_of
-from jobs.sql.logical import Field
-from jobs.sql.quoting import quoted
-from jobs.sql.statements import CreateSource
-from statestore.errors import TussockError
-from statestore.types import arrow_type
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.flow.failure import first_failure
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.sources.base import ROW_ID_NAME
+from tussock.jobs.sources.errors import BadOptionError, BadRowError, ChangedFileError, UnreadableFileError, UnsupportedFormatError
+from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.registry import READERS, reader_of
+from tussock.statestore.errors import TussockError
+from tussock.statestore.types import arrow_type
 
 pytestmark = pytest.mark.spark
 FIELDS = (Field("id", "int"), Field("name", "string"), Field("day", "date"), Field("at", "timestamp"), Field("price", "decimal(10,2)"))

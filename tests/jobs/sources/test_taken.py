@@ -6,17 +6,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.sources.listing import ListedFile
-from jobs.sources.pins import PinnedFile
-from jobs.sources.taken import compare, fitting, taken_files, taken_rows, taken_schema
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog, TableSchema
-from statestore.meta.version import HummockVersion, VnodeMapping
-from statestore.objectstore.local import LocalObjectStore
-from statestore.table.storage_table import StorageTable
+from tussock.jobs.sources.listing import ListedFile
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sources.taken import compare, fitting, taken_files, taken_rows, taken_schema
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog, TableSchema
+from tussock.statestore.meta.version import HummockVersion, VnodeMapping
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.table.storage_table import StorageTable
 
 SCHEMA = msgspec.structs.replace(taken_schema("bids"), table_id=7)
 

@@ -10,17 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.driver.source_holds import HeldSourceWarning
-from jobs.session import Session
-from jobs.sources.errors import BadInsertTextError
-from jobs.sources.parquet import Split, read_split
-from jobs.sources.rejects import parted
-from jobs.sources.spark_files import _packer
-from jobs.sources.text import bad_texts, first_bad_text
-from jobs.sources.text_files import TextFiles
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
 from tests.jobs.sources.pinned import pinned
+from tussock.jobs.driver.source_holds import HeldSourceWarning
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.session import Session
+from tussock.jobs.sources.errors import BadInsertTextError
+from tussock.jobs.sources.parquet import Split, read_split
+from tussock.jobs.sources.rejects import parted
+from tussock.jobs.sources.spark_files import _packer
+from tussock.jobs.sources.text import bad_texts, first_bad_text
+from tussock.jobs.sources.text_files import TextFiles
 
 
 def _bad(*texts: bytes) -> pa.Array:

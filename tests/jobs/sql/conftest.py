@@ -10,12 +10,12 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from jobs.sql.binder import Binder
-from jobs.sql.catalyst import relation_of_ddl
-from jobs.sql.logical import Field
-from jobs.sql.sandbox import Sandbox
-from jobs.sql.statements import CreateTable
-from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.sql.binder import Binder
+from tussock.jobs.sql.catalyst import relation_of_ddl
+from tussock.jobs.sql.sandbox import Sandbox
+from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 
 FORMATS = ("parquet", "csv")
 CASES = Path(__file__).parent / "cases"

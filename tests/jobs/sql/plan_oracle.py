@@ -12,7 +12,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.sql.logical import (
+from tussock.jobs.logical.nodes import (
     AggCall,
     Aggregate,
     Call,

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobs.sql.binder import Binder
-from jobs.sql.errors import SqlError
-from jobs.sql.logical import Place
-from jobs.sql.show import show_expr, show_plan
-from jobs.sql.statements import Bound, CreateView, Delete, Explain, Statement, Update
 from tests.jobs.sql.conftest import ACCOUNTS, FORMATS, Case, load_cases
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.statements import Bound, CreateView, Delete, Explain, Statement, Update
+from tussock.jobs.sql.binder import Binder
+from tussock.jobs.sql.show import show_expr, show_plan
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +74,7 @@ def test_errors_survive_pickling(binder: Binder) -> None:
 
 
 def test_relations_come_and_go(spark: Any) -> None:
-    from jobs.sql.catalyst import relation_of_ddl
+    from tussock.jobs.sql.catalyst import relation_of_ddl
 
     binder = Binder(spark, [relation_of_ddl(1, "r (a INT)")], "UTC", FORMATS)
     assert binder.bind("SELECT * FROM r").fields[0].name == "a"  # type: ignore[union-attr]

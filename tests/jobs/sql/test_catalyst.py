@@ -6,14 +6,14 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.sql.catalyst import bind_expressions, bind_view
-from jobs.sql.errors import UnsupportedQueryError
-from jobs.sql.logical import Call, Field, Literal, Plan, Scan
-from jobs.sql.sandbox import Sandbox
-from jobs.sql.show import show_expr, show_plan
-from jobs.sql.source_text import SourceText
 from tests.jobs.sql.conftest import Case, load_cases
 from tests.jobs.sql.plan_oracle import ROWS, answer_of_plan, answer_of_query
+from tussock.jobs.logical.errors import UnsupportedQueryError
+from tussock.jobs.logical.nodes import Call, Field, Literal, Plan, Scan
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.sql.catalyst import bind_expressions, bind_view
+from tussock.jobs.sql.sandbox import Sandbox
+from tussock.jobs.sql.show import show_expr, show_plan
 
 pytestmark = pytest.mark.spark
 
@@ -92,7 +92,7 @@ def test_a_scan_reads_only_the_columns_that_are_used(sandbox: Sandbox) -> None:
 
 
 def test_places_count_from_where_the_statement_began_in_its_script(sandbox: Sandbox) -> None:
-    from jobs.sql.logical import Place
+    from tussock.jobs.logical.nodes import Place
 
     with pytest.raises(UnsupportedQueryError) as caught:
         bind_view(sandbox, SourceText("SELECT\n now() AS n FROM orders", Place(10, 5)))

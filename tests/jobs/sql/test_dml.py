@@ -10,12 +10,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.sql.binder import Binder
-from jobs.sql.dml import rows_to_insert
-from jobs.sql.errors import SqlError
-from jobs.sql.key_columns import NullKeyError
-from jobs.sql.statements import BoundInsert, BoundInsertSelect
 from tests.jobs.sql.conftest import ACCOUNTS
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.key_columns import NullKeyError
+from tussock.jobs.logical.statements import BoundInsert, BoundInsertSelect
+from tussock.jobs.sql.binder import Binder
+from tussock.jobs.sql.dml import rows_to_insert
 
 pytestmark = pytest.mark.spark
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.sql.expression_text import expression_text
-from jobs.sql.logical import Call, Column, Expr, Literal
+from tussock.jobs.logical.expression_text import expression_text
+from tussock.jobs.logical.nodes import Call, Column, Expr, Literal
 
 A, B = Column(0, "int"), Column(1, "int")
 ONE = Literal(1, "int")

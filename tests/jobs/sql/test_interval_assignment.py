@@ -8,14 +8,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.sql.binder import Binder
-from jobs.sql.errors import SqlError
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateTable
-from statestore.meta.catalog import ColumnSpec, Relation, RelationKind
-from statestore.types import INTERVALS, MONTH_INTERVALS
 from tests.jobs.sql.conftest import FORMATS
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateTable
+from tussock.jobs.session import Session
+from tussock.jobs.sql.binder import Binder
+from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
+from tussock.statestore.types import INTERVALS, MONTH_INTERVALS
 
 pytestmark = pytest.mark.spark
 

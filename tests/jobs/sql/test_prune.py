@@ -1,6 +1,6 @@
 """Column pruning on plans wider than Catalyst leaves them; expected plans are written by hand."""
 
-from jobs.sql.logical import (
+from tussock.jobs.logical.nodes import (
     AggCall,
     Aggregate,
     Call,
@@ -19,7 +19,7 @@ from jobs.sql.logical import (
     SortKey,
     TopN,
 )
-from jobs.sql.prune import prune
+from tussock.jobs.sql.prune import prune
 
 
 def _scan(relation: str, *columns: int) -> Scan:

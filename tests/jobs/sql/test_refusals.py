@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.plan.checks import check_plan
-from jobs.sql.catalyst import bind_view
-from jobs.sql.plan_nodes.refused import OF_SQL
-from jobs.sql.sandbox import Sandbox
-from jobs.sql.source_text import SourceText
-from statestore.errors import InputError
 from tests.jobs.sql.conftest import CASES, Case, load_cases
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.plan.checks import check_plan
+from tussock.jobs.sql.catalyst import bind_view
+from tussock.jobs.sql.plan_nodes.refused import OF_SQL
+from tussock.jobs.sql.sandbox import Sandbox
+from tussock.statestore.errors import InputError
 
 
 @pytest.mark.spark

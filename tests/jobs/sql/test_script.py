@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.sql.errors import SqlError
-from jobs.sql.logical import Place
-from jobs.sql.script import ScriptStatement, split_script
-from jobs.sql.source_text import SourceText
-from jobs.sql.tokens import tokens_of
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.script import ScriptStatement, split_script
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import tokens_of
 
 
 def test_statements_are_split_at_semicolons_and_keep_their_places() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs.task import collector
+from tussock.jobs.task import collector
 
 
 class Loop:

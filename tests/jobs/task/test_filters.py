@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.sql.logical import Call, Column, Expr, Filter, Join, JoinKind, Literal
-from jobs.sql.statements import Delete
 from tests.jobs.driver.embedded import append, epoch, insert, new_store, rows
 from tests.jobs.plan.catalogs import counted, scan, table, view
+from tussock.jobs.logical.nodes import Call, Column, Expr, Filter, Join, JoinKind, Literal
+from tussock.jobs.logical.statements import Delete
 
 VIEWS = 8
 Row = tuple[int, int | None, int | None]  # k, g, a

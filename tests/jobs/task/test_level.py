@@ -4,13 +4,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from jobs.flow.failure import ActorError, encode_failure
-from jobs.plan.schedule import schedule
-from jobs.task.level import level_function
-from jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, addresses_of, cells
-from jobs.wire.epoch_task import EpochTask
-from jobs.wire.flush_policy import Expected
 from tests.jobs.plan.catalogs import catalog_of, counted, scan, table, view
+from tussock.jobs.flow.failure import ActorError, encode_failure
+from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.task.level import level_function
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, LeafInput, Mail, addresses_of, cells
+from tussock.jobs.wire.epoch_task import EpochTask
+from tussock.jobs.wire.flush_policy import Expected
 
 PLAN = schedule(catalog_of(table("t"), view("v", counted(scan("t"), 1)), view("w", counted(scan("v", 2), 1))), 1)
 FAILURE = encode_failure(ActorError("source s", "a bad row"), "s", 0)

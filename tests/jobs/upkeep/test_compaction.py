@@ -13,23 +13,23 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.amplification import Load, run_load
-from jobs.cli import main
-from jobs.compaction import main as compaction_main
-from jobs.upkeep.compaction import Beat, Merged, TasksOpenError, compact, compact_round, compact_with_spark, run_here
-from statestore.errors import TussockError
-from statestore.hummock.compaction import MergePiece
-from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.hummock.errors import DamagedSstError
-from statestore.hummock.vacuum import vacuum
-from statestore.meta.compaction import LEASE_MS
-from statestore.meta.store import MetaStore
-from statestore.meta.version import CompactionTask
-from statestore.meta.work import HowFar
-from statestore.objectstore.base import ObjectStoreUnavailableError
-from statestore.objectstore.local import LocalObjectStore
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import living_store
 from tests.statestore.meta.make import Clock
+from tussock.jobs.cli import main
+from tussock.jobs.submitted.compaction import main as compaction_main
+from tussock.jobs.upkeep.compaction import Beat, Merged, TasksOpenError, compact, compact_round, compact_with_spark, run_here
+from tussock.statestore.errors import TussockError
+from tussock.statestore.hummock.compaction import MergePiece
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.hummock.errors import DamagedSstError
+from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.meta.compaction import LEASE_MS
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import CompactionTask
+from tussock.statestore.meta.work import HowFar
+from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = CompactionOptions(base_bytes=1 << 20, small_bytes=1 << 10, target_bytes=20_000)
@@ -48,7 +48,7 @@ def test_compaction_goes_on_until_nothing_is_due_and_changes_no_row() -> None:
 
 
 def test_a_compaction_that_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statestore.meta.work.EVERY_S", 0.01)
+    monkeypatch.setattr("tussock.statestore.meta.work.EVERY_S", 0.01)
     store, said, far = living_store(MemoryObjectStore()), list[str](), HowFar()
     inner, all_done = run_here(store.objects, far), re.compile(r"compaction: (\d) of \1 tasks done after ")
 
@@ -230,7 +230,7 @@ def test_the_command_says_what_is_due_and_does_it(tmp_path: Path, capsys: pytest
 @pytest.mark.kill
 def test_a_compactor_that_is_told_to_stop_stops_and_leaves_the_store_whole(tmp_path: Path) -> None:
     store = living_store(LocalObjectStore(tmp_path / "store"))
-    command = [sys.executable, "-m", "jobs.compaction", "--store", store.objects.uri, "--pause", "0.1"]
+    command = [sys.executable, "-m", "tussock.jobs.submitted.compaction", "--store", store.objects.uri, "--pause", "0.1"]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 120
     while not store.meta.latest().levels[1:] and time.monotonic() < deadline:

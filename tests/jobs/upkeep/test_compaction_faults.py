@@ -4,20 +4,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from jobs.upkeep.compaction import Beat, Merged, compact, compact_round, run_here
-from statestore.errors import DamagedError, RetryableError
-from statestore.hummock.compaction import MergePiece
-from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.hummock.vacuum import vacuum
-from statestore.meta.compaction import LEASE_MS
-from statestore.meta.delta import CompactionsRenewed
-from statestore.meta.settings import initial_version
-from statestore.meta.store import MetaStore
-from statestore.meta.version_log import VersionLog
 from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.jobs.upkeep.test_compaction import SMALL
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import LivingStore, living_store, named_by
+from tussock.jobs.upkeep.compaction import Beat, Merged, compact, compact_round, run_here
+from tussock.statestore.errors import DamagedError, RetryableError
+from tussock.statestore.hummock.compaction import MergePiece
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.meta.compaction import LEASE_MS
+from tussock.statestore.meta.delta import CompactionsRenewed
+from tussock.statestore.meta.settings import initial_version
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version_log import VersionLog
 
 HOURS_MS = 3 * 60 * 60 * 1000
 

@@ -11,15 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs import cli
-from jobs.driver.barrier import inject
-from jobs.driver.epoch import advance, run_epoch
-from jobs.driver.runner import LocalRunner
-from jobs.driver.train import Train
-from jobs.shell.rebalance_text import rebalance_text
-from jobs.sql.logical import Field, Scan
-from jobs.upkeep.compaction import compact
-from jobs.upkeep.rebalance import (
+from tests.exactly_once.local_engine import UnkindShuffle
+from tests.faults import FaultyObjectStore, Killed
+from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
+from tests.jobs.plan.catalogs import counted, joined, scan, table, view
+from tussock.jobs import cli
+from tussock.jobs.driver.barrier import inject
+from tussock.jobs.driver.epoch import advance, run_epoch
+from tussock.jobs.driver.runner import LocalRunner
+from tussock.jobs.driver.train import Train
+from tussock.jobs.logical.nodes import Field, Scan
+from tussock.jobs.texts.rebalance import rebalance_text
+from tussock.jobs.upkeep.compaction import compact
+from tussock.jobs.upkeep.rebalance import (
     OtherMappingError,
     Rebalance,
     Verdict,
@@ -30,16 +34,12 @@ from jobs.upkeep.rebalance import (
     plan,
     verify,
 )
-from statestore.errors import RetryableError
-from statestore.meta.errors import LostRaceError, SettingError
-from statestore.meta.store import MetaStore
-from statestore.meta.version import VnodeMapping
-from statestore.objectstore.open import open_object_store
-from statestore.vnode import vnodes_of
-from tests.exactly_once.local_engine import UnkindShuffle
-from tests.faults import FaultyObjectStore, Killed
-from tests.jobs.driver.embedded import append, insert, new_store, open_store, rows
-from tests.jobs.plan.catalogs import counted, joined, scan, table, view
+from tussock.statestore.errors import RetryableError
+from tussock.statestore.meta.errors import LostRaceError, SettingError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import VnodeMapping
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.vnode import vnodes_of
 
 BY_G = Scan("by_g", (0, 1), (Field("g", "int"), Field("n", "bigint")))
 #: What the views select, for the judge.

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.cli import main
-from jobs.settings.retention import BadDurationError, duration_ms
-from jobs.vacuum import main as vacuum_main
-from statestore.meta.errors import EpochExpiredError
-from statestore.meta.names import data_prefix
-from statestore.objectstore.local import LocalObjectStore
 from tests.statestore.hummock.living_store import LivingStore, named_by
+from tussock.jobs.cli import main
+from tussock.jobs.settings.retention import BadDurationError, duration_ms
+from tussock.jobs.submitted.vacuum import main as vacuum_main
+from tussock.statestore.meta.errors import EpochExpiredError
+from tussock.statestore.meta.names import data_prefix
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 @pytest.fixture

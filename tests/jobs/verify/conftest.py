@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.verify import inputs
 from tests.truth.judge import INTERPRETED
+from tussock.jobs.verify import inputs
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import Session
-from jobs.verify.record import Verdict
 from tests.truth.model import TABLES, History
 from tests.truth.views import TOP_N, VIEWS
+from tussock.jobs.session import Session
+from tussock.jobs.verify.record import Verdict
 
 EPOCHS = 6
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.kernels.kernel import Kernel
-from jobs.session import Session
-from jobs.sql.logical import Expr
-from jobs.verify.record import Verdict, Verification, ViewCheck, read_last
+from tussock.jobs import cli
+from tussock.jobs.kernels.kernel import Kernel
+from tussock.jobs.logical.nodes import Expr
+from tussock.jobs.session import Session
+from tussock.jobs.verify.record import Verdict, Verification, ViewCheck, read_last
 
 pytestmark = pytest.mark.spark
 

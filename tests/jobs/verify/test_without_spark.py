@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from jobs.plan import source_zone
-from jobs.shell.verify_text import verification_text
-from jobs.sources.char_padding import NOTE
-from jobs.sources.delta_by_spark import _by_the_package
-from jobs.sources.delta_log import DeltaPlace
-from jobs.sources.pins import PinnedFile
-from jobs.sql import collected
-from jobs.sql.logical import Field
-from jobs.sql.statements import CreateSource
-from jobs.verify.record import Verdict, Verification, ViewCheck
+from tussock.jobs.logical.nodes import Field
+from tussock.jobs.logical.statements import CreateSource
+from tussock.jobs.plan import source_zone
+from tussock.jobs.sources.char_padding import NOTE
+from tussock.jobs.sources.delta_by_spark import _by_the_package
+from tussock.jobs.sources.delta_log import DeltaPlace
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.jobs.sql import collected
+from tussock.jobs.texts.verification import verification_text
+from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
 
 ZONE = "Europe/Berlin"
 

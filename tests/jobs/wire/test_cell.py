@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from jobs.flow import chunk as chunks
-from jobs.flow.chunk import decode, encode, encode_parts
-from jobs.plan.fragments import ROW_ID, input_number, input_ref, is_input
-from jobs.plan.schedule import schedule
-from jobs.wire import cell
-from jobs.wire.cell import Address, LeafInput, Mail, Route, addresses_of, cells, dispatch
 from tests.jobs.plan.catalogs import catalog_of, counted, joined, scan, source, table, view
+from tussock.jobs.flow import chunk as chunks
+from tussock.jobs.flow.chunk import decode, encode, encode_parts
+from tussock.jobs.plan.fragments import ROW_ID, input_number, input_ref, is_input
+from tussock.jobs.plan.schedule import schedule
+from tussock.jobs.wire import cell
+from tussock.jobs.wire.cell import Address, LeafInput, Mail, Route, addresses_of, cells, dispatch
 
 DEEP = schedule(
     catalog_of(

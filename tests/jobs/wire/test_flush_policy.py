@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from jobs.wire.flush_policy import Expected, Flush, FlushPolicy
+from tussock.jobs.wire.flush_policy import Expected, Flush, FlushPolicy
 
 MB = 1 << 20
 POLICY = FlushPolicy()

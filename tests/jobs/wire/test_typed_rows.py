@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs.flow.chunk import decode, make_chunk
-from jobs.flow.failure import first_failure
-from jobs.plan.fragments import Dispatch
-from jobs.plan.schedule import Exchange, Feed, Schedule, Scheduled
-from jobs.sql.logical import BY_SPARK, Call, Column
-from jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, cells
-from jobs.wire.failed_row import RaisedInSpark
-from jobs.wire.typed_rows import RAISED, ROW, UNIT, Step, as_cells, frame_schema, steps_behind, typed_rows, widened
+from tussock.jobs.flow.chunk import decode, make_chunk
+from tussock.jobs.flow.failure import first_failure
+from tussock.jobs.logical.nodes import BY_SPARK, Call, Column
+from tussock.jobs.plan.fragments import Dispatch
+from tussock.jobs.plan.schedule import Exchange, Feed, Schedule, Scheduled
+from tussock.jobs.wire.cell import CELL_SCHEMA, Address, Mail, addresses_of, cells
+from tussock.jobs.wire.failed_row import RaisedInSpark
+from tussock.jobs.wire.typed_rows import RAISED, ROW, UNIT, Step, as_cells, frame_schema, steps_behind, typed_rows, widened
 
 UPPER = Call(BY_SPARK, "string", (Column(1, "string"),), params=(("sql", "initcap(`a0`)"),))
 TYPES = ("bigint", "string")

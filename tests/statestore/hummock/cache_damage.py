@@ -5,7 +5,7 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-from statestore.hummock.cache_file import ENTRY_BYTES, HEADER_BYTES, MIN_BYTES, PIECE_BYTES, WAYS
+from tussock.statestore.hummock.cache_file import ENTRY_BYTES, HEADER_BYTES, MIN_BYTES, PIECE_BYTES, WAYS
 
 _SLOTS = 2 * HEADER_BYTES  # where the pieces of a file of one set begin: behind the header and one page of index
 

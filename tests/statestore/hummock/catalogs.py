@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind, TableSchema
 
 COLUMNS = (ColumnSpec("n", "bigint"), ColumnSpec("s", "string"))
 

@@ -4,12 +4,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from statestore.hummock.compaction import MergePlan, outputs_of, plan_merge, run_piece
-from statestore.hummock.compaction_picker import CompactionOptions, dropped_tables, full_compaction, pick_compactions
-from statestore.meta.errors import LostRaceError
-from statestore.meta.store import MetaStore
-from statestore.meta.version import CompactionTask, SstInfo
 from tests.statestore.meta.make import Clock
+from tussock.statestore.hummock.compaction import MergePlan, outputs_of, plan_merge, run_piece
+from tussock.statestore.hummock.compaction_picker import CompactionOptions, dropped_tables, full_compaction, pick_compactions
+from tussock.statestore.meta.errors import LostRaceError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import CompactionTask, SstInfo
 
 
 @dataclass

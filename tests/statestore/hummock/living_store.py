@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.store import HummockStore
-from statestore.meta.barrier import Barrier, BarrierPlan
-from statestore.meta.compaction import CompactionPlan
-from statestore.meta.manifest import SealedManifest, manifest_of
-from statestore.meta.names import data_prefix, task_prefix
-from statestore.meta.store import MetaStore
-from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
-from statestore.objectstore.base import ObjectStore
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import sealed, storage_key
 from tests.statestore.meta.make import Clock
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.barrier import Barrier, BarrierPlan
+from tussock.statestore.meta.compaction import CompactionPlan
+from tussock.statestore.meta.manifest import SealedManifest, manifest_of
+from tussock.statestore.meta.names import data_prefix, task_prefix
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
+from tussock.statestore.objectstore.base import ObjectStore
 
 TABLE = 7
 VNODES = 4

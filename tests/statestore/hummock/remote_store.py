@@ -20,16 +20,16 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.disk_cache import DiskCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.range_reader import RangeReader
-from statestore.hummock.store import HummockStore
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.base import ObjectInfo, ObjectStore
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.ranges import plan_reads
 from tests.statestore.hummock.store_model import Row, empty_version, sealed, storage_key, with_l0
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.disk_cache import DiskCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.range_reader import RangeReader
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.base import ObjectInfo, ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.ranges import plan_reads
 
 TABLE = 3
 

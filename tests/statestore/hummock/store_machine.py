@@ -20,24 +20,6 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from statestore.hummock import compaction, sst_writer
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.cache_file import MIN_BYTES
-from statestore.hummock.compaction_picker import CompactionOptions
-from statestore.hummock.disk_cache import DiskCache
-from statestore.hummock.errors import MissingSstError
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.store import HummockStore
-from statestore.hummock.vacuum import vacuum
-from statestore.meta.barrier import BarrierPlan
-from statestore.meta.catalog import Catalog
-from statestore.meta.errors import LostRaceError, PinLapsedError
-from statestore.meta.manifest import manifest_of
-from statestore.meta.names import HEAD, data_prefix
-from statestore.meta.pin import Pin
-from statestore.meta.store import MetaStore
-from statestore.meta.version import SstInfo
 from tests.memory_store import Killed, MortalObjectStore
 from tests.statestore.hummock.cache_damage import damage
 from tests.statestore.hummock.catalogs import catalog_of
@@ -55,6 +37,24 @@ from tests.statestore.hummock.store_model import (
 )
 from tests.statestore.hummock.train_model import Flight, Train
 from tests.statestore.meta.make import Clock
+from tussock.statestore.hummock import compaction, sst_writer
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.cache_file import MIN_BYTES
+from tussock.statestore.hummock.compaction_picker import CompactionOptions
+from tussock.statestore.hummock.disk_cache import DiskCache
+from tussock.statestore.hummock.errors import MissingSstError
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.hummock.vacuum import vacuum
+from tussock.statestore.meta.barrier import BarrierPlan
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.errors import LostRaceError, PinLapsedError
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.names import HEAD, data_prefix
+from tussock.statestore.meta.pin import Pin
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import SstInfo
 
 VNODES = 8
 TABLES = (3, 5, 9)

@@ -8,15 +8,15 @@ from itertools import pairwise
 import msgspec
 import pyarrow as pa
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.shared_buffer import SharedBuffer
-from statestore.hummock.sst_writer import build_sst, encode_blocks
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog
-from statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
-from statestore.objectstore.base import ObjectStore
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.shared_buffer import SharedBuffer
+from tussock.statestore.hummock.sst_writer import build_sst, encode_blocks
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
+from tussock.statestore.objectstore.base import ObjectStore
 
 Row = dict[str, object]
 ROW_SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])

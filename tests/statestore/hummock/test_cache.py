@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.store import HummockStore
-from statestore.objectstore.base import ObjectStore
 from tests.statestore.hummock.store_model import StoreModel, sealed, storage_key
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.objectstore.base import ObjectStore
 
 
 @dataclass

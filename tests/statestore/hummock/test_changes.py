@@ -6,14 +6,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.net_changes import net_changes
-from statestore.hummock.sst_reader import Rows, SectionReader
-from statestore.hummock.store import HummockStore
-from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
-from statestore.objectstore.base import ObjectStore
 from tests.faults import FaultyObjectStore
 from tests.statestore.hummock.store_model import Row, StoreModel, sealed, storage_key
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.net_changes import net_changes
+from tussock.statestore.hummock.sst_reader import Rows, SectionReader
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
+from tussock.statestore.objectstore.base import ObjectStore
 
 ROWS = 20_000  # twenty blocks
 

@@ -9,21 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.hummock import compaction, sst_writer
-from statestore.hummock.block_source import BlockSource, OpenSection
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece, surviving
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.merge import with_heads
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog
-from statestore.meta.levels import levels_after, merge_objection, order_objection
-from statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo, VnodeMapping
-from statestore.objectstore.base import ObjectStore
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.catalogs import catalog_of
 from tests.statestore.hummock.store_model import Row, empty_version, sealed, storage_key, with_l0
+from tussock.statestore.hummock import compaction, sst_writer
+from tussock.statestore.hummock.block_source import BlockSource, OpenSection
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.compaction import MergePiece, MergePlan, outputs_of, plan_merge, run_piece, surviving
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.merge import with_heads
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.levels import levels_after, merge_objection, order_objection
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo, VnodeMapping
+from tussock.statestore.objectstore.base import ObjectStore
 
 VNODES = 64
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from statestore.hummock import compaction_picker
-from statestore.hummock.compaction_picker import BOTTOM, CompactionOptions, full_compaction, l0_runs, level_goals, pick_compactions
-from statestore.meta.delta import CompactionOpened, SstsMoved, VersionDelta, apply
-from statestore.meta.levels import hull_of, inputs_of, levels_after, touches
-from statestore.meta.names import data_prefix, task_prefix
-from statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
 from tests.growth import Use, too_often
 from tests.statestore.hummock.store_model import empty_version
+from tussock.statestore.hummock import compaction_picker
+from tussock.statestore.hummock.compaction_picker import BOTTOM, CompactionOptions, full_compaction, l0_runs, level_goals, pick_compactions
+from tussock.statestore.meta.delta import CompactionOpened, SstsMoved, VersionDelta, apply
+from tussock.statestore.meta.levels import hull_of, inputs_of, levels_after, touches
+from tussock.statestore.meta.names import data_prefix, task_prefix
+from tussock.statestore.meta.version import CompactionTask, HummockVersion, SectionInfo, SstInfo
 
 OPTIONS = CompactionOptions(base_bytes=1_000, target_bytes=100, small_bytes=10)
 ONE_LEVEL = replace(OPTIONS, base_bytes=1 << 50)  # none opens above the last

@@ -18,20 +18,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.hummock import disk_cache as disk_cache_module
-from statestore.hummock import range_reader
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.cache_file import MIN_BYTES, PIECE_BYTES, WAYS, open_cache_file
-from statestore.hummock.disk_cache import CachedObject, DiskCache, DiskCacheSettings, disk_cache_for
-from statestore.hummock.errors import DamagedSstError, MissingSstError
-from statestore.hummock.sorted_keys import Positions
-from statestore.hummock.store import HummockStore
-from statestore.meta.version import HummockVersion
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import open_object_store
 from tests.memory_store import MemoryObjectStore
 from tests.s3_servers import BUCKET
 from tests.statestore.hummock.remote_store import TABLE, RemoteStore, flipped, key_of, make_store, reader, wrong_rows
+from tussock.statestore.hummock import disk_cache as disk_cache_module
+from tussock.statestore.hummock import range_reader
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.cache_file import MIN_BYTES, PIECE_BYTES, WAYS, open_cache_file
+from tussock.statestore.hummock.disk_cache import CachedObject, DiskCache, DiskCacheSettings, disk_cache_for
+from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError
+from tussock.statestore.hummock.sorted_keys import Positions
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import open_object_store
 
 ROWS = 40_000
 ALL = range(ROWS)

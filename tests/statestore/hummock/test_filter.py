@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.filter import build_filter, filter_bits, hash_keys, probe_filter
-from statestore.hummock.store import HummockStore
-from statestore.objectstore.base import ObjectStore
 from tests.statestore.hummock.store_model import StoreModel, sealed, storage_key
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.filter import build_filter, filter_bits, hash_keys, probe_filter
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.objectstore.base import ObjectStore
 
 _M = 2**64 - 1
 

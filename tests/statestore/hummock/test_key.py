@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.hummock.key import KeyRangeError, encode_keys, encode_prefixes, table_range, vnode_range
-from statestore.hummock.sorted_keys import successors
-from statestore.meta.catalog import KeyColumn
-from statestore.types import UnsupportedTypeError, arrow_type
+from tussock.statestore.hummock.key import KeyRangeError, encode_keys, encode_prefixes, table_range, vnode_range
+from tussock.statestore.hummock.sorted_keys import successors
+from tussock.statestore.meta.catalog import KeyColumn
+from tussock.statestore.types import UnsupportedTypeError, arrow_type
 
 
 def signed(bits: int) -> st.SearchStrategy[int]:

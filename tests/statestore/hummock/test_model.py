@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from statestore.hummock import compaction, disk_cache, range_reader, sst_writer
-from statestore.hummock.disk_cache import DiskCacheSettings
 from tests.statestore.hummock.store_machine import StoreMachine
+from tussock.statestore.hummock import compaction, disk_cache, range_reader, sst_writer
+from tussock.statestore.hummock.disk_cache import DiskCacheSettings
 
 SHARES, STEPS_OF_A_SHARE = 8, 25_000  # 200,000 steps; a share runs by itself, on seeds of its own
 RUNS, STEPS_OF_A_RUN = 20, 125  # between two lines of progress

@@ -4,20 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
-from statestore.errors import DamagedError
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.scrub import check_sst, scrub
-from statestore.hummock.store import HummockStore
-from statestore.meta.delta import Published, VersionDelta
-from statestore.meta.document import encode_document
-from statestore.meta.errors import DamagedDocumentError
-from statestore.meta.manifest import manifest_of
-from statestore.meta.names import data_prefix, log_name, snapshot_name, version_name
-from statestore.meta.version import HummockVersion
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import TABLE, LivingStore
 from tests.statestore.hummock.store_model import sealed, storage_key
+from tussock.statestore.errors import DamagedError
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.scrub import check_sst, scrub
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.delta import Published, VersionDelta
+from tussock.statestore.meta.document import encode_document
+from tussock.statestore.meta.errors import DamagedDocumentError
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.names import data_prefix, log_name, snapshot_name, version_name
+from tussock.statestore.meta.version import HummockVersion
 
 
 def lived_in() -> tuple[LivingStore, MemoryObjectStore]:

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.hummock.sorted_keys import (
+from tests.statestore.hummock.store_model import storage_key
+from tussock.statestore.hummock.sorted_keys import (
     Probes,
     SortedKeys,
     above_previous,
@@ -22,7 +23,6 @@ from statestore.hummock.sorted_keys import (
     successors,
     take_keys,
 )
-from tests.statestore.hummock.store_model import storage_key
 
 
 def _keys(rng: random.Random, count: int, width: int) -> list[bytes]:

@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 import pytest
 import xxhash
 
-from statestore.hummock import ingest
-from statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.errors import DamagedSstError, MissingSstError, UnorderedRowsError, WrongRowsError
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sst_format import TAIL_SIZE
-from statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
-from statestore.hummock.store import HummockStore
-from statestore.meta.version import SstInfo
-from statestore.objectstore.base import ObjectStore, ObjectStoreUnavailableError
-from statestore.objectstore.local import LocalObjectStore
 from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, empty_version, sealed, storage_key, with_l0
+from tussock.statestore.hummock import ingest
+from tussock.statestore.hummock.block_source import BlockRequest, BlockSource, OpenSection
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.errors import DamagedSstError, MissingSstError, UnorderedRowsError, WrongRowsError
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sst_format import TAIL_SIZE
+from tussock.statestore.hummock.sst_writer import EncodedBlocks, EncodedSst, build_sst, encode_blocks
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.version import SstInfo
+from tussock.statestore.objectstore.base import ObjectStore, ObjectStoreUnavailableError
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -271,8 +271,8 @@ def test_a_read_of_many_waves_answers_as_one_wave_does_and_names_damage(objects:
     expected = [changes[key] for key in keys.to_pylist()]
     assert HummockStore(objects, model.version, BlockCache()).multi_get(2, keys, 3)[1].to_pylist() == expected
     for run_bytes, wave_bytes in ((1, 1), (1 << 20, 1), (300_000, 500_000)):
-        monkeypatch.setattr("statestore.hummock.block_source._RUN_BYTES", run_bytes)
-        monkeypatch.setattr("statestore.hummock.block_source._WAVE_BYTES", wave_bytes)
+        monkeypatch.setattr("tussock.statestore.hummock.block_source._RUN_BYTES", run_bytes)
+        monkeypatch.setattr("tussock.statestore.hummock.block_source._WAVE_BYTES", wave_bytes)
         found, rows = HummockStore(objects, model.version, BlockCache()).multi_get(2, keys, 3)
         assert found.true_count == len(keys)
         assert rows.to_pylist() == expected

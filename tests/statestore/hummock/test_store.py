@@ -6,13 +6,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from statestore.hummock import sst_writer
-from statestore.hummock import store as hummock
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.store import HummockStore
-from statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
-from statestore.objectstore.base import ObjectStore
 from tests.statestore.hummock.store_model import ROW_SCHEMA, Row, StoreModel, empty_version, sealed, storage_key
+from tussock.statestore.hummock import sst_writer
+from tussock.statestore.hummock import store as hummock
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.errors import EpochExpiredError, EpochNotCommittedError
+from tussock.statestore.objectstore.base import ObjectStore
 
 MANY_BLOCKS = hummock._MANY_BLOCKS
 

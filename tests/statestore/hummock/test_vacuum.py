@@ -6,19 +6,19 @@ from functools import partial
 
 import pytest
 
-from statestore.errors import MustStopError, RetryableError
-from statestore.hummock.errors import MissingSstError
-from statestore.hummock.scrub import scrub
-from statestore.hummock.vacuum import RECENT_SNAPSHOTS, vacuum
-from statestore.meta.errors import DamagedDocumentError, EpochExpiredError, LostRaceError, PinLapsedError
-from statestore.meta.names import data_prefix, snapshot_name, task_prefix
-from statestore.meta.store import MetaStore
-from statestore.meta.version_log import SNAPSHOT_EVERY
-from statestore.objectstore.base import ObjectStore
 from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.living_store import LivingStore, named_by
 from tests.statestore.meta.make import manifest_for, plan_on
+from tussock.statestore.errors import MustStopError, RetryableError
+from tussock.statestore.hummock.errors import MissingSstError
+from tussock.statestore.hummock.scrub import scrub
+from tussock.statestore.hummock.vacuum import RECENT_SNAPSHOTS, vacuum
+from tussock.statestore.meta.errors import DamagedDocumentError, EpochExpiredError, LostRaceError, PinLapsedError
+from tussock.statestore.meta.names import data_prefix, snapshot_name, task_prefix
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
+from tussock.statestore.objectstore.base import ObjectStore
 
 HOUR_MS = 60 * 60 * 1000
 

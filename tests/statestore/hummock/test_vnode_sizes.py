@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.hummock.block_source import BlockSource
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.vnode_sizes import VnodeSizes, sum_of, vnode_sizes
-from statestore.meta.version import SstInfo
 from tests.memory_store import MemoryObjectStore
+from tussock.statestore.hummock.block_source import BlockSource
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.vnode_sizes import VnodeSizes, sum_of, vnode_sizes
+from tussock.statestore.meta.version import SstInfo
 
 VNODES = 64
 

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.shared_buffer import Load, SharedBuffer
-from statestore.meta.barrier import Barrier
-from statestore.meta.delta import EpochCommitted, VersionDelta, apply
-from statestore.meta.pin import Pin
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion, SstInfo
 from tests.statestore.hummock.store_model import State
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.shared_buffer import Load, SharedBuffer
+from tussock.statestore.meta.barrier import Barrier
+from tussock.statestore.meta.delta import EpochCommitted, VersionDelta, apply
+from tussock.statestore.meta.pin import Pin
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion, SstInfo
 
 
 @dataclass

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from statestore.meta.barrier import Barrier, BarrierPlan
-from statestore.meta.manifest import RowCounts, SealedManifest, manifest_of
-from statestore.meta.names import data_prefix
-from statestore.meta.store import MetaStore
-from statestore.meta.version import HummockVersion, SectionInfo, SstInfo
-from statestore.objectstore.base import ObjectStore
+from tussock.statestore.meta.barrier import Barrier, BarrierPlan
+from tussock.statestore.meta.manifest import RowCounts, SealedManifest, manifest_of
+from tussock.statestore.meta.names import data_prefix
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion, SectionInfo, SstInfo
+from tussock.statestore.objectstore.base import ObjectStore
 
 START_MS = 1_700_000_000_000
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from statestore.meta.barrier import BarrierPlan, Mutation
-from statestore.meta.catalog import Catalog
-from statestore.meta.epoch import MAX_ATTEMPT, allot_epoch, epoch_ms
-from statestore.meta.errors import LostRaceError, SettingError
-from statestore.objectstore.base import ObjectStore
 from tests.faults import FaultyObjectStore
 from tests.statestore.meta.make import START_MS, Clock, manifest_for, new_meta, open_meta, plan_on, run_epoch, sst_of
+from tussock.statestore.meta.barrier import BarrierPlan, Mutation
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.epoch import MAX_ATTEMPT, allot_epoch, epoch_ms
+from tussock.statestore.meta.errors import LostRaceError, SettingError
+from tussock.statestore.objectstore.base import ObjectStore
 
 
 def test_what_a_barrier_pins_is_what_every_process_reads(any_store: ObjectStore) -> None:

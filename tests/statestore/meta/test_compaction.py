@@ -6,10 +6,13 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from statestore.errors import MustStopError
-from statestore.meta.catalog import Catalog, Relation, RelationKind
-from statestore.meta.compaction import CompactionPlan
-from statestore.meta.delta import (
+from tests.faults import FaultyObjectStore
+from tests.memory_store import MemoryObjectStore
+from tests.statestore.meta.make import START_MS, Clock, open_meta, plan_on
+from tussock.statestore.errors import MustStopError
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.compaction import CompactionPlan
+from tussock.statestore.meta.delta import (
     MAX_EPOCHS,
     CompactionClosed,
     CompactionCommitted,
@@ -19,17 +22,14 @@ from statestore.meta.delta import (
     VersionDelta,
     apply,
 )
-from statestore.meta.errors import BadDeltaError, EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
-from statestore.meta.levels import hull_of, order_objection, overlap, touches
-from statestore.meta.manifest import manifest_of
-from statestore.meta.names import data_prefix, task_prefix
-from statestore.meta.readable import check_readable, epoch_as_of
-from statestore.meta.store import MetaStore
-from statestore.meta.version import CompactionTask, HeldBack, HummockVersion, KeyRange, LevelInput, SectionInfo, SstInfo
-from statestore.meta.version_log import SNAPSHOT_EVERY
-from tests.faults import FaultyObjectStore
-from tests.memory_store import MemoryObjectStore
-from tests.statestore.meta.make import START_MS, Clock, open_meta, plan_on
+from tussock.statestore.meta.errors import BadDeltaError, EpochExpiredError, EpochNotCommittedError, LostRaceError, SettingError
+from tussock.statestore.meta.levels import hull_of, order_objection, overlap, touches
+from tussock.statestore.meta.manifest import manifest_of
+from tussock.statestore.meta.names import data_prefix, task_prefix
+from tussock.statestore.meta.readable import check_readable, epoch_as_of
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import CompactionTask, HeldBack, HummockVersion, KeyRange, LevelInput, SectionInfo, SstInfo
+from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
 
 
 def new_store(clock: Clock | None = None) -> tuple[MemoryObjectStore, MetaStore]:

@@ -5,11 +5,11 @@ import json
 import msgspec
 import pytest
 
-from statestore.meta.delta import EpochCommitted, FloorRaised, MappingChanged, Published, RelationsForgotten, VersionDelta
-from statestore.meta.document import checked_json, decode_document, encode_document
-from statestore.meta.errors import DamagedDocumentError, SettingError
-from statestore.meta.settings import StoreSettings
-from statestore.meta.version import SectionInfo, SstInfo, VnodeMapping
+from tussock.statestore.meta.delta import EpochCommitted, FloorRaised, MappingChanged, Published, RelationsForgotten, VersionDelta
+from tussock.statestore.meta.document import checked_json, decode_document, encode_document
+from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
+from tussock.statestore.meta.settings import StoreSettings
+from tussock.statestore.meta.version import SectionInfo, SstInfo, VnodeMapping
 
 LAST = 2**64 - 1
 SST = SstInfo("data/018bcfe568000000/ab.sst", 100, 20, 3, LAST, LAST, (SectionInfo(1, b"\x00\xff", b"\xff", 3, 90),))

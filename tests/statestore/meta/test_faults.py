@@ -11,20 +11,20 @@ from functools import reduce
 
 import pytest
 
-from statestore.errors import MustStopError, RetryableError
-from statestore.meta.compaction import CompactionPlan
-from statestore.meta.delta import VersionDelta, apply
-from statestore.meta.document import decode_document
-from statestore.meta.errors import AlreadyInitialisedError, DamagedDocumentError
-from statestore.meta.names import task_prefix
-from statestore.meta.settings import initial_version, read_settings
-from statestore.meta.store import MetaStore
-from statestore.meta.version import LevelInput, SstInfo
-from statestore.meta.version_log import SNAPSHOT_EVERY
-from statestore.objectstore.base import ObjectStore
 from tests.faults import Fault, FaultyObjectStore, Killed
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.meta.make import manifest_for, open_meta, plan_on, run_epoch, sst_of
+from tussock.statestore.errors import MustStopError, RetryableError
+from tussock.statestore.meta.compaction import CompactionPlan
+from tussock.statestore.meta.delta import VersionDelta, apply
+from tussock.statestore.meta.document import decode_document
+from tussock.statestore.meta.errors import AlreadyInitialisedError, DamagedDocumentError
+from tussock.statestore.meta.names import task_prefix
+from tussock.statestore.meta.settings import initial_version, read_settings
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import LevelInput, SstInfo
+from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
+from tussock.statestore.objectstore.base import ObjectStore
 
 
 @dataclass(frozen=True)

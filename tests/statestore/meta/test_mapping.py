@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from statestore.meta.errors import SettingError
-from statestore.meta.mapping import checked, even_mapping, relieve, remap
-from statestore.meta.version import VnodeMapping
+from tussock.statestore.meta.errors import SettingError
+from tussock.statestore.meta.mapping import checked, even_mapping, relieve, remap
+from tussock.statestore.meta.version import VnodeMapping
 
 vnode_counts = st.integers(0, 9).map(lambda bits: 1 << bits)
 

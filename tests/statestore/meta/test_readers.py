@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from statestore.meta.errors import EpochExpiredError
-from statestore.meta.readers import UnpinnedReadWarning
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import AccessDeniedError, ObjectStore
 from tests.statestore.meta.make import Clock, new_meta, open_meta, run_epoch
+from tussock.statestore.meta.errors import EpochExpiredError
+from tussock.statestore.meta.readers import UnpinnedReadWarning
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import AccessDeniedError, ObjectStore
 
 
 @dataclass

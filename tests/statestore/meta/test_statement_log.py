@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import pytest
 
-from statestore.meta.errors import DamagedDocumentError, SettingError
-from statestore.meta.names import log_name
-from statestore.meta.probe import end_of
-from statestore.meta.statement_log import LogMovedError
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectStore
 from tests.faults import FaultyObjectStore, Killed
 from tests.statestore.meta.make import new_meta, open_meta
+from tussock.statestore.meta.errors import DamagedDocumentError, SettingError
+from tussock.statestore.meta.names import log_name
+from tussock.statestore.meta.probe import end_of
+from tussock.statestore.meta.statement_log import LogMovedError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectStore
 
 
 def test_entries_keep_their_order_and_their_json(any_store: ObjectStore) -> None:

@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
-from statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
-from statestore.meta.errors import (
+from tests.faults import FaultyObjectStore
+from tests.statestore.meta.make import manifest_for, new_meta, open_meta, plan_on, run_epoch
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, Relation, RelationKind
+from tussock.statestore.meta.errors import (
     AlreadyInitialisedError,
     ConditionalPutIgnoredError,
     DamagedDocumentError,
@@ -13,13 +15,11 @@ from statestore.meta.errors import (
     NotInitialisedError,
     SettingError,
 )
-from statestore.meta.readable import check_readable, readable_epochs
-from statestore.meta.settings import StoreSettings
-from statestore.meta.store import MetaStore
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
-from tests.faults import FaultyObjectStore
-from tests.statestore.meta.make import manifest_for, new_meta, open_meta, plan_on, run_epoch
+from tussock.statestore.meta.readable import check_readable, readable_epochs
+from tussock.statestore.meta.settings import StoreSettings
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 def test_a_new_store_is_empty_at_epoch_0_with_its_settings(any_store: ObjectStore) -> None:
@@ -90,7 +90,7 @@ def test_a_server_that_overwrites_instead_of_creating_is_found_out(objects: Obje
 
 
 def test_a_store_of_another_format_is_refused(objects: ObjectStore) -> None:
-    from statestore.meta.document import encode_document
+    from tussock.statestore.meta.document import encode_document
 
     objects.put("meta/store.json", encode_document(StoreSettings(2, 8, 2, "UTC")))
     with pytest.raises(SettingError, match=r"format .* is 2, expected 1"):

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionDelta, apply
-from statestore.meta.document import encode_document
-from statestore.meta.errors import BadDeltaError, DamagedDocumentError, EpochNotCommittedError, LostRaceError, NoSuchVersionError
-from statestore.meta.names import HEAD, snapshot_name, version_name
-from statestore.meta.settings import StoreSettings, initial_version
-from statestore.meta.store import MetaStore
-from statestore.meta.version import VnodeMapping
-from statestore.meta.version_log import SNAPSHOT_EVERY, Head
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
 from tests.faults import FaultyObjectStore
 from tests.statestore.meta.make import manifest_for, new_meta, open_meta, plan_on, run_epoch, sst_of
+from tussock.statestore.meta.delta import EpochCommitted, MappingChanged, Published, VersionDelta, apply
+from tussock.statestore.meta.document import encode_document
+from tussock.statestore.meta.errors import BadDeltaError, DamagedDocumentError, EpochNotCommittedError, LostRaceError, NoSuchVersionError
+from tussock.statestore.meta.names import HEAD, snapshot_name, version_name
+from tussock.statestore.meta.settings import StoreSettings, initial_version
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import VnodeMapping
+from tussock.statestore.meta.version_log import SNAPSHOT_EVERY, Head
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 def test_epochs_rise_and_every_version_is_the_one_before_plus_its_delta(any_store: ObjectStore) -> None:
@@ -267,7 +267,7 @@ def test_a_process_killed_while_it_commits_leaves_a_whole_version_and_the_next_o
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from statestore.objectstore.local import LocalObjectStore\n"
+        "from tussock.statestore.objectstore.local import LocalObjectStore\n"
         "from tests.statestore.meta.make import open_meta, run_epoch\n"
         "meta = open_meta(LocalObjectStore(Path(sys.argv[1])), 'victim')\n"
         "print('up', flush=True)\n"

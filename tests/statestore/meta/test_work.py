@@ -2,9 +2,9 @@
 
 import time
 
-from statestore.meta.work import HowFar, followed, work_under_way
-from statestore.objectstore.base import ObjectStoreUnavailableError
 from tests.memory_store import MemoryObjectStore
+from tussock.statestore.meta.work import HowFar, followed, work_under_way
+from tussock.statestore.objectstore.base import ObjectStoreUnavailableError
 
 
 def now_ms() -> int:

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from statestore.objectstore.base import BadObjectNameError, ObjectNotFoundError, ObjectStore, ShortReadError
-from statestore.objectstore.open import open_object_store
-from statestore.objectstore.ranges import COALESCE_GAP_BYTES
+from tussock.statestore.objectstore.base import BadObjectNameError, ObjectNotFoundError, ObjectStore, ShortReadError
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.objectstore.ranges import COALESCE_GAP_BYTES
 
 
 def test_what_was_put_is_read_back_and_a_second_put_replaces_it(any_store: ObjectStore) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from statestore.errors import TussockError
-from statestore.objectstore.base import (
+from tussock.statestore.errors import TussockError
+from tussock.statestore.objectstore.base import (
     AccessDeniedError,
     BadObjectNameError,
     BadStoreError,
     ObjectStoreFullError,
     ObjectStoreUnavailableError,
 )
-from statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_process_killed_while_it_writes_leaves_whole_objects(tmp_path: Path) -
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from statestore.objectstore.local import LocalObjectStore\n"
+        "from tussock.statestore.objectstore.local import LocalObjectStore\n"
         "store = LocalObjectStore(Path(sys.argv[1]))\n"
         "for n in range(10**9):\n"
         "    store.put('replaced', b'%07d' % n * 50_000)\n"

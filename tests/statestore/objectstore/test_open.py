@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.objectstore.base import BadObjectNameError, BadStoreError
-from statestore.objectstore.local import LocalObjectStore
-from statestore.objectstore.open import open_object_store, open_s3
-from statestore.objectstore.s3 import S3ObjectStore
 from tests.names import QUICK, names
+from tussock.statestore.objectstore.base import BadObjectNameError, BadStoreError
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import open_object_store, open_s3
+from tussock.statestore.objectstore.s3 import S3ObjectStore
 
 
 def test_a_path_and_its_file_uri_are_the_same_store(tmp_path: Path) -> None:

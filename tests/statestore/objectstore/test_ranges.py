@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statestore.objectstore import ranges
-from statestore.objectstore.ranges import COALESCE_GAP_BYTES, MAX_READ_BYTES, plan_reads, slice_of
+from tussock.statestore.objectstore import ranges
+from tussock.statestore.objectstore.ranges import COALESCE_GAP_BYTES, MAX_READ_BYTES, plan_reads, slice_of
 
 SIZE = 5 * COALESCE_GAP_BYTES
 DATA = bytes(i * i % 251 for i in range(SIZE))

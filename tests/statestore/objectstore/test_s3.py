@@ -8,11 +8,11 @@ from itertools import count
 
 import pytest
 
-from statestore.objectstore import s3
-from statestore.objectstore.base import AccessDeniedError, BadStoreError, ObjectStore, ObjectStoreUnavailableError
-from statestore.objectstore.open import open_object_store
 from tests.lossy_proxy import LossyProxy
 from tests.s3_servers import BUCKET, SECRET
+from tussock.statestore.objectstore import s3
+from tussock.statestore.objectstore.base import AccessDeniedError, BadStoreError, ObjectStore, ObjectStoreUnavailableError
+from tussock.statestore.objectstore.open import open_object_store
 
 _prefixes = count()
 

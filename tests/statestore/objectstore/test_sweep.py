@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
 
 
 def test_a_file_left_by_a_killed_process_goes_and_nothing_else(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_file_left_by_a_killed_process_goes_and_nothing_else(tmp_path: Path) -
     program = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from statestore.objectstore.local import LocalObjectStore\n"
+        "from tussock.statestore.objectstore.local import LocalObjectStore\n"
         "with LocalObjectStore(Path(sys.argv[1]))._temporary(b'half'):\n"
         "    print('up', flush=True)\n"
         "    time.sleep(600)\n"

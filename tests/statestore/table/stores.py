@@ -5,14 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.sealed_batch import SealedBatch
-from statestore.hummock.sorted_keys import successors
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog
-from statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
-from statestore.objectstore.base import ObjectStore
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.sealed_batch import SealedBatch
+from tussock.statestore.hummock.sorted_keys import successors
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog
+from tussock.statestore.meta.version import HummockVersion, SstInfo, VnodeMapping
+from tussock.statestore.objectstore.base import ObjectStore
 
 
 class BucketStore:

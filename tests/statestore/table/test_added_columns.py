@@ -7,17 +7,17 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from statestore.hummock.cache import BlockCache
-from statestore.hummock.ingest import batch_ingest
-from statestore.hummock.row_shape import value_bytes, value_of
-from statestore.hummock.shared_buffer import SharedBuffer
-from statestore.hummock.store import HummockStore
-from statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
-from statestore.meta.version import HummockVersion
-from statestore.table.state_table import StateTable
-from statestore.table.storage_table import StorageTable
 from tests.memory_store import MemoryObjectStore
 from tests.statestore.hummock.test_compaction import merged, version_of
+from tussock.statestore.hummock.cache import BlockCache
+from tussock.statestore.hummock.ingest import batch_ingest
+from tussock.statestore.hummock.row_shape import value_bytes, value_of
+from tussock.statestore.hummock.shared_buffer import SharedBuffer
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import Catalog, ColumnSpec, KeyColumn, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.table.storage_table import StorageTable
 
 V = 4
 KEPT, ROW_ID = ColumnSpec("c0", "int"), ColumnSpec("c1", "bigint")

@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from statestore.hummock import block_source
-from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
-from statestore.objectstore.local import LocalObjectStore
-from statestore.table import key_order
-from statestore.table.key_order import Edge, key_bounds
-from statestore.table.schema import row_schema
-from statestore.table.state_table import StateTable
-from statestore.table.storage_table import StorageTable
 from tests.statestore.table.stores import BucketStore
+from tussock.statestore.hummock import block_source
+from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.table import key_order
+from tussock.statestore.table.key_order import Edge, key_bounds
+from tussock.statestore.table.schema import row_schema
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.table.storage_table import StorageTable
 
 V = 16
 VALUES: dict[str, Sequence[Any]] = {

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
-from statestore.table.row_cache import RowCache, RowsOf
-from statestore.table.shared_runs import SharedRuns
-from statestore.table.state_table import StateTable
-from statestore.vnode import vnodes_of
 from tests.statestore.table.stores import DictStore
+from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.table.row_cache import RowCache, RowsOf
+from tussock.statestore.table.shared_runs import SharedRuns
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.vnode import vnodes_of
 
 V = 16
 ONE_ENTRY = 150  # bytes: room for one row of PAIRS

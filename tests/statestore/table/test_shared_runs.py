@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.hummock.sorted_keys import SortedKeys
-from statestore.table import shared_runs
-from statestore.table.known_run import KnownRun
-from statestore.table.shared_runs import SharedRuns
+from tussock.statestore.hummock.sorted_keys import SortedKeys
+from tussock.statestore.table import shared_runs
+from tussock.statestore.table.known_run import KnownRun
+from tussock.statestore.table.shared_runs import SharedRuns
 
 # Another process: it shows two runs of "rows" as of epoch 7, says so, does what it is told, and waits for its end.
 SIBLING = """
 import sys
 from tests.statestore.table.test_shared_runs import run_of
-from statestore.table.shared_runs import SharedRuns
+from tussock.statestore.table.shared_runs import SharedRuns
 showing = SharedRuns(lambda: [1])
 runs, sign = showing.show("rows", 7, [run_of(range(0, 10, 2)), run_of(range(50_000))])
 print("shown", flush=True)
@@ -136,7 +136,7 @@ def test_memory_that_cannot_be_had_means_rows_that_are_not_shown(monkeypatch: py
 
 SEEING = """
 import os
-from statestore.table.shared_runs import _children_beside_this_one
+from tussock.statestore.table.shared_runs import _children_beside_this_one
 input()
 print(os.getpid(), *_children_beside_this_one(), flush=True)
 input()

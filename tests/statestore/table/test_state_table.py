@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statestore.hummock.key import encode_keys
-from statestore.hummock.sorted_keys import successors
-from statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
-from statestore.objectstore.base import ObjectStore
-from statestore.objectstore.local import LocalObjectStore
-from statestore.table import mem_table
-from statestore.table.mem_table import MemRun
-from statestore.table.schema import TableSchemaError, WrongColumnsError, row_schema
-from statestore.table.state_table import StateTable
-from statestore.table.storage_table import StorageTable, vnode_ranges
-from statestore.vnode import vnodes_of
 from tests.statestore.table.stores import BucketStore, DictStore
+from tussock.statestore.hummock.key import encode_keys
+from tussock.statestore.hummock.sorted_keys import successors
+from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.table import mem_table
+from tussock.statestore.table.mem_table import MemRun
+from tussock.statestore.table.schema import TableSchemaError, WrongColumnsError, row_schema
+from tussock.statestore.table.state_table import StateTable
+from tussock.statestore.table.storage_table import StorageTable, vnode_ranges
+from tussock.statestore.vnode import vnodes_of
 
 V = 16
 NUMBERS = TableSchema(3, "numbers", tuple(ColumnSpec(f"c{i}", "bigint") for i in range(3)), (KeyColumn(0),), (0,))

@@ -1,0 +1,1 @@
+"""What sources and sinks of table formats share: where a table is, and what its log says."""

@@ -1,0 +1,149 @@
+"""Where sinks are: a folder, or a bucket's prefix, as the store's own addresses name them, and as Delta and Arrow want to hear it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+import pyarrow.fs as pafs
+
+from tussock.statestore.objectstore.base import BadStoreError, ObjectStore, checked_name
+from tussock.statestore.objectstore.local import LocalObjectStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.objectstore.s3 import S3Address, S3ObjectStore
+
+
+@dataclass(frozen=True)
+class Location:
+    """The root of a pipeline's sinks. `address`: of a bucket; None: it is a local folder. Credentials are those of its first use, so make
+    one for each publish."""
+
+    root: str  # /a/path, or bucket/prefix
+    address: S3Address | None
+    objects: ObjectStore
+
+    def uri(self, table: str) -> str:
+        """The address of a table's folder, for people: names as they are, nothing quoted."""
+        return f"{self.root}/{table}" if self.address is None else f"s3://{self.root}/{table}"
+
+    def delta_url(self, table: str) -> str:
+        """The address of a table's folder for the deltalake package. Raises BadStoreError for a folder that the package cannot open."""
+        name = f"{self.root}/{table}"
+        if (reason := unfit_for_delta(name) or (unfit_to_write_delta(name) if self.address is None else None)) is not None:
+            raise BadStoreError(self.uri(table), f"{reason}. Publish Delta tables to another folder, or Parquet tables to this one")
+        return delta_url("" if self.address is None else self.address.bucket, name.partition("/")[2])
+
+    @contextmanager
+    def arriving(self, name: str) -> Iterator[Path]:
+        """A file to write, which is there under this name when the block has run; when the block fails, nothing is.
+
+        Requires: who writes it does so in one step, since a local one is written where it stays."""
+        if self.address is None:
+            file = Path(self.root) / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            yield file
+            return
+        assert isinstance(self.objects, S3ObjectStore)
+        with TemporaryDirectory(prefix="tussock-publish-") as folder:
+            yield (file := Path(folder) / "rows")
+            self.objects.put_file(name, file)
+
+    @cached_property
+    def delta_options(self) -> dict[str, str]:
+        """How the deltalake package reaches it: endpoint and credentials of boto3's chain as they are now; commits by conditional PUT."""
+        if self.address is None:
+            return {}
+        options = {"conditional_put": "etag", "aws_virtual_hosted_style_request": str(not self.address.path_style).lower()}
+        if self.address.endpoint is not None:
+            options |= {"aws_endpoint": self.address.endpoint, "aws_allow_http": "true"}
+        access, secret, token, region = _credentials(self.address)
+        options |= {"aws_access_key_id": access, "aws_secret_access_key": secret, "aws_region": region}
+        return options | ({"aws_session_token": token} if token else {})
+
+    @cached_property
+    def file_system(self) -> pafs.FileSystem:
+        """How Arrow reaches it."""
+        if self.address is None:
+            return pafs.LocalFileSystem()
+        access, secret, token, region = _credentials(self.address)
+        scheme, _, host = (self.address.endpoint or "").rstrip("/").rpartition("://")
+        return pafs.S3FileSystem(
+            access_key=access,
+            secret_key=secret,
+            session_token=token or None,
+            region=region,
+            endpoint_override=host or None,
+            scheme=scheme or "https",
+            force_virtual_addressing=not self.address.path_style,
+        )
+
+
+def location_of(uri: str) -> Location:
+    """The location that an address names: `/a/path` or `s3://bucket/prefix?…`, as for stores. Raises BadStoreError."""
+    return location_in(open_object_store(uri))
+
+
+def location_in(objects: ObjectStore) -> Location:
+    """The location of a store's objects. Raises BadStoreError for one that is neither a folder nor in a bucket."""
+    if isinstance(objects, LocalObjectStore):
+        return Location(str(objects.root), None, objects)
+    if isinstance(objects, S3ObjectStore):
+        address = objects.address
+        return Location(f"{address.bucket}/{address.prefix}" if address.prefix else address.bucket, address, objects)
+    raise BadStoreError(objects.uri, "views are published to a folder or to s3://bucket/prefix")
+
+
+_UNFIT = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+_NO_HOST = re.compile(r"[\[\]^|]")
+
+
+def unfit_for_delta(path: str) -> str | None:
+    """Why the deltalake package cannot open a folder of this path; None if it can.
+
+    The package decodes a path twice, and takes a backslash for a slash: instead of `a%20b` it would read the table in `a b`."""
+    if (found := _UNFIT.search(path)) is None:
+        return None
+    return f"the deltalake package takes {found[0]!r} in the name of a folder for something else"
+
+
+def unfit_to_write_delta(path: str) -> str | None:
+    """Why the deltalake package cannot write to a local folder of this path; None if it can.
+
+    It makes a host's name of the path when it writes, and a host's name has none of these characters."""
+    if (found := _NO_HOST.search(path)) is None:
+        return None
+    return f"the deltalake package cannot write to a folder with {found[0]!r} in its path"
+
+
+def delta_url(bucket: str, name: str) -> str:
+    """How the deltalake package wants a folder: a local one by its path, one in a bucket as a quoted URL.
+
+    Args:
+        bucket: empty for this machine.
+        name: the path below the bucket, or below `/`. Requires: `unfit_for_delta` has no objection.
+    """
+    return f"s3://{bucket}/{quote(name)}" if bucket else f"/{name}"
+
+
+def folder_name(relation: str) -> str:
+    """The folder of a relation's table: its name, with what paths take amiss as %XX. Raises BadObjectNameError."""
+    return checked_name(quote(relation, safe=" "))
+
+
+def _credentials(address: S3Address) -> tuple[str, str, str, str]:
+    """Access key, secret, token (or nothing) and region."""
+    import boto3
+
+    from tussock.statestore.objectstore.base import AccessDeniedError
+
+    session = boto3.session.Session()
+    found = session.get_credentials()
+    if found is None:
+        raise AccessDeniedError(address.uri, "publish", "no credentials were found")
+    frozen = found.get_frozen_credentials()
+    region = address.region or session.region_name or "us-east-1"
+    return frozen.access_key or "", frozen.secret_key or "", frozen.token or "", region

@@ -1,0 +1,97 @@
+"""Bound expressions as trees: what they read, the same over other columns, and their conjuncts."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+
+import msgspec
+
+from tussock.jobs.logical.nodes import BY_SPARK, PYTHON, Call, Column, Expr
+
+
+def reads_of(expr: Expr) -> Iterator[int]:
+    """The input column of every reference in an expression, repeats included."""
+    if isinstance(expr, Column):
+        yield expr.index
+    elif isinstance(expr, Call):
+        for arg in expr.args:
+            yield from reads_of(arg)
+
+
+def columns_of(expr: Expr) -> frozenset[int]:
+    """Indices of the input columns an expression reads."""
+    return frozenset(reads_of(expr))
+
+
+def calls_of_spark(expr: Expr) -> Iterator[Call]:
+    """The parts of an expression that Spark computes between two levels, outermost ones only."""
+    if isinstance(expr, Call):
+        if expr.node == BY_SPARK:
+            yield expr
+        else:
+            for arg in expr.args:
+                yield from calls_of_spark(arg)
+
+
+def python_calls(expr: Expr) -> Iterator[Call]:
+    """All calls of Python functions in an expression."""
+    if isinstance(expr, Call):
+        if expr.node == PYTHON:
+            yield expr
+        for arg in expr.args:
+            yield from python_calls(arg)
+
+
+def with_spark_calls(expr: Expr, to: Callable[[Call], Expr]) -> Expr:
+    """The expression with `to(call)` in the place of each call that Spark computes, outermost ones only."""
+    if not isinstance(expr, Call):
+        return expr
+    if expr.node == BY_SPARK:
+        return to(expr)
+    return msgspec.structs.replace(expr, args=tuple(with_spark_calls(a, to) for a in expr.args))
+
+
+def needs_spark(expr: Expr) -> bool:
+    """Whether Spark computes a part of the expression."""
+    return any(True for _ in calls_of_spark(expr))
+
+
+def substituted(expr: Expr, columns: Mapping[int, Expr] | Sequence[Expr]) -> Expr:
+    """The expression with `columns[i]` in the place of column i."""
+    if isinstance(expr, Column):
+        return columns[expr.index]
+    if isinstance(expr, Call):
+        return msgspec.structs.replace(expr, args=tuple(substituted(a, columns) for a in expr.args))
+    return expr
+
+
+def renumbered(expr: Expr, to: Mapping[int, int] | Sequence[int]) -> Expr:
+    """The expression with column i read from `to[i]`."""
+    if isinstance(expr, Column):
+        return Column(to[expr.index], expr.type)
+    if isinstance(expr, Call):
+        return msgspec.structs.replace(expr, args=tuple(renumbered(a, to) for a in expr.args))
+    return expr
+
+
+def conjunction(conditions: Sequence[Expr]) -> Expr:
+    """All conditions in one. Requires: at least one."""
+    return reduce(lambda left, right: Call("And", "boolean", (left, right)), conditions)
+
+
+def disjunction(conditions: Sequence[Expr]) -> Expr:
+    """Any of the conditions. Requires: at least one."""
+    return reduce(lambda left, right: Call("Or", "boolean", (left, right)), conditions)
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The conditions that a condition joins by AND."""
+    if isinstance(condition, Call) and condition.node == "And":
+        return [c for arg in condition.args for c in conjuncts(arg)]
+    return [condition]
+
+
+def without_places(expr: Expr) -> Expr:
+    """The expression as it is compared: two texts of the same meaning differ only in their places."""
+    if not isinstance(expr, Call):
+        return expr
+    return msgspec.structs.replace(expr, args=tuple(without_places(a) for a in expr.args), place=None)

@@ -1,0 +1,30 @@
+"""Columns of a table in which NULL is refused: those of its key, and those declared NOT NULL."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.jobs.logical.statements import CreateTable
+from tussock.statestore.errors import InputError
+
+
+class NullKeyError(InputError):
+    """A row on its way into a table has NULL in a column that takes none; `in_key`: a column of its primary key."""
+
+    def __init__(self, table: str, column: str, row: int, rows: int, in_key: bool = True) -> None:
+        super().__init__(table, column, row, rows, in_key)
+        self.table, self.column, self.row, self.rows, self.in_key = table, column, row, rows, in_key
+
+    def __str__(self) -> str:
+        what = "is part of the primary key" if self.in_key else "is a NOT NULL column"
+        return (
+            f"row {self.row} of {self.rows} has NULL in column {self.column!r}, which {what} of table {self.table!r}. "
+            "Nothing was changed; give it a value or leave the row out."
+        )
+
+
+def require_values(table: CreateTable, rows: pa.Table) -> None:
+    """Raises NullKeyError for the first row that has NULL where the table takes none. `rows`: the table's columns, in order."""
+    for column in table.required:
+        if rows.column(column).null_count:
+            row = pc.index(pc.is_null(rows.column(column)), True).as_py()
+            raise NullKeyError(table.name, table.fields[column].name, row + 1, rows.num_rows, column in table.key)

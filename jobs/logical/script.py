@@ -1,0 +1,32 @@
+"""Scripts: several statements in one text, separated by semicolons."""
+
+from dataclasses import dataclass
+
+from tussock.jobs.logical.nodes import Place
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.logical.tokens import Token, tokens_of
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptStatement:
+    """One statement of a script, without its semicolon and the comments around it; `place` is that of its first character."""
+
+    text: str
+    place: Place
+
+
+def split_script(script: str) -> list[ScriptStatement]:
+    """The statements of a script in order. Semicolons in strings, quoted names and comments do not count; empty statements are left out.
+
+    Raises SqlError for a string, a quoted name or a comment that does not end.
+    """
+    source = SourceText(script)
+    statements: list[ScriptStatement] = []
+    pending: list[Token] = []
+    for token in [*tokens_of(source), Token("symbol", ";", len(script), len(script))]:
+        if token.text != ";":
+            pending.append(token)
+        elif pending:
+            statements.append(ScriptStatement(script[pending[0].start : pending[-1].end], source.place(pending[0].start)))
+            pending = []
+    return statements

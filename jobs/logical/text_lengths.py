@@ -1,0 +1,70 @@
+"""char(n) and varchar(n) columns of tables: strings whose length is held to when they are written, as Spark holds to it.
+
+Of a text that is too long spaces at its end are cut off; one that is too long still is an error. A char is padded with spaces.
+"""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.jobs.logical.statements import CreateTable
+from tussock.statestore.errors import InputError
+
+_DECLARED = re.compile(r"(char|varchar)\((\d+)\)")
+#: The key under which Spark keeps the declared type in a column's metadata: it pads what a char is compared with by that.
+METADATA_KEY = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+class TextTooLongError(InputError):
+    """A text is longer than its column takes."""
+
+    def __init__(self, table: str, column: str, declared: str, text: str) -> None:
+        super().__init__(table, column, declared, text)
+        self.table, self.column, self.declared, self.text = table, column, declared, text
+
+    def __str__(self) -> str:
+        shown = self.text if len(self.text) <= 100 else f"{self.text[:100]}…"
+        return (
+            f"column {self.column!r} of table {self.table!r} is {self.declared} and can't hold {shown!r}, which has {len(self.text)} "
+            "characters. Nothing was changed; shorten it (substring), or declare the column longer."
+        )
+
+
+def has_length(type_name: str) -> bool:
+    """Whether a type's name is that of texts of a length, which are stored as strings."""
+    return _DECLARED.fullmatch(type_name) is not None
+
+
+def lengths_of(type_names: Sequence[str], first: int = 0) -> tuple[tuple[int, str], ...]:
+    """The `lengths` of a CreateTable with columns of these types; `first` is the number of the first column."""
+    return tuple((i, name) for i, name in enumerate(type_names, first) if has_length(name))
+
+
+def fitted_texts(table: CreateTable, rows: pa.Table) -> pa.Table:
+    """Rows on their way into a table, with texts of a length as they are stored.
+
+    Args:
+        rows: the table's columns in order, and maybe more behind them.
+
+    Raises: TextTooLongError. Cost: a pass over each column that has a length.
+    """
+    for column, declared in table.lengths:
+        field = rows.schema.field(column)
+        fitted = _fitted(table, column, declared, rows.column(column))
+        rows = rows.set_column(column, field, fitted.cast(field.type))
+    return rows
+
+
+def _fitted(table: CreateTable, column: int, declared: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    found = _DECLARED.fullmatch(declared)
+    assert found is not None, declared
+    length = int(found[2])
+    if (pc.max(pc.utf8_length(texts)).as_py() or 0) > length:
+        rest = pc.utf8_slice_codeunits(texts, length)
+        fits = pc.equal(pc.utf8_length(pc.utf8_trim(rest, " ")), 0)
+        if (bad := pc.index(fits, False).as_py()) >= 0:
+            raise TextTooLongError(table.name, table.fields[column].name, declared, texts[bad].as_py())
+        texts = pc.utf8_slice_codeunits(texts, 0, length)
+    return pc.utf8_rpad(texts, length, " ") if found[1] == "char" else texts

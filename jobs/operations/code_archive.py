@@ -1,0 +1,36 @@
+"""The code that a Spark job brings along: the package `tussock` as one zip, so that workers run what was submitted and nothing else."""
+
+import hashlib
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import tussock
+
+PACKAGE = Path(tussock.__file__).parent
+ROOMS = ("jobs", "statestore")
+_EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)  # a fixed time: the same code makes the same bytes, and so the same name
+
+
+def build_archive(folder: Path, package: Path = PACKAGE) -> Path:
+    """The zip of a package in `folder`, named after its content. An archive that is there already is not written again.
+
+    Args:
+        package: the folder of the package `tussock`. In a checkout its rooms are links, which is why each is walked by itself.
+
+    Cost: reads some hundred small files.
+    """
+    files = [*package.glob("*.py"), *(file for room in ROOMS for file in (package / room).rglob("*.py"))]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(files):
+            archive.writestr(zipfile.ZipInfo(f"tussock/{path.relative_to(package)}", _EPOCH_OF_ZIP), path.read_bytes())
+    data = buffer.getvalue()
+    target = folder / f"tussock-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(f".{os.getpid()}")  # two tasks may build it at once
+        part.write_bytes(data)
+        part.replace(target)
+    return target

@@ -1,0 +1,217 @@
+"""A pipeline's files brought into its store: what `tussock plan`, `tussock apply` and the DAG deploy_<pipeline> have in common."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from tussock.jobs.catalog.approval import Approval, Item, ItemKind, approval_of, edits, statement_items
+from tussock.jobs.catalog.deployment import Deployment, Derived
+from tussock.jobs.gate.measures import statements_for
+from tussock.jobs.gate.suite import Suite, read_suite
+from tussock.jobs.session import Session
+from tussock.jobs.settings.pipeline import NEW_STORE_UNITS, Pipeline
+from tussock.jobs.settings.process import create_store, open_meta
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.errors import AlreadyInitialisedError, NotInitialisedError
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class OtherTimeZoneError(InputError):
+    """pipeline.toml names another time zone than the store has."""
+
+    def __init__(self, pipeline: str, wanted: str, store: str, there: str) -> None:
+        super().__init__(pipeline, wanted, store, there)
+        self.pipeline, self.wanted, self.store, self.there = pipeline, wanted, store, there
+
+    def __str__(self) -> str:
+        return (
+            f"pipeline.toml of {self.pipeline!r} has time_zone {self.wanted!r}, and the store {self.store} is in {self.there!r} for good. "
+            f'Nothing was changed. Set time_zone = "{self.there}", or name another `store`, which is made in {self.wanted!r}.'
+        )
+
+
+class PlanOutdatedError(InputError):
+    """The approved plan differs from the current one."""
+
+    def __init__(self, pipeline: str, edits: Sequence[str], approved: str, now: str) -> None:
+        super().__init__(pipeline, edits, approved, now)
+        self.pipeline, self.edits, self.approved, self.now = pipeline, tuple(edits), approved, now  # digests; no edits: of a digest alone
+
+    def __str__(self) -> str:
+        alone = f"\n  digest {self.approved} approved, {self.now} now. A plan saved by `--save FILE` has its edits named here."
+        found = "".join(f"\n  {line}" for line in self.edits) or alone
+        return (
+            f"the approved plan of {self.pipeline!r} differs from the current one:{found}\nNothing was changed. "
+            f"Run `tussock plan {self.pipeline}` again, and approve the new plan."
+        )
+
+
+def plan(pipeline: Pipeline, prune: bool = False, resume: Sequence[str] = (), progress: Progress = no_progress) -> Deployment:
+    """What `apply` would do now. Nothing is written; of a store that is not there yet, everything is new.
+
+    Args:
+        prune, resume: as Session.apply has them.
+        progress: called with one line where Spark starts.
+
+    Raises: InputError branches that name file and place.
+    """
+    read = _read(pipeline, prune, resume)
+    with ExitStack() as stack:
+        store = pipeline.store
+        if read.makes_store:
+            progress(f"{store} does not exist yet; `tussock apply {pipeline.name}` makes it")
+            store = stack.enter_context(TemporaryDirectory(prefix="tussock-plan-"))  # so that there is an empty one to compare with
+            MetaStore.init(open_object_store(store), time_zone=pipeline.time_zone)
+        session = stack.enter_context(_session(pipeline, store, progress))
+        return read.whole(session.plan(read.scripts, prune=prune, resume=resume, derived=read.derived))
+
+
+def apply(
+    pipeline: Pipeline,
+    prune: bool = False,
+    resume: Sequence[str] = (),
+    approved: Approval | str | None = None,
+    progress: Progress = no_progress,
+) -> Deployment:
+    """Make the pipeline's files hold, all or nothing; the store is made where there is none.
+
+    The files are read and bound once. With `approved`, texts are compared before they are bound, and actions before they are logged.
+    Applying the same plan twice changes nothing.
+
+    Args:
+        prune, resume: as Session.apply has them.
+        approved: the plan that a person has approved: whole, as `Approval` or JSON; or a text that contains its digest.
+
+    Raises: PlanOutdatedError that names each edit; NoApprovalError; as `plan` does.
+    """
+    read = _read(pipeline, prune, resume)
+    approved = approval_of(approved) if isinstance(approved, str) else approved
+    if approved is not None:
+        read.require_inputs(approved)
+        if read.makes_store:
+            read.require_whole(approved, plan(pipeline, prune, resume, progress))  # else an empty store would be left behind
+    try:
+        units = pipeline.epoch.units or NEW_STORE_UNITS
+        create_store(pipeline.store, vnode_count=pipeline.epoch.vnodes, units=units, time_zone=pipeline.time_zone)
+        progress(f"created {pipeline.store}")
+    except AlreadyInitialisedError:
+        pass
+    require = None if approved is None else partial(read.require, approved)
+    with _session(pipeline, pipeline.store, progress) as session:
+        return read.whole(session.apply(read.scripts, prune=prune, resume=resume, derived=read.derived, require=require))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The files and settings of a pipeline, read once for a comparison and for the apply that follows it.
+
+    Args:
+        items: the settings, suites and variables.
+        makes_store: there is no store yet.
+    """
+
+    name: str
+    scripts: Sequence[tuple[Path, str]]
+    derived: Derived
+    items: tuple[Item, ...]
+    makes_store: bool
+
+    def whole(self, deployment: Deployment) -> Deployment:
+        """The deployment, with the pipeline's settings and suites added to its plan."""
+        return replace(deployment, approval=Approval((*self.items, *deployment.approval.items)))
+
+    def require_inputs(self, approved: Approval | str) -> None:
+        """Raises PlanOutdatedError if texts or settings differ from the approved ones. Skips a digest, which covers actions too."""
+        if isinstance(approved, str):
+            return
+        then, now = approved.inputs(), Approval((*self.items, *statement_items(self.scripts))).inputs()
+        if now.digest != then.digest:
+            raise PlanOutdatedError(self.name, edits(then, now), then.digest, now.digest)
+
+    def require(self, approved: Approval | str, deployment: Deployment) -> None:
+        """As `require_whole`, of a deployment without the pipeline's own items."""
+        self.require_whole(approved, self.whole(deployment))
+
+    def require_whole(self, approved: Approval | str, deployment: Deployment) -> None:
+        """Raises PlanOutdatedError if the deployment differs from the approved one and has something to do."""
+        now = deployment.approval
+        digest = approved if isinstance(approved, str) else approved.digest
+        if deployment.pending and now.digest != digest:
+            raise PlanOutdatedError(self.name, () if isinstance(approved, str) else edits(approved, now), digest, now.digest)
+
+
+def _read(pipeline: Pipeline, prune: bool, resume: Sequence[str]) -> _Read:
+    """Raises: PipelineError, QualitySuiteError."""
+    suites, makes_store = _suites(pipeline), not _is_there(pipeline.store)
+    folder = pipeline.folder
+    settings = {
+        "store": pipeline.store,
+        "data": pipeline.data or "",
+        "time_zone": pipeline.time_zone,
+        "sql": ", ".join(str(file.relative_to(folder) if file.is_relative_to(folder) else file) for file in pipeline.sql),
+        **{f"spark.{key}": value for key, value in sorted(pipeline.spark.items()) if key.startswith("spark.sql.")},
+        "--prune": "yes" if prune else "no",
+        "--resume": ", ".join(resume),
+    }
+    items = (
+        *_new_store(pipeline, makes_store),
+        *(Item(ItemKind.SETTING, name, value) for name, value in settings.items()),
+        *(Item(ItemKind.SUITE, suite.file.name, suite.text) for suite in suites),
+        *(Item(ItemKind.VARIABLE, name, value) for name, value in sorted(pipeline.variables().items())),
+    )
+    return _Read(pipeline.name, pipeline.scripts(), partial(statements_for, suites), items, makes_store)
+
+
+def _is_there(store: str) -> bool:
+    try:
+        _ = open_meta(store).settings
+    except NotInitialisedError:
+        return False
+    return True
+
+
+def _new_store(pipeline: Pipeline, makes_store: bool) -> Iterator[Item]:
+    """The size of a new store. An empty store counts as new."""
+    vnodes, units = pipeline.epoch.vnodes, pipeline.epoch.units or NEW_STORE_UNITS
+    if not makes_store:
+        meta = open_meta(pipeline.store)
+        version = meta.latest()
+        if version.epoch or meta.log_end():
+            return
+        vnodes, units = meta.settings.vnode_count, version.mapping.unit_count
+    yield Item(ItemKind.ACTION, "new store", f"{vnodes} vnodes, {units} units")
+
+
+def _suites(pipeline: Pipeline) -> list[Suite]:
+    return [read_suite(file) for file in (pipeline.quality.suites() if pipeline.quality is not None else ())]
+
+
+def measures(pipeline: Pipeline) -> Derived:
+    """What a pipeline's suites want kept of its views. Raises QualitySuiteError for a suite that can't be read."""
+    return partial(statements_for, _suites(pipeline))
+
+
+@contextmanager
+def _session(pipeline: Pipeline, store: str, progress: Progress) -> Iterator[Session]:
+    """A session over a store, whose Spark is started where it is needed, with the pipeline's settings."""
+
+    def started() -> "SparkSession":
+        from tussock.jobs.spark.session import spark_session
+
+        progress("starting Spark")
+        return stack.enter_context(spark_session(f"tussock {pipeline.name}", pipeline.spark))
+
+    with ExitStack() as stack:
+        session = stack.enter_context(Session(store, started, create=False))
+        if session.time_zone != pipeline.time_zone:
+            raise OtherTimeZoneError(pipeline.name, pipeline.time_zone, pipeline.store, session.time_zone)
+        yield session

@@ -1,0 +1,37 @@
+"""What a statement can name of other epochs than its own: `tussock.jobs.sql.time_travel.Epochs` over one version."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tussock.jobs.reading.reader import stored_table
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.sight import Sight
+from tussock.statestore.meta.version import HummockVersion
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsOf:
+    """The epochs of one version, for a statement that reads what `sight` shows."""
+
+    stored: StoredRows
+    version: HummockVersion
+    sight: Sight
+
+    def at(self, moment: datetime) -> Sight:
+        """What readers saw then. Raises BadMomentError."""
+        return self.stored.seen_at(moment)
+
+    def relation(self, name: str, seen: Sight) -> Relation:
+        """Warns PausedViewWarning, HeldViewWarning.
+
+        Raises: EpochNotCommittedError, EpochExpiredError; UnknownRelationError, NotThereYetError; NoStoredRowsError for a source.
+        """
+        relation = self.stored.found(self.stored.version_of(self.version, seen.epoch), seen, name)
+        if relation.kind is not RelationKind.PLAIN_VIEW:
+            stored_table(relation)
+        return relation
+
+    def changed(self, name: str, since: int, until: Sight | None) -> tuple[Relation, int]:
+        """Raises as `StoredRows.changes`."""
+        return self.stored.changed(self.version, name, since, self.sight if until is None else until)

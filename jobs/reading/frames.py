@@ -1,0 +1,166 @@
+"""DataFrames over stored rows, and views kept from them.
+
+Each frame is a LogicalRDD over the rows that workers read from the store, so it is one leaf of whatever is built on it, and Spark keeps the
+RDD's number through joins with itself, aliases and unions. By that number the binder knows which relation a leaf stands for.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+from py4j.java_gateway import JavaObject
+from pyspark.sql import DataFrame, SparkSession
+
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import CreateView
+from tussock.jobs.reading.query import with_lengths
+from tussock.jobs.reading.reader import NoStoredRowsError, relation_frame, typed_frame
+from tussock.jobs.reading.stored_rows import StoredRows
+from tussock.jobs.spark.session import sql_session
+from tussock.jobs.sql.binder import Binder
+from tussock.jobs.sql.plain_view import plain_view_of, register
+from tussock.jobs.sql.sandbox import items, table_of
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Catalog, Relation, RelationKind
+from tussock.statestore.meta.sight import Sight, published_sight
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+
+
+class FrameOfAnEpochError(InputError):
+    """A view was to be kept from the rows of one epoch."""
+
+    def __init__(self, name: str, epoch: int) -> None:
+        super().__init__(name, epoch)
+        self.name, self.epoch = name, epoch
+
+    def __str__(self) -> str:
+        return (
+            f"the DataFrame reads table({self.name!r}, epoch={self.epoch}), and a view follows its relations from epoch to epoch. "
+            f"Nothing was created; build it on table({self.name!r}), without an epoch."
+        )
+
+
+class OutdatedFrameError(InputError):
+    """A view was to be kept from a DataFrame over a relation that is another by now."""
+
+    def __init__(self, name: str, epoch: int) -> None:
+        super().__init__(name, epoch)
+        self.name, self.epoch = name, epoch
+
+    def __str__(self) -> str:
+        return (
+            f"the DataFrame reads {self.name!r} as it was at epoch {self.epoch}; it was dropped, made anew or altered since. Nothing was "
+            f"created; run an epoch (Session.flush) where that waits in the log, and build the DataFrame on table({self.name!r}) again."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """What a LogicalRDD stands for."""
+
+    relation: Relation
+    epoch: int
+    fixed: bool  # the epoch was asked for
+
+
+class Frames:
+    """The DataFrames of one session over one store. They stay readable until `close`: each epoch that one was asked for is pinned, so
+    compaction keeps its rows and vacuum its objects meanwhile."""
+
+    def __init__(self, meta: MetaStore, stored: StoredRows, spark: SparkSession, time_zone: str) -> None:
+        self._meta, self._stored = meta, stored
+        self.session = sql_session(spark, time_zone)
+        self._pins = ExitStack()
+        self._versions: dict[int, HummockVersion] = {}  # by the epoch that is pinned
+        self._made: dict[tuple[int, int, bool], DataFrame] = {}  # by relation, epoch and whether it was asked for
+        self._leaves: dict[int, _Leaf] = {}  # by the number of the RDD
+
+    def close(self) -> None:
+        """Let the epochs go."""
+        self._pins.close()
+
+    def table(self, name: str, epoch: int | None) -> DataFrame:
+        """See Session.table."""
+        sight = self._published() if epoch is None else Sight(epoch)
+        if sight.epoch not in self._versions:
+            self._versions[sight.epoch] = self._pins.enter_context(self._meta.reading(sight.epoch))
+        relation = self._stored.found(self._versions[sight.epoch], sight, name)
+        return self._frame(relation, sight, epoch is not None)
+
+    def _published(self) -> Sight:
+        """What is published, on a version that is pinned."""
+        latest = self._meta.latest()
+        if latest.published in self._versions and self._versions[latest.published].held == latest.held:
+            return published_sight(latest)
+        version, sight = self._pins.enter_context(self._stored.seeing())
+        self._versions[sight.epoch] = version
+        return sight
+
+    def _frame(self, relation: Relation, sight: Sight, fixed: bool) -> DataFrame:
+        if relation.kind is RelationKind.PLAIN_VIEW:
+            return self._of_query(relation, sight, fixed)
+        epoch = sight.epoch_of(relation.name)
+        if (relation.id, epoch, fixed) not in self._made:
+            self._made[relation.id, epoch, fixed] = self._rows(relation, self._versions[sight.epoch], epoch, fixed)
+        return self._made[relation.id, epoch, fixed]
+
+    def _of_query(self, relation: Relation, sight: Sight, fixed: bool) -> DataFrame:
+        """A plain view's rows, over frames of what it uses: those keep their leaves, so that a view can be kept from it."""
+        view = plain_view_of(relation)
+        there = sight.relations(self._versions[sight.epoch].catalog)
+        used = [r for r in there if r.name in view.uses and r.kind is not RelationKind.FUNCTION]
+        for other in used:
+            self._frame(other, sight, fixed).createOrReplaceTempView(quoted(other.name))
+        register(self.session, view)
+        frame = self.session.table(quoted(view.name))
+        for name in (view.name, *(r.name for r in used)):  # the frame keeps what it was made of
+            self.session.catalog.dropTempView(quoted(name))
+        return frame
+
+    def _rows(self, relation: Relation, version: HummockVersion, epoch: int, fixed: bool) -> DataFrame:
+        if relation.kind is RelationKind.SOURCE:
+            rows = _no_rows(self.session, relation)
+        else:
+            rows = with_lengths(relation_frame(self.session, self._meta.objects.uri, version, relation, epoch), relation)
+        required = table_of(relation).required if relation.kind is RelationKind.TABLE else ()
+        jvm = self.session._jvm
+        assert jvm is not None, "a classic Spark session always has its JVM"
+        schema = getattr(jvm, "org.apache.spark.sql.types.StructType")()
+        for i, field in enumerate(rows._jdf.schema().fields()):
+            schema = schema.add(field.name(), field.dataType(), i not in required, field.metadata())
+        frame = self.session._jsparkSession.internalCreateDataFrame(rows._jdf.queryExecution().toRdd(), schema, False)
+        self._leaves[frame.queryExecution().analyzed().rdd().id()] = _Leaf(relation, epoch, fixed)
+        return DataFrame(frame, self.session)
+
+    def view(self, binder: Binder, catalog: Catalog, name: str, dataframe: DataFrame, if_not_exists: bool) -> CreateView:
+        """The view that keeps a DataFrame's query. Raises as Session.create_view."""
+        analyzed = dataframe._jdf.queryExecution().analyzed()
+        read = self._read_by(analyzed)
+        live = {r.name: r for r in catalog.live()}
+        for leaf in read.values():
+            relation = live.get(leaf.relation.name)
+            if leaf.fixed:
+                raise FrameOfAnEpochError(leaf.relation.name, leaf.epoch)
+            if relation is None or (relation.id, relation.columns) != (leaf.relation.id, leaf.relation.columns):
+                raise OutdatedFrameError(leaf.relation.name, leaf.epoch)
+        return binder.bind_frame(name, analyzed, {number: leaf.relation.name for number, leaf in read.items()}, if_not_exists)
+
+    def _read_by(self, analyzed: JavaObject) -> dict[int, _Leaf]:
+        """The frames of this session that a plan reads, subqueries included."""
+        plans = [analyzed, *items(analyzed.subqueriesAll())]
+        leaves = [leaf for plan in plans for leaf in items(plan.collectLeaves()) if leaf.productPrefix() == "LogicalRDD"]
+        numbers = {leaf.rdd().id() for leaf in leaves}
+        return {number: self._leaves[number] for number in numbers if number in self._leaves}
+
+
+def _no_rows(spark: SparkSession, source: Relation) -> DataFrame:
+    """A source's columns, to build views on; to run it raises NoStoredRowsError, since no rows of it are stored."""
+    name = source.name
+
+    def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise NoStoredRowsError(name)
+        yield from batches
+
+    return typed_frame(spark.range(0, 1, 1, 1), refuse, source.columns)

@@ -1,0 +1,54 @@
+"""Time travel: the epoch whose rows readers saw at a moment."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.epoch import epoch_ms
+from tussock.statestore.meta.errors import EpochExpiredError
+from tussock.statestore.meta.readable import epoch_as_of
+from tussock.statestore.meta.version import HummockVersion
+
+
+class BadMomentError(InputError):
+    """A text that is no moment, or a moment at which nothing can be read."""
+
+    def __init__(self, moment: str, reason: str, expected: str) -> None:
+        super().__init__(moment, reason, expected)
+        self.moment, self.reason, self.expected = moment, reason, expected
+
+    def __str__(self) -> str:
+        return f"moment {self.moment!r}: {self.reason}; expected {self.expected}"
+
+
+def moment_of(text: str) -> datetime:
+    """An ISO 8601 date, or date and time, with or without an offset. Raises BadMomentError."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as err:
+        raise BadMomentError(text, str(err), "an ISO 8601 date or date and time, e.g. 2026-01-01 12:00 or 2026-01-01T12:00:00Z") from err
+
+
+def epoch_at(version: HummockVersion, moment: datetime, time_zone: str, now_ms: int) -> int:
+    """The newest published epoch whose barrier was injected at `moment` or before.
+
+    Args:
+        moment: without an offset it is local time in `time_zone`, the pipeline's.
+        now_ms: Unix ms; a later moment is refused, because its answer could still change.
+
+    Raises: BadMomentError for a later moment; for one that retention no longer keeps, naming the oldest that can be read.
+    """
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(time_zone))
+    at_ms = int(aware.timestamp() * 1000)
+    if at_ms > now_ms:
+        raise BadMomentError(str(moment), f"is in the future, it is {utc(now_ms)} now", "a moment that has passed")
+    try:
+        return min(epoch_as_of(version, at_ms), version.published)
+    except EpochExpiredError as err:
+        oldest = utc(epoch_ms(version.epochs[0]))
+        raise BadMomentError(str(moment), "no epoch as old as that is kept", f"{oldest} or later (pipeline.toml: [upkeep] keep)") from err
+
+
+def utc(unix_ms: int) -> str:
+    """A moment, Unix ms, as messages say it: in UTC, with its offset."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -1,0 +1,250 @@
+"""Which rows of an ordered view a query reads, and in which order, so that no others are read from the store.
+
+Spark runs the query as it is, over fewer rows. Rows are left out only if the query reads the view once and drops them directly over the
+view: by conditions on the first columns of the view's key, or by a LIMIT of rows in the order of that key or in the reverse of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from py4j.java_gateway import JavaObject
+
+from tussock.jobs.kernels.kernel import thread_kernel
+from tussock.jobs.logical.errors import SqlError
+from tussock.jobs.logical.expression_tree import conjuncts
+from tussock.jobs.logical.nodes import Call, Column, Expr, Filter, Literal, Plan, Project, Scan, Sort, SortKey, TopN
+from tussock.jobs.logical.source_text import SourceText
+from tussock.jobs.plan.definition import output_of
+from tussock.jobs.reading.reader import ALL, Part, stored_table
+from tussock.jobs.sql.expressions import ExpressionWalk
+from tussock.jobs.sql.now import has_clock
+from tussock.jobs.sql.plan_nodes.limit import order_of
+from tussock.jobs.sql.plan_nodes.walk import PlanWalk
+from tussock.jobs.sql.sandbox import Sandbox, items
+from tussock.statestore.meta.catalog import KeyColumn, Relation
+from tussock.statestore.table.key_order import Edge, KeyBounds, key_bounds
+from tussock.statestore.table.schema import TableLayout
+
+_KEEPING = frozenset({"Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset"})
+_TURNED = {"LessThan": "GreaterThan", "LessThanOrEqual": "GreaterThanOrEqual", "EqualTo": "EqualTo"}
+_TURNED |= {right: left for left, right in _TURNED.items()}
+
+
+def is_ordered(relation: Relation) -> bool:
+    """Whether a relation's rows are stored in the order of its ORDER BY."""
+    output = output_of(relation)
+    return output is not None and output.is_ordered
+
+
+def ordered_parts(sandbox: Sandbox, source: SourceText, relations: Mapping[str, Relation], vnodes: int) -> dict[str, Part]:
+    """The rows to read of each ordered view that a query reads in part or in its order.
+
+    Args:
+        source: the query, which the sandbox has bound.
+        relations: the relations that it may read, by their names in its text.
+        vnodes: of the store.
+
+    Returns: by name. Views that are not in it are read whole, by all units at once.
+    Cost: none if no relation is ordered; else an analysis and an optimization of the query.
+    """
+    known = sandbox.relations
+    names = {n: r for n, r in relations.items() if is_ordered(r) and n in known and known[n].columns == r.columns}
+    if not names:
+        return {}
+    try:
+        with sandbox.active():
+            execution = sandbox.analyze(source, sandbox.parse_query(source)).queryExecution()
+            analyzed, optimized = execution.analyzed(), execution.optimizedPlan()
+            once = _read_once(sandbox, analyzed) & _read_once(sandbox, optimized)
+            found = _Reading(sandbox, source, optimized, has_clock(sandbox, analyzed))
+            parts = {name: found.part(name, names[name], vnodes) for name in names if name in once}
+    except SqlError:  # Spark raises the same error when it runs the query, with its place
+        return {}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _read_once(sandbox: Sandbox, plan: JavaObject) -> set[str]:
+    """Names of the relations that a plan reads in one place, subqueries included."""
+    counts: dict[str, int] = {}
+    for tree in (plan, *items(plan.subqueriesAll())):
+        for leaf in items(tree.collectLeaves()):
+            if leaf.productPrefix() == "LogicalRDD" and (relation := sandbox.relation_of(leaf)) is not None:
+                counts[relation.name] = counts.get(relation.name, 0) + 1
+    return {name for name, count in counts.items() if count == 1}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One query, optimized."""
+
+    sandbox: Sandbox
+    source: SourceText
+    optimized: JavaObject
+    clock: bool  # it reads the clock, which is another one when it runs
+
+    def part(self, name: str, relation: Relation, vnodes: int) -> Part | None:
+        """The part of a view that it reads. None: all rows, in any order."""
+        path = self._path(self.optimized, name)
+        if path is None:
+            return None
+        above = next((i for i in range(len(path) - 1, 0, -1) if path[i - 1].productPrefix() not in _KEEPING), 0)
+        sorts = any(node.productPrefix() == "Sort" for node in path)
+        whole = ALL if above == 0 and not sorts else None
+        if self.clock:
+            return whole
+        for node in path[above:]:
+            try:
+                walk = PlanWalk(ExpressionWalk(self.sandbox, self.source), order=order_of(node))
+                bound = walk.bind(node).plan
+            except SqlError:  # an expression that no view can keep, above what counts
+                continue
+            if (rows := _Rows.of(bound, TableLayout(stored_table(relation), vnodes))) is not None:
+                return replace(rows, in_order=whole is not None or rows.limit is not None)
+        return whole
+
+    def _path(self, node: JavaObject, name: str) -> list[JavaObject] | None:
+        """The nodes from one down to the leaf that stands for a relation."""
+        if node.productPrefix() == "LogicalRDD":
+            relation = self.sandbox.relation_of(node)
+            return [node] if relation is not None and relation.name == name else None
+        for child in items(node.children()):
+            if (below := self._path(child, name)) is not None:
+                return [node, *below]
+        return None
+
+
+@dataclass(slots=True)
+class _Range:
+    """The values of one column that pass some conditions."""
+
+    equal: Literal | None = None  # a NULL literal: it is NULL
+    low: tuple[Literal, bool] | None = None  # and whether it belongs to the range
+    high: tuple[Literal, bool] | None = None
+    known: bool = False  # it is not NULL
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of a view that pass conditions, as far as they are known."""
+
+    layout: TableLayout
+    ranges: dict[int, _Range] = field(default_factory=dict)  # by the view's column
+    exact: bool = True  # every row in the ranges passes the conditions
+
+    @staticmethod
+    def of(plan: Plan, layout: TableLayout) -> Part | None:
+        """The part that a plan reads of its only relation. None: all rows."""
+        nodes = [plan]
+        while len(nodes[-1].inputs) == 1:
+            nodes.append(nodes[-1].inputs[0])
+        if not isinstance(scan := nodes.pop(), Scan):
+            return None
+        rows, at = _Rows(layout), dict(enumerate(scan.columns))
+        for node in reversed(nodes):
+            match node:
+                case Filter(condition=condition):
+                    for one in conjuncts(condition):
+                        rows.exact = rows._take(one, at) and rows.exact
+                case Project(exprs=exprs):
+                    at = {i: at[e.index] for i, e in enumerate(exprs) if isinstance(e, Column) and e.index in at}
+                case Sort():
+                    pass
+                case TopN(order=order, limit=limit, offset=offset):
+                    return rows._part(order, at, None if limit is None else offset + limit)
+                case _:
+                    break
+        return rows._part(None, at, None)
+
+    def _take(self, condition: Expr, at: Mapping[int, int]) -> bool:
+        """Apply a condition to the ranges. False if it requires more than they can express."""
+        match condition:
+            case Call(node="IsNotNull", args=(Column(index),)) if index in at:
+                self._range(at[index]).known = True
+                return True
+            case Call(node="IsNull", args=(Column(index, kind),)) if index in at:
+                return self._equal(at[index], Literal(None, kind))
+            case Call(node="EqualNullSafe" | "EqualTo", args=(Column(index, kind), Literal(_, type=of) as value)) if (
+                index in at and of == kind
+            ):
+                return self._equal(at[index], value)
+            case Call(node=node, args=(Literal() as value, Column() as column)) if node in _TURNED:
+                return self._take(Call(_TURNED[node], "boolean", (column, value)), at)
+            case Call(node="GreaterThan" | "GreaterThanOrEqual" as node, args=(Column(index, kind), Literal(_, type=of) as value)) if (
+                index in at and of == kind
+            ):
+                low = self._range(at[index])
+                new, low.low = low.low is None, low.low or (value, node.endswith("Equal"))
+                return new
+            case Call(node="LessThan" | "LessThanOrEqual" as node, args=(Column(index, kind), Literal(_, type=of) as value)) if (
+                index in at and of == kind
+            ):
+                high = self._range(at[index])
+                new, high.high = high.high is None, high.high or (value, node.endswith("Equal"))
+                return new
+            case _:
+                return False
+
+    def _range(self, column: int) -> _Range:
+        return self.ranges.setdefault(column, _Range())
+
+    def _equal(self, column: int, value: Literal) -> bool:
+        found = self._range(column)
+        new, found.equal = found.equal is None, found.equal or value
+        return new
+
+    def _part(self, order: Sequence[SortKey] | None, at: Mapping[int, int], most: int | None) -> Part | None:
+        """The part between the bounds; at most so many rows of it if these are the first ones in `order`. None: all rows."""
+        key = self.layout.schema.key
+        fixed = [k.column for k in self._leading(key)]
+        bounds, covered = self._bounds(fixed)
+        if not covered or order is None or most is None:
+            return None if bounds is None else Part(bounds)
+        wanted = [(at.get(k.expr.index), k.descending, k.nulls_last) if isinstance(k.expr, Column) else None for k in order]
+        reverse = _reverse(wanted, [k for k in key if k.column not in fixed], fixed)
+        if reverse is None:
+            return None if bounds is None else Part(bounds)
+        return Part(KeyBounds() if bounds is None else bounds, most, reverse)
+
+    def _leading(self, key: Sequence[KeyColumn]) -> Iterator[KeyColumn]:
+        """The first columns of the key that have one value."""
+        for part in key:
+            if (found := self.ranges.get(part.column)) is None or found.equal is None:
+                return
+            yield part
+
+    def _bounds(self, fixed: Sequence[int]) -> tuple[KeyBounds | None, bool]:
+        """Between which keys the rows lie (None: any), and whether all rows there pass the conditions."""
+        following = self.layout.schema.key[len(fixed) : len(fixed) + 1]
+        ranged = next((found for k in following if (found := self.ranges.get(k.column)) is not None), None)
+        covered = self.exact and set(self.ranges) <= {*fixed, *(k.column for k in following)}
+        covered = covered and not any(self.ranges[c].low or self.ranges[c].high for c in fixed)
+        if not fixed and (ranged is None or not (ranged.low or ranged.high or covered)):  # that alone one is not NULL confines little
+            return None, covered
+        values = [_array(value) for c in fixed if (value := self.ranges[c].equal) is not None]
+        low, high = (
+            None if edge is None else Edge(_array(edge[0]), edge[1]) for edge in ((ranged.low, ranged.high) if ranged else (None, None))
+        )
+        return key_bounds(self.layout, values, low, high, known=ranged is not None), covered
+
+
+def _reverse(wanted: Sequence[tuple[int | None, bool, bool] | None], key: Sequence[KeyColumn], fixed: Sequence[int]) -> bool | None:
+    """Whether an order (column, descending, nulls last) goes along the key, False, or against it, True; None: neither."""
+    if any(one is None or one[0] is None for one in wanted):
+        return None
+    left: dict[int | None, tuple[bool, bool]] = {}
+    for column, descending, nulls_last in (one for one in wanted if one is not None):
+        if column not in fixed:
+            left.setdefault(column, (descending, nulls_last))
+    pairs = list(zip(left.items(), key, strict=False))  # behind a whole key no order means anything
+    if any(column != part.column for (column, _), part in pairs):
+        return None
+    turns = {(descending ^ part.descending, nulls_last ^ part.nulls_last) for (_, (descending, nulls_last)), part in pairs}
+    return False if turns <= {(False, False)} else True if turns == {(True, True)} else None
+
+
+def _array(value: Literal) -> pa.Array:
+    """A constant as an array of one. The kernel computes it, as it does in a view."""
+    one_row = pa.table({"c0": pa.array([0], pa.int64())})
+    found: pa.Array = thread_kernel().project(one_row, [value], [value.type]).column(0).combine_chunks()
+    return found

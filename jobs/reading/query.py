@@ -1,0 +1,161 @@
+"""A SELECT over what a version stores: Spark's own query, in which every relation is a frame over the state store."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.logical.statements import RelationAt
+from tussock.jobs.logical.text_lengths import METADATA_KEY
+from tussock.jobs.plan.definition import functions_of, output_of
+from tussock.jobs.reading.read import warn_of_age
+from tussock.jobs.reading.reader import NoStoredRowsError, Part, changes_frame, ordered_frame, relation_frame
+from tussock.jobs.spark.session import sql_session
+from tussock.jobs.sql.plain_view import plain_view_of, register
+from tussock.jobs.sql.sandbox import table_of
+from tussock.jobs.sql.time_travel import CHANGE_COLUMNS
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation, RelationKind
+from tussock.statestore.meta.readable import check_readable
+from tussock.statestore.meta.sight import Sight
+from tussock.statestore.meta.version import HummockVersion
+
+#: From the version of a statement and another epoch to the version on which to read that epoch. Raises EpochExpiredError.
+VersionOf = Callable[[HummockVersion, int], HummockVersion]
+
+_WHOLE: Mapping[str, Part] = {}
+
+
+def _own_version(version: HummockVersion, epoch: int) -> HummockVersion:
+    check_readable(version, epoch)
+    return version
+
+
+class FunctionInQueryError(InputError):
+    """A query calls a Python function, which runs where views are kept alone."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"function {self.name!r} is the user's Python code, which runs in materialized views alone: reading never runs it. "
+            "Call it in a CREATE MATERIALIZED VIEW, and query that."
+        )
+
+
+def query_frame(
+    spark: SparkSession,
+    store_uri: str,
+    version: HummockVersion,
+    sight: Sight,
+    sql: str,
+    relations: Collection[str],
+    time_zone: str,
+    at: Sequence[RelationAt] = (),
+    version_of: VersionOf = _own_version,
+    parts: Mapping[str, Part] = _WHOLE,
+) -> DataFrame:
+    """The query over the rows of `relations` that `sight` shows, in a Spark session of its own: its views clash with nobody's.
+
+    Args:
+        version: any version that holds the epochs of `sight`.
+        relations: what the query reads; more may be named than it does.
+        time_zone: the store's.
+        at: what it reads at other epochs, by the names that its text has for them.
+        version_of: from `version` and one of those epochs to the version on which to read that epoch, `StoredRows.version_of`.
+        parts: of ordered views, by the names that the text has for them: the rows to read, in order. Others are read whole, in any order.
+
+    Requires: the version's SSTs stay until the last action on the frame is done, as for `relation_frame`.
+    Warns: PausedViewWarning, HeldViewWarning.
+    Raises: NoStoredRowsError where the query reads a source; EpochExpiredError where an epoch of `at` is not in the version any more;
+        Spark's own errors.
+    """
+    try:
+        return query_session(spark, store_uri, version, sight, relations, time_zone, at, version_of, parts).sql(sql)
+    except AnalysisException as err:
+        missing = (err.getMessageParameters() or {}).get("relationName", "").strip("`").lower()
+        if err.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing in {r.name for r in version.catalog.at(sight.epoch)}:
+            raise NoStoredRowsError(missing) from err
+        routine = (err.getMessageParameters() or {}).get("routineName", "").strip("`").lower()
+        if err.getCondition() == "UNRESOLVED_ROUTINE" and any(f.name == routine for f in functions_of(version.catalog.live())):
+            raise FunctionInQueryError(routine) from err
+        raise
+
+
+def query_session(
+    spark: SparkSession,
+    store_uri: str,
+    version: HummockVersion,
+    sight: Sight,
+    relations: Collection[str],
+    time_zone: str,
+    at: Sequence[RelationAt] = (),
+    version_of: VersionOf = _own_version,
+    parts: Mapping[str, Part] = _WHOLE,
+) -> SparkSession:
+    """A Spark session of its own in which each of `relations` that has stored rows is a view of those that `sight` shows, and each plain
+    view its query, with what it uses; so is each of `at` at its own. Else as `query_frame`."""
+    session = sql_session(spark, time_zone)
+    for other in at:
+        own = {other.relation.name: parts[other.name]} if other.name in parts else _WHOLE
+        _frame_at(session, store_uri, version_of(version, other.epoch), other, own).createOrReplaceTempView(quoted(other.name))
+    _make_known(session, store_uri, version, sight, relations, parts)
+    return session
+
+
+def _frame_at(session: SparkSession, store_uri: str, version: HummockVersion, other: RelationAt, parts: Mapping[str, Part]) -> DataFrame:
+    relation = other.relation
+    if other.since is not None:
+        check_readable(version, other.since)
+        changes = changes_frame(session, store_uri, version, relation, other.since, other.epoch)
+        bounds = zip(CHANGE_COLUMNS[1:], (other.since, other.epoch), strict=True)
+        return changes.select("*", *(F.lit(epoch).cast(c.type).alias(c.name) for c, epoch in bounds))
+    known = _make_known(session, store_uri, version, other.seen or Sight(other.epoch), [relation.name], parts)
+    frame = session.table(quoted(relation.name))
+    for name in known:  # the frame keeps what it was made of; its names are those of another epoch
+        session.catalog.dropTempView(quoted(name))
+    return frame
+
+
+def _make_known(
+    session: SparkSession, store_uri: str, version: HummockVersion, sight: Sight, relations: Collection[str], parts: Mapping[str, Part]
+) -> list[str]:
+    """Views of the relations that are seen, and of what plain views among them use. Returns their names."""
+    known = []
+    for relation in relations_read(version, sight, relations):
+        warn_of_age(relation, sight)
+        if relation.kind is RelationKind.PLAIN_VIEW:
+            register(session, plain_view_of(relation))
+        elif output_of(relation) is not None:
+            part, epoch = parts.get(relation.name), sight.epoch_of(relation.name)
+            if part is None:
+                frame = relation_frame(session, store_uri, version, relation, epoch)
+            else:
+                frame = ordered_frame(session, store_uri, version, relation, epoch, part)
+            with_lengths(frame, relation).createOrReplaceTempView(quoted(relation.name))
+        else:
+            continue
+        known.append(relation.name)
+    return known
+
+
+def relations_read(version: HummockVersion, sight: Sight, names: Collection[str]) -> list[Relation]:
+    """The relations of these names that are seen, and what plain views among them use; each behind what it reads."""
+    there, wanted = sight.relations(version.catalog), set(names)
+    for relation in reversed(there):  # readers always come after what they read
+        if relation.name in wanted and relation.kind is RelationKind.PLAIN_VIEW:
+            wanted.update(plain_view_of(relation).uses)
+    return [relation for relation in there if relation.name in wanted]
+
+
+def with_lengths(frame: DataFrame, relation: Relation) -> DataFrame:
+    """A relation's rows, char and varchar columns known to Spark as such: it pads what a char is compared with."""
+    lengths = table_of(relation).lengths if relation.kind is RelationKind.TABLE else ()
+    for column, declared in lengths:
+        name = relation.columns[column].name
+        frame = frame.withMetadata(name, {METADATA_KEY: declared})
+    return frame

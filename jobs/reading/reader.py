@@ -1,0 +1,291 @@
+"""Readers: a relation's rows at a committed epoch as a Spark DataFrame, partitioned by vnode, or as Arrow batches in this process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tussock.jobs.executors.base import numbered_columns
+from tussock.jobs.flow.failure import carried_by_spark
+from tussock.jobs.logical.months import carried_name, columns_of_carried
+from tussock.jobs.logical.quoting import quoted
+from tussock.jobs.plan.definition import output_of
+from tussock.jobs.plan.fragments import Output
+from tussock.statestore.decoding import decoded
+from tussock.statestore.errors import InputError
+from tussock.statestore.hummock.cache import process_cache
+from tussock.statestore.hummock.shared_buffer import SharedBuffer
+from tussock.statestore.hummock.store import HummockStore
+from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.months import carried_rows
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.objectstore.open import open_object_store
+from tussock.statestore.table.key_order import EVERY_KEY, KeyBounds
+from tussock.statestore.table.storage_table import StorageTable
+from tussock.statestore.types import arrow_type
+
+if TYPE_CHECKING:  # who reads in this process needs no Spark
+    from pyspark.sql import DataFrame, SparkSession
+
+CHANGE = "_change_type"  # the column of changes that says "insert" or "delete"; Delta's name for it
+
+
+class NoStoredRowsError(InputError):
+    """A source, or a plain view, was read as if it were a table."""
+
+    def __init__(self, name: str, kind: str = RelationKind.SOURCE) -> None:
+        super().__init__(name, kind)
+        self.name, self.kind = name, kind
+
+    def __str__(self) -> str:
+        if self.kind == RelationKind.FUNCTION:
+            return f"{self.name!r} is a function: it has no rows. Call it in the SELECT of a materialized view."
+        if self.kind != RelationKind.SOURCE:
+            return f"{self.name!r} is a {self.kind}: a name for a query, of which no rows are stored. Query it with SQL."
+        return f"{self.name!r} is a source: its files are read by views as epochs run, and no rows of it are stored. Query a view over it."
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows of an ordered view to read, and in which order."""
+
+    bounds: KeyBounds = EVERY_KEY
+    limit: int | None = None  # rows at most
+    reverse: bool = False  # from the largest key down, the limit counted from there
+    in_order: bool = True  # as one; else each unit's rows, in parallel
+
+
+ALL = Part()
+
+
+def stored_output(relation: Relation) -> Output:
+    """How the relation's rows are stored. Raises NoStoredRowsError for a source."""
+    if (output := output_of(relation)) is None:
+        raise NoStoredRowsError(relation.name, relation.kind)
+    return output
+
+
+def stored_table(relation: Relation) -> TableSchema:
+    """The state table that holds the relation's rows. Raises NoStoredRowsError for a source."""
+    output = stored_output(relation)
+    return next(t for t in relation.state_tables if t.table_id == output.table_id)
+
+
+def key_of(relation: Relation) -> tuple[int, ...]:
+    """The columns of the stored rows that tell them apart; the order of an ordered view is no part of them. Raises NoStoredRowsError."""
+    return stored_output(relation).key
+
+
+def open_table(
+    objects: ObjectStore,
+    version: HummockVersion,
+    schema: TableSchema,
+    epoch: int | None = None,
+    buffer: SharedBuffer | None = None,
+) -> StorageTable:
+    """A state table at `epoch` (the version's own when None), for reading in this process. `buffer`: of epochs in flight that it counts."""
+    store = HummockStore(objects, version, process_cache(), buffer=buffer)
+    return StorageTable(schema, store, version.epoch if epoch is None else epoch, len(version.mapping.units))
+
+
+def scan_relation(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, vnodes: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """The relation's visible columns at `epoch`, batch by batch, of all vnodes or some.
+
+    Args:
+        version: any version that holds `epoch` (committed at or after it, floor not above it).
+
+    Requires: the version's SSTs stay while rows are taken: it came from `MetaStore.reading` or `pinned_version`, or it is the base of an
+    open barrier. Else compaction and vacuum may remove them under the scan: MissingSstError, never a wrong row.
+    """
+    table = open_table(objects, version, stored_table(relation), epoch)
+    names = [c.name for c in relation.columns]
+    for rows in table.scan(columns=tuple(range(len(names))), vnodes=vnodes):
+        yield rows.rename_columns(names)
+
+
+def scan_ordered(
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    epoch: int,
+    part: Part = ALL,
+    vnodes: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:
+    """As `scan_relation`, the rows of all these vnodes in one order: that of the key by which they are stored."""
+    table = open_table(objects, version, stored_table(relation), epoch)
+    names = [c.name for c in relation.columns]
+    for rows in table.scan_in_order(part.bounds, part.limit, part.reverse, tuple(range(len(names))), vnodes):
+        yield rows.rename_columns(names)
+
+
+def scan_stored(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, vnodes: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """As `scan_relation`, with the hidden columns behind the visible ones."""
+    yield from open_table(objects, version, stored_table(relation), epoch).scan(vnodes=vnodes)
+
+
+def scan_changed(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, epoch: int, vnodes: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """The relation's rows at `epoch` that were written after `since`: as `scan_relation`, at the cost of what changed."""
+    table = open_table(objects, version, stored_table(relation), epoch)
+    names = [c.name for c in relation.columns]
+    for rows in table.written(since, columns=tuple(range(len(names))), vnodes=vnodes):
+        yield rows.rename_columns(names)
+
+
+def relation_rows(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, most: int, since: int | None = None
+) -> pa.Table | None:
+    """The rows of `relation_frame`, in its order, in this process; None where there are more than `most`, or `most` is 0."""
+    if most == 0:
+        return None
+    columns = relation.columns
+    parts = [pa.schema([(c.name, arrow_type(c.type)) for c in columns]).empty_table()]
+    found = 0
+    for vnodes in _vnodes_by_unit(version):
+        scan = (
+            scan_relation(objects, version, relation, epoch, vnodes)
+            if since is None
+            else scan_changed(objects, version, relation, since, epoch, vnodes)
+        )
+        for rows in scan:
+            parts.append(rows)
+            if (found := found + rows.num_rows) > most:
+                return None
+    return pa.concat_tables(parts)
+
+
+def _vnodes_by_unit(version: HummockVersion) -> list[list[int]]:
+    units = np.asarray(version.mapping.units)
+    return [np.flatnonzero(units == unit).tolist() for unit in np.unique(units)]
+
+
+def scan_changes(
+    objects: ObjectStore,
+    version: HummockVersion,
+    relation: Relation,
+    since: int,
+    until: int,
+    columns: Sequence[int] | None = None,
+    vnodes: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:
+    """What changed in the relation between two epochs, net: its visible columns, or those at these places, and CHANGE behind them.
+
+    Requires, cost: as `scan_changed`.
+    """
+    table = open_table(objects, version, stored_table(relation), until)
+    places = tuple(range(len(relation.columns))) if columns is None else tuple(columns)
+    names = [relation.columns[i].name for i in places]
+    for changed in table.changes(since, columns=places, vnodes=vnodes):
+        change = pc.if_else(pc.greater(changed.weights, 0), "insert", "delete")
+        yield changed.rows.rename_columns(names).append_column(CHANGE, change)
+
+
+def relation_frame(
+    spark: "SparkSession",
+    store_uri: str,
+    version: HummockVersion,
+    relation: Relation,
+    epoch: int,
+    since: int | None = None,
+    hidden: bool = False,
+) -> "DataFrame":
+    """The relation at `epoch` as a DataFrame, one partition per parallel unit; workers read the state store themselves.
+
+    `since`: only rows written after that readable epoch, as they are at `epoch`. `hidden`: with the hidden columns, behind the others; all
+    are called c0, c1, …
+
+    Requires: the version's SSTs stay until the last action on the frame is done, as for `scan_relation`; so keep `MetaStore.reading` open.
+    """
+    columns = numbered_columns([c.type for c in stored_table(relation).columns]) if hidden else relation.columns
+    if since is not None:
+        return _frame(spark, store_uri, version, relation.name, columns, partial(_changed, relation, since, epoch))
+    return _frame(spark, store_uri, version, relation.name, columns, partial(_rows, relation, epoch, hidden))
+
+
+def ordered_frame(
+    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, epoch: int, part: Part = ALL
+) -> "DataFrame":
+    """Rows of an ordered view, in the order of its key, in one partition or one per unit; else as `relation_frame`."""
+    vnodes = [list(range(len(version.mapping.units)))] if part.in_order else None
+    return _frame(spark, store_uri, version, relation.name, relation.columns, partial(_in_order, relation, epoch, part), vnodes)
+
+
+def changes_frame(
+    spark: "SparkSession", store_uri: str, version: HummockVersion, relation: Relation, since: int, until: int
+) -> "DataFrame":
+    """What changed in the relation between two readable epochs, as `scan_changes`; else as `relation_frame`."""
+    columns = (*relation.columns, ColumnSpec(CHANGE, "string"))
+    return _frame(spark, store_uri, version, relation.name, columns, partial(_changes, relation, since, until))
+
+
+#: The rows of some vnodes, on a worker.
+_Scan = Callable[[ObjectStore, HummockVersion, Sequence[int]], Iterator[pa.Table]]
+
+
+def _rows(
+    relation: Relation, epoch: int, hidden: bool, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+) -> Iterator[pa.Table]:
+    return (scan_stored if hidden else scan_relation)(objects, version, relation, epoch, vnodes)
+
+
+def _changed(
+    relation: Relation, since: int, epoch: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+) -> Iterator[pa.Table]:
+    return scan_changed(objects, version, relation, since, epoch, vnodes)
+
+
+def _in_order(
+    relation: Relation, epoch: int, part: Part, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+) -> Iterator[pa.Table]:
+    return scan_ordered(objects, version, relation, epoch, part, vnodes)
+
+
+def _changes(
+    relation: Relation, since: int, until: int, objects: ObjectStore, version: HummockVersion, vnodes: Sequence[int]
+) -> Iterator[pa.Table]:
+    return scan_changes(objects, version, relation, since, until, None, vnodes)
+
+
+def _frame(
+    spark: "SparkSession",
+    store_uri: str,
+    version: HummockVersion,
+    name: str,
+    columns: Sequence[ColumnSpec],
+    scan: _Scan,
+    vnodes: list[list[int]] | None = None,
+) -> "DataFrame":
+    """`vnodes`: those that each partition scans; None: a partition per unit, with its vnodes."""
+    pinned = spark.sparkContext.broadcast(msgspec.json.encode(version))
+    groups = _vnodes_by_unit(version) if vnodes is None else vnodes
+
+    def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        objects = open_object_store(store_uri)
+        at = decoded(pinned.value, HummockVersion)
+        for batch in batches:
+            for group in batch.column(0).to_pylist():
+                with carried_by_spark(name):
+                    for rows in scan(objects, at, groups[group]):
+                        yield from carried_rows(rows).to_batches()
+
+    return typed_frame(spark.range(0, len(groups), 1, len(groups)), rows_of, columns)
+
+
+def typed_frame(
+    frame: "DataFrame", rows_of: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], columns: Sequence[ColumnSpec]
+) -> "DataFrame":
+    """What workers make of a frame's batches, with these columns. `rows_of` gives intervals of months as they are carried."""
+    made = frame.mapInArrow(rows_of, ", ".join(f"{quoted(c.name)} {carried_name(c.type)}" for c in columns))
+    texts = columns_of_carried([(c.name, c.type) for c in columns])
+    return made if texts is None else made.selectExpr(*texts)

@@ -1,0 +1,174 @@
+"""Rows of views and tables as Arrow, at an epoch or as what changed between two, read in this process: no SQL, no JVM."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+import pyarrow as pa
+
+from tussock.jobs.plan.definition import UnknownRelationError
+from tussock.jobs.plan.statement_log import PendingCatalog
+from tussock.jobs.reading.moment import epoch_at
+from tussock.jobs.reading.read import BackwardsError, NotThereYetError, UnknownColumnError, relation_at, warn_of_age
+from tussock.jobs.reading.reader import CHANGE, open_table, scan_changes, stored_output, stored_table
+from tussock.jobs.settings.process import clock_ms
+from tussock.statestore.errors import InputError
+from tussock.statestore.meta.catalog import Relation
+from tussock.statestore.meta.errors import EpochExpiredError
+from tussock.statestore.meta.readable import check_readable
+from tussock.statestore.meta.sight import Sight, published_sight, sight_until
+from tussock.statestore.meta.store import MetaStore
+from tussock.statestore.meta.version import HummockVersion
+from tussock.statestore.months import given_rows, given_schema
+from tussock.statestore.nested import unsliced
+from tussock.statestore.objectstore.base import ObjectStore
+from tussock.statestore.types import arrow_type
+
+
+class StoredRows:
+    """What can be read of one store. Rights to read its objects are enough."""
+
+    def __init__(self, meta: MetaStore, pending: PendingCatalog | None = None) -> None:
+        self._meta, self._pending = meta, pending or PendingCatalog(meta)
+
+    def read(self, relation: str, columns: Sequence[str] | None = None, epoch: int | Sight | None = None) -> pa.Table:
+        """The rows of a view or table.
+
+        Args:
+            columns: names, in the order wanted; all when None.
+            epoch: what is published when None.
+
+        Returns: (rows, columns), in the order of the view's ORDER BY, ties by its key; without one in no particular order of rows.
+
+        Warns: PausedViewWarning for a view that stays at the rows it had when it was paused; HeldViewWarning for one that is held back.
+        Raises: UnknownRelationError, NotThereYetError, NeverPassedError, UnknownColumnError; NoStoredRowsError for a source;
+            EpochNotCommittedError, EpochExpiredError.
+        Cost: a scan of the whole relation; blocks hold all columns, so fewer columns save memory, not requests.
+        """
+        with self.reader(relation, columns, epoch) as batches:
+            rows = unsliced(batches.read_all())
+        return rows if rows.num_rows else rows.schema.empty_table()  # columns of one chunk: Spark's createDataFrame fails on none
+
+    @contextmanager
+    def reader(
+        self, relation: str, columns: Sequence[str] | None = None, epoch: int | Sight | None = None
+    ) -> Iterator[pa.RecordBatchReader]:
+        """As `read`, batch by batch, for what is larger than memory. Batches can be taken while the block runs."""
+        with self.seeing(epoch) as (version, sight):
+            found = self.found(version, sight, relation)
+            yield rows_at(self._meta.objects, version, found, sight.epoch_of(found.name), columns)
+
+    @contextmanager
+    def seeing(self, epoch: int | Sight | None = None) -> Iterator[tuple[HummockVersion, Sight]]:
+        """What a reader sees: at an epoch, as of a moment (`seen_at`), or what is published; with the version to read it on.
+
+        Raises EpochNotCommittedError, EpochExpiredError.
+        """
+        while True:
+            at = self._meta.latest().published if epoch is None else epoch.epoch if isinstance(epoch, Sight) else epoch
+            with self._meta.reading(at) as version:
+                if epoch is None and version.published != at:
+                    continue  # published since: what is held back is known of the newest alone
+                yield version, published_sight(version) if epoch is None else epoch if isinstance(epoch, Sight) else Sight(epoch)
+                return
+
+    def changes(self, relation: str, since: int, until: int | Sight | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """What changed in a view or table between two epochs, net: rows to delete and rows to insert.
+
+        Args:
+            since, until: epochs that can be read, since <= until; until None: the one as of which readers see the relation.
+            columns: names, in the order wanted, all when None; a change of others alone gives nothing.
+
+        Returns: (changes, columns and then CHANGE: "insert" or "delete"), in no particular order; an update is one of each.
+
+        Raises: as `read`; BackwardsError; NotThereYetError where the relation was made, or made anew, after `since`: read all of it then.
+        Cost: that of what was written in between, not of the relation.
+        """
+        with self._meta.reading(since) as version:
+            if since < (floor := self._meta.latest().min_readable_epoch):  # a pin keeps its rows, and not what changed since then
+                raise EpochExpiredError(since, floor)
+            sight = published_sight(version) if until is None else until if isinstance(until, Sight) else Sight(until)
+            found, last = self.changed(version, relation, since, sight)
+            return changes_between(self._meta.objects, version, found, since, last, columns)
+
+    def changed(self, version: HummockVersion, relation: str, since: int, until: Sight) -> tuple[Relation, int]:
+        """The relation whose changes between two epochs of a version are asked for, and the last of them. Raises as `changes`."""
+        last = until.epoch_of(relation.lower())
+        check_readable(version, since)
+        check_readable(version, last)
+        if last < since:
+            raise BackwardsError(since, last)
+        self.found(version, Sight(since), relation)
+        found = self.found(version, until, relation)
+        if found.created > since:
+            raise NotThereYetError(found.name, since, found.created)
+        stored_table(found)
+        return found, last
+
+    def version_of(self, version: HummockVersion, epoch: int) -> HummockVersion:
+        """The version on which a statement reads another epoch: its own, or that of a pin on the epoch, once the floor has risen above it.
+        Raises EpochNotCommittedError, EpochExpiredError."""
+        try:
+            check_readable(version, epoch)
+        except EpochExpiredError:
+            return self._meta.version_at(epoch)
+        return version
+
+    def seen_at(self, moment: datetime) -> Sight:
+        """What readers saw then, by the epoch that was the newest published one; without an offset, local time of the store. Raises
+        BadMomentError."""
+        version = self._meta.latest()
+        return sight_until(version, epoch_at(version, moment, self._meta.settings.time_zone, clock_ms()))
+
+    def refuse_if_late(self, name: str, epoch: int, version: HummockVersion, unknown: InputError) -> None:
+        """Raises NotThereYetError for a relation that a later epoch holds, or will hold."""
+        known = {r.name: r for r in self._pending.at(version).live()}
+        if (later := known.get(name.lower())) is not None:
+            raise NotThereYetError(later.name, epoch, later.created if later.created <= version.epoch else None) from unknown
+
+    def found(self, version: HummockVersion, sight: Sight, name: str) -> Relation:
+        """The relation of this name as it is seen. Warns PausedViewWarning, HeldViewWarning; raises UnknownRelationError, NotThereYetError,
+        NeverPassedError."""
+        try:
+            found = relation_at(version, sight, name)
+        except UnknownRelationError as err:
+            self.refuse_if_late(name, sight.epoch, version, err)
+            raise
+        warn_of_age(found, sight)
+        return found
+
+
+def rows_at(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, epoch: int, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """The relation's rows, batch by batch. Requires: the version's SSTs stay while batches are taken. Raises NoStoredRowsError,
+    UnknownColumnError."""
+    places, schema = _selected(relation, columns)
+    table = open_table(objects, version, stored_table(relation), epoch)
+    scan = table.scan_in_order if stored_output(relation).is_ordered else table.scan
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for part in scan(columns=places):
+            yield from given_rows(part.rename_columns(schema.names)).to_batches()
+
+    return pa.RecordBatchReader.from_batches(given_schema(schema), batches())
+
+
+def changes_between(
+    objects: ObjectStore, version: HummockVersion, relation: Relation, since: int, until: int, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """The relation's net changes, as `StoredRows.changes` gives them. Requires: it was there at `since`; the version's SSTs stay meanwhile.
+    Raises NoStoredRowsError, UnknownColumnError, EpochExpiredError."""
+    places, schema = _selected(relation, columns)
+    empty = schema.append(pa.field(CHANGE, pa.string())).empty_table()
+    return unsliced(given_rows(pa.concat_tables([empty, *scan_changes(objects, version, relation, since, until, places)])))
+
+
+def _selected(relation: Relation, columns: Sequence[str] | None) -> tuple[tuple[int, ...], pa.Schema]:
+    """The places of the named columns, and what they hold. Raises UnknownColumnError."""
+    known = {c.name.lower(): i for i, c in enumerate(relation.columns)}
+    wanted = [c.name for c in relation.columns] if columns is None else list(columns)
+    if unknown := [name for name in wanted if name.lower() not in known]:
+        raise UnknownColumnError(relation.name, unknown[0], tuple(c.name for c in relation.columns))
+    places = tuple(known[name.lower()] for name in wanted)
+    return places, pa.schema([(relation.columns[i].name, arrow_type(relation.columns[i].type)) for i in places])

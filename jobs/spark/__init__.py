@@ -1,0 +1,1 @@
+"""Spark's session, its JVM's errors, its executors and its class archive."""

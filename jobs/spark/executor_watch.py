@@ -1,0 +1,120 @@
+"""A watch over the executors of a Spark application on a cluster: a driver that has none left does not wait for ever.
+
+A cluster can forget an application: its master starts anew, or its machines are taken away. Spark's driver then waits for executors
+without end and without a message. So a thread of the driver looks at them, and cancels the jobs when tasks have waited too long without any
+executor. The jobs' error becomes NoExecutorsError (tussock.jobs.spark.jvm_errors).
+"""
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tussock.jobs.settings.retention import duration_ms
+from tussock.statestore.errors import RetryableError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+SETTING = "spark.tussock.executors.wait"
+DEFAULT = "10m"
+_LOOKS = 20  # in the time of the wait
+_SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between looks
+
+
+class NoExecutorsError(RetryableError):
+    """Tasks waited for an executor, and there was none."""
+
+    def __init__(self, master: str, wanted: str, lost: tuple[str, ...], wait: str) -> None:
+        super().__init__(master, wanted, lost, wait)
+        self.master, self.wanted, self.lost, self.wait = master, wanted, lost, wait
+
+    def __str__(self) -> str:
+        lost = f"It lost {', '.join(self.lost)}" if self.lost else "It never had one"
+        return (
+            f"Spark had no executor for {self.wait}, and its tasks waited. {lost}; {self.wanted}; the master is {self.master}. "
+            "Nothing of the epoch was committed. Look at the master's page: do its workers run, have they free cores and memory, and does "
+            "it know this application? Then run again: the same command goes on from here. "
+            f'"{SETTING}" in [spark] of pipeline.toml sets how long to wait.'
+        )
+
+
+class Seen(NamedTuple):
+    """What a look found: the executors by host and port, the driver not among them, and whether tasks wait."""
+
+    executors: frozenset[str]
+    waiting: bool
+
+
+class Watch:
+    """Decides when to give up. `lost`: the executors that were there once; all of them are gone when it gives up."""
+
+    def __init__(self, wait_s: float) -> None:
+        self.lost: set[str] = set()
+        self._wait_s = wait_s
+        self._since: float | None = None  # seconds of a monotonic clock
+
+    def gives_up(self, seen: Seen, now_s: float) -> bool:
+        """Whether tasks have waited long enough without an executor."""
+        self.lost |= seen.executors
+        if seen.executors or not seen.waiting:
+            self._since = None
+            return False
+        self._since = now_s if self._since is None else self._since
+        if now_s - self._since < self._wait_s:
+            return False
+        self._since = None  # the jobs that waited are cancelled; others get their time
+        return True
+
+
+_given_up: dict[str, NoExecutorsError] = {}  # by application, until it has executors again
+
+
+def given_up() -> NoExecutorsError | None:
+    """Why the jobs of this process's application were cancelled, if they were."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return None if context is None or not _given_up else _given_up.get(context.applicationId)
+
+
+def watch_executors(context: "SparkContext") -> None:
+    """Have a thread look at the executors until the application ends. Nothing for a local application.
+
+    Raises: BadDurationError for the setting's value.
+    """
+    if (context.master or "local").startswith("local"):
+        return
+    wait = context.getConf().get(SETTING, DEFAULT) or DEFAULT
+    wait_s = duration_ms(wait) / 1000
+    threading.Thread(target=_look, args=(context, wait, wait_s), name="executors", daemon=True).start()
+
+
+def _look(context: "SparkContext", wait: str, wait_s: float) -> None:
+    from py4j.protocol import Py4JError
+
+    watch, application = Watch(wait_s), context.applicationId
+    try:
+        while not context._jsc.sc().isStopped():
+            seen = _seen(context)
+            if seen.executors:
+                _given_up.pop(application, None)
+            if watch.gives_up(seen, time.monotonic()):
+                _given_up[application] = NoExecutorsError(str(context.master), _wanted(context), tuple(sorted(watch.lost)), wait)
+                context.cancelAllJobs()
+            time.sleep(min(max(wait_s / _LOOKS, _SHORTEST_S), _LONGEST_S))
+    except (Py4JError, OSError, AttributeError):  # the application or its JVM is going
+        return
+
+
+def _seen(context: "SparkContext") -> Seen:
+    jvm: Any = context._jvm
+    tracker = context._jsc.sc().statusTracker()
+    driver = str(jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort())  # it is in the list too
+    found = {f"{info.host()}:{info.port()}" for info in tracker.getExecutorInfos()}
+    return Seen(frozenset(found - {driver}), bool(tracker.getActiveJobIds()))
+
+
+def _wanted(context: "SparkContext") -> str:
+    conf = context.getConf()
+    wanted = {name: conf.get(name) for name in ("spark.executor.instances", "spark.cores.max", "spark.executor.memory")}
+    return "it asked for " + (", ".join(f"{name} {value}" for name, value in wanted.items() if value) or "as many as there are")

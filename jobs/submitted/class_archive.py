@@ -1,0 +1,65 @@
+"""Make the class-data archive of the JVM that runs Spark (jobs/spark/class_archive.py), for all jobs that this Python then starts.
+
+    python -m tussock.jobs.submitted.class_archive
+
+Runs two epochs of a store in a temporary folder, and has the JVM write the classes that it loaded when it ends: half a minute, and 150 MB
+beside this Python's packages. To be repeated where Java or Spark is another; until then the JVM goes on without an archive.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tussock.jobs.spark.class_archive import SUBMIT_OPTIONS, archive_file
+
+ARCHIVE_TIMEOUT_S = 300.0
+
+STATEMENTS = """
+CREATE TABLE orders (id bigint, shop int, at timestamp, amount decimal(10, 2), PRIMARY KEY (id));
+CREATE TABLE shops (shop int, name string, PRIMARY KEY (shop));
+CREATE MATERIALIZED VIEW by_shop AS
+    SELECT name, date(at) AS day, count(*) AS n, sum(amount) AS total, max(amount) AS most
+    FROM orders JOIN shops USING (shop) GROUP BY name, date(at);
+CREATE MATERIALIZED VIEW best AS SELECT * FROM by_shop ORDER BY total DESC LIMIT 3;
+INSERT INTO shops VALUES (1, 'north'), (2, 'south');
+INSERT INTO orders VALUES (1, 1, timestamp'2026-01-01 08:00:00', 9.50), (2, 2, timestamp'2026-01-02 09:00:00', 1.25);
+"""
+"""What the epochs take in: statements of each kind, so that the classes of parsing, planning and running them are among those loaded."""
+
+
+def main() -> int:
+    """The entry. Exit code 0: the archive stands; 1: it could not be made, and JVMs go on without."""
+    file = archive_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:  # of the same disk, so that the archive appears whole
+        made = Path(folder) / file.name
+        os.environ[SUBMIT_OPTIONS] = f'{os.environ.get(SUBMIT_OPTIONS, "")} "-XX:ArchiveClassesAtExit={made}"'
+        _run_epochs(folder)
+        if not made.is_file():
+            print("this Java wrote no archive; JVMs start without one, as before", file=sys.stderr)
+            return 1
+        made.replace(file)
+    print(f"{file}: {file.stat().st_size:,} bytes")
+    return 0
+
+
+def _run_epochs(folder: str) -> None:
+    from pyspark import SparkContext
+
+    from tussock.jobs.session import Session
+
+    with Session(f"{folder}/store", runner="spark") as session:
+        list(session.run(STATEMENTS))
+        session.flush()
+        session.execute("UPDATE orders SET amount = 2.50 WHERE id = 2")
+        session.flush()
+        session.query("SELECT name, sum(total) AS total FROM by_shop GROUP BY name ORDER BY name")
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.proc.stdin.close()  # the JVM's sign to end, when it writes the archive
+    gateway.proc.wait(ARCHIVE_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""Publishing to tables outside of the store as a job: what `tussock publish` runs, and what a DAG submits where Spark writes the tables.
+
+    python -m tussock.jobs.submitted.publish --pipeline FOLDER [--epoch N | --tidy]
+
+Safe to kill at any point and to run twice at once (jobs/sinks/publication.py). Under spark-submit the session needs the settings of
+jobs/lake/delta_packages.py when it starts.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tussock.jobs.operations.publish import run_publish
+from tussock.jobs.settings.pipeline import load_pipeline
+from tussock.jobs.shell.command import publish_arguments
+from tussock.jobs.submitted.exits import exit_code, say
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The job's entry. Exit code 0: done; 1: an error, in one message."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tussock.jobs.submitted.publish", description="Bring a pipeline's tables to a published epoch."
+    )
+    parser.add_argument("--pipeline", required=True, metavar="FOLDER", help="folder of the pipeline, with its pipeline.toml")
+    publish_arguments(parser)
+    chosen = parser.parse_args(arguments)
+
+    def job() -> None:
+        run_publish(load_pipeline(Path(chosen.pipeline)), chosen.epoch, tidy=chosen.tidy, progress=say)
+
+    return exit_code(job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""Retention and vacuum of a store, as `tussock vacuum` and DAGs run them.
+
+    python -m tussock.jobs.submitted.vacuum --store URI
+
+First the floor rises to what retention keeps, pins whose lease is over go, and compaction tasks whose compactor is gone are closed; then
+what nobody can read or commit any more is removed. Safe while epochs, compactions, readers and other vacuums run, and to stop anywhere.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tussock.jobs.settings.process import open_meta
+from tussock.jobs.settings.retention import Retention
+from tussock.jobs.submitted.exits import exit_code
+from tussock.jobs.upkeep.vacuum import add_arguments, run_vacuum
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process's entry. Exit code 0: done; 1: an error, in one message."""
+    parser = argparse.ArgumentParser(
+        "python -m tussock.jobs.submitted.vacuum", description="Apply a store's retention and remove what is of no use."
+    )
+    parser.add_argument("--store", required=True, metavar="URI")
+    add_arguments(parser)
+    chosen = parser.parse_args(arguments)
+    return exit_code(lambda: run_vacuum(open_meta(chosen.store), chosen, Retention()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Reports as text, for the command line, Airflow's tasks and the pages."""

@@ -1,0 +1,90 @@
+"""A deployment as text: what `tussock plan` and `tussock apply` print."""
+
+from collections.abc import Iterator, Mapping
+
+from tussock.jobs.catalog.deployment import Action, Deployment, Step
+
+_SIGNS: Mapping[Action, str] = {
+    Action.CREATE: "+",
+    Action.CHANGE: "~",
+    Action.FOLLOW: ">",
+    Action.RESUME: "~",
+    Action.RUN: "!",
+    Action.DROP: "-",
+    Action.GONE: "?",
+    Action.WAIT: ".",
+}
+
+
+def deployment_text(deployment: Deployment, pipeline: str, full: bool = False) -> str:
+    """The steps that do something or ask for something, then what has become of them.
+
+    Args:
+        full: with all of each statement that is new or runs, and the code of new functions; of what changes, its differences are all.
+    """
+    shown = [s for s in deployment.steps if s.action is not Action.NONE or s.note]
+    width = max((len(s.what) for s in shown), default=0)
+    lines = [line for step in shown for line in _step(step, width, pipeline, full)]
+    unchanged = len(deployment.steps) - len(shown)
+    if unchanged:
+        lines.append(f"{unchanged} unchanged")
+    return "\n".join([*lines, _outcome(deployment, pipeline)])
+
+
+def _step(step: Step, width: int, pipeline: str, full: bool) -> Iterator[str]:
+    parts = [step.what.ljust(width), step.place, _does(step, pipeline)]
+    yield f"{_SIGNS.get(step.action, ' ')} {'  '.join(part for part in parts if part)}".rstrip()
+    yield from (f"      {line}" for line in step.differences)
+    if full and step.action in (Action.CREATE, Action.RUN):
+        yield from (f"      {line}".rstrip() for line in step.text.splitlines())
+    if step.note:
+        yield f"      note: {step.note}"
+
+
+def _does(step: Step, pipeline: str) -> str:
+    match step.action:
+        case Action.CREATE if step.rebuilt:
+            return f"is new, {_reads(step)}"
+        case Action.CREATE:
+            return "is new"
+        case Action.CHANGE | Action.FOLLOW if step.rebuilt:
+            why = "changes" if step.action is Action.CHANGE else "reads what changes"
+            return f"{why}: is built anew beside the one that readers see, {_reads(step)}"
+        case Action.RESUME:
+            return f"goes on: is built anew, {_reads(step)}"
+        case Action.CHANGE:
+            return "changes, and keeps its rows" if step.what.startswith("view ") else "changes"
+        case Action.FOLLOW:
+            return "reads what changes: keeps its state, and is fed the difference"
+        case Action.RUN:
+            return "runs, once"
+        case Action.DROP:
+            return "is dropped"
+        case Action.GONE:
+            return f"is not in the files, and stays; `tussock apply {pipeline} --prune` drops it"
+        case Action.WAIT:
+            return "waits, and with it all that follows"
+        case _:
+            return ""
+
+
+def _reads(step: Step) -> str:
+    """What its first epoch reads, as far as that is stored: rows count old versions that compaction has not dropped yet."""
+    rows = f" ({step.rows:,} rows of tables and views)" if step.rows else ""
+    return f"reads about {_size(step.bytes)}{rows}" if step.rows or step.bytes else "reads nothing that is stored yet"
+
+
+def _size(size: int) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size = round(size / 1000)
+    return f"{size:,} {unit}"
+
+
+def _outcome(deployment: Deployment, pipeline: str) -> str:
+    if deployment.position is not None:
+        return f"log entry {deployment.position}: takes effect with the next epoch, all of it or nothing"
+    if deployment.pending:
+        return f"digest {deployment.digest}\nnothing was changed; `tussock apply {pipeline}` does this"
+    return "nothing to do: the store is as the files say"

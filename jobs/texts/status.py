@@ -1,0 +1,210 @@
+"""`tussock status` as text: what is wrong first, then the pipeline in tables, the short ones before the long."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from tussock.jobs.facts.epochs import EpochFacts
+from tussock.jobs.facts.moment import age_text
+from tussock.jobs.facts.sources import SourceFacts
+from tussock.jobs.facts.status import Status, Trouble
+from tussock.jobs.facts.units import UnitFacts
+from tussock.jobs.facts.views import Quality, ViewFacts, ViewState
+from tussock.jobs.texts.table import aligned
+from tussock.statestore.meta.catalog import RelationKind
+
+_WIDTH = 120
+_BELOW = "       "  # as wide as the mark of a trouble
+_BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def status_text(found: Status, most: int) -> str:
+    """The status as lines.
+
+    Args:
+        most: rows of the tables of sources, views and units at most; those in trouble come first.
+    """
+    parts = [_head(found), *_troubles(found), _epochs(found), *_open(found), *_work(found), _sources(found.sources, found.at, most)]
+    parts += [_views(found, most), _units(found.units, len(found.epochs), most), _store(found)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def bytes_text(size: float) -> str:
+    """A size in its largest unit that fits, e.g. `1.2 MB`."""
+    return next((f"{size / scale:.1f} {unit}" for unit, scale in _BYTES if size >= scale), f"{size:.0f} B")
+
+
+def _head(found: Status) -> str:
+    wrong, notes = sum(t.wrong for t in found.troubles), sum(not t.wrong for t in found.troubles)
+    name = f"pipeline {found.pipeline}" if found.pipeline else "store"
+    verdict = "all is well" if not wrong else "1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong"
+    verdict += f", {notes} to know" if notes else ""
+    return f"{name}: {verdict}\n{found.store}, version {found.version}, at {_time(found.at)} UTC"
+
+
+def _troubles(found: Status) -> Iterator[str]:
+    """One block each: what, since when, and the next step."""
+    for trouble in found.troubles:
+        yield "\n".join(_trouble(trouble, found.at))
+
+
+def _trouble(trouble: Trouble, now: datetime) -> Iterator[str]:
+    since = "" if trouble.since is None else f" (since {_time(trouble.since)}, {_ago(trouble.since, now)})"
+    first, *rest = trouble.what.splitlines() or [""]
+    mark = "WRONG" if trouble.wrong else "note "
+    yield from _wrapped(f"{mark}  {trouble.about}{since} {first}", "", _BELOW)
+    for line in rest:
+        yield from _wrapped(line.strip(), _BELOW, _BELOW)
+    yield from _wrapped(trouble.do, f"{_BELOW}-> ", f"{_BELOW}   ")
+
+
+def _wrapped(text: str, first: str, below: str) -> list[str]:
+    """Lines of words; a path or a command's option stays whole, so that it can be copied."""
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
+
+
+def _epochs(found: Status) -> str:
+    if not found.epochs:
+        verb = "waits" if found.statements == 1 else "wait"
+        waits = f"; {_count(found.statements, 'statement')} {verb} in the log" if found.statements else ""
+        return f"no epoch is committed yet{waits}"
+    published = (
+        "nothing is published" if found.published is None else f"published {_time(found.published)}, {_ago(found.published, found.at)}"
+    )
+    committed = "" if found.committed is None or found.committed == found.published else f"; committed {_time(found.committed)}"
+    waits = f"; {_count(found.statements, 'statement')} in the log for the next" if found.statements else ""
+    names = ("epoch at (UTC)", "rows in", "rows out", "plan s", "run s", "flush s", "SSTs", "bytes", "requests", "")
+    rows = [_epoch(epoch) for epoch in reversed(found.epochs)]
+    return f"epochs: {published}{committed}{waits}\n" + _table(names, rows, right=range(1, 9))
+
+
+def _epoch(epoch: EpochFacts) -> tuple[str, ...]:
+    s, asked = epoch.seconds, epoch.requests
+    seconds = ("", "", "") if s is None else tuple(f"{step:.2f}" for step in (s.plan, s.run, s.flush))
+    requests = "" if asked is None else f"{asked.get + asked.put + asked.list + asked.delete:,}"
+    rows = f"{epoch.rows_in:,}", f"{epoch.rows_out:,}"
+    note = "" if epoch.published else "not published"
+    return (_time(epoch.at), *rows, *seconds, f"{epoch.ssts:,}", bytes_text(epoch.bytes), requests, note)
+
+
+def _work(found: Status) -> Iterator[str]:
+    for work in found.work:
+        yield f"{work.what}: {work.done:,} of {work.total:,} tasks done; began {_time(work.began)}, {_ago(work.began, found.at)}"
+
+
+def _open(found: Status) -> Iterator[str]:
+    if (opened := found.open) is not None:
+        size = sum(file.bytes for file in opened.files)
+        takes = f"{_count(len(opened.files), 'file')}, {bytes_text(size)}, {_count(len(opened.entries), 'statement')}"
+        stands = "sealed, to be committed" if opened.sealed else "at work, or cut off"
+        yield f"open epoch: since {_time(opened.at)} ({_ago(opened.at, found.at)}), takes {takes}; {stands}"
+
+
+def _sources(sources: Sequence[SourceFacts], now: datetime, most: int) -> str:
+    if not sources:
+        return ""
+    ordered = sorted(sources, key=lambda s: (not (s.held or s.trouble), not s.waiting_files, s.source))
+    rows = [
+        (
+            s.source,
+            f"{s.taken_files:,}",
+            bytes_text(s.taken_bytes),
+            "?" if s.trouble else f"{s.waiting_files:,}",
+            "" if s.trouble or not s.waiting_files else bytes_text(s.waiting_bytes),
+            "" if s.oldest is None else _ago(s.oldest, now),
+            "held" if s.held else "cannot be listed" if s.trouble else "",
+        )
+        for s in ordered[:most]
+    ]
+    names = ("source", "taken", "", "waiting", "", "oldest of it", "")
+    return _table(names, rows, right=range(1, 5)) + _more(len(sources), most, "sources")
+
+
+def _views(found: Status, most: int) -> str:
+    if not found.views:
+        return ""
+    ordered = sorted(
+        found.views, key=lambda v: (v.state is ViewState.READY, v.quality.verdict is not Quality.FAILED, v.kind != "view", v.view)
+    )
+    rows = [_view(view) for view in ordered[:most]]
+    names = ("view or table", "published (UTC)", "behind", "rows", "changed", "state", "quality", "")
+    return _table(names, rows, right=(3, 4, 5)) + _more(len(found.views), most, "views and tables")
+
+
+def _view(view: ViewFacts) -> tuple[str, ...]:
+    behind = "?" if view.freshness_s is None else "up to date" if view.freshness_s == 0 else age_text(view.freshness_s)
+    rows = f"{view.rows:,}" if view.rows is not None else f"<= {view.rows_stored:,}"
+    changed = "" if view.changed_rows is None else f"{view.changed_rows:,}"
+    published = "" if view.published_at is None else _time(view.published_at)
+    q = view.quality
+    quality = {
+        Quality.PASSED: f"passed {q.expectations}",
+        Quality.FAILED: f"FAILED {len(q.failures)} of {q.expectations}",
+        Quality.WARNING: f"warns {len(q.warnings)} of {q.expectations}",
+        Quality.NOT_CHECKED: "",
+    }[q.verdict]
+    done = f", {view.reason.rpartition(', ')[2]}" if view.state is ViewState.BUILDING and view.reason else ""  # how far it is
+    stands = [] if view.state is ViewState.READY else [view.state.upper() + done]
+    notes = [*(["table"] if view.kind == RelationKind.TABLE else []), *stands]
+    return (view.view, published, behind, rows, changed, bytes_text(view.state_bytes), quality, ", ".join(notes))
+
+
+def _units(units: Sequence[UnitFacts], epochs: int, most: int) -> str:
+    stored = any(unit.rows_stored is not None for unit in units)
+    rows = []
+    for unit in sorted(units, key=lambda unit: -unit.busy_s)[:most]:
+        hot = unit.hot
+        held = (f"{unit.rows_stored or 0:,}", bytes_text(unit.bytes_stored or 0)) if stored else ()
+        hottest = "" if hot is None else f"{hot.share:.1%} of {hot.rows:,} rows of {hot.relation}: {', '.join(hot.columns)} = {hot.key}"
+        did = f"{unit.busy_s:.2f}", f"{unit.busy_share:.0%}", f"{unit.rows_in:,}", bytes_text(unit.bytes_in)
+        rows.append((str(unit.unit), str(unit.vnodes), *did, *held, hottest))
+    names = ("unit", "vnodes", "busy s", "", "rows in", "bytes in", *(("rows stored", "bytes stored") if stored else ()), "hottest key")
+    title = f"units, over {_last(epochs)}\n"
+    return title + _table(names, rows, right=range(8 if stored else 6)) + _more(len(units), most, "units") if epochs else ""
+
+
+def _store(found: Status) -> str:
+    shape, cost = found.shape, found.cost
+    levels = ", ".join(f"L{level.level} {_count(level.ssts, 'SST')} {bytes_text(level.bytes)}" for level in shape.levels) or "no SSTs"
+    space = "" if shape.space_amplification is None else f", stored {shape.space_amplification:.2f}x the largest level"
+    lines = [f"store: {levels}; a read looks at {_count(shape.read_amplification, 'sorted run')} at most{space}"]
+    if cost.epochs:
+        per = "" if cost.dollars_per_million_rows is None else f", {_dollars(cost.dollars_per_million_rows)} for a million rows in"
+        asked = cost.requests
+        size = f"{bytes_text(asked.bytes_in)} read, {bytes_text(asked.bytes_out)} written"
+        requests = f"{asked.get:,} GET, {asked.put:,} PUT, {asked.list:,} LIST; {size}"
+        lines.append(f"cost of {_last(cost.epochs)}: {_dollars(cost.requests_dollars + cost.units_dollars)}{per} ({requests})")
+    lines.append(f"storage: {bytes_text(shape.bytes)}, {_dollars(cost.storage_dollars_per_month)} a month")
+    if found.vacuum is not None:
+        lines.append(f"vacuum would remove {_count(found.vacuum.objects, 'object')}, {bytes_text(found.vacuum.bytes)}")
+    return "\n".join(lines)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> str:
+    return textwrap.indent(aligned([names, *rows], [column in right for column in range(len(names))]), "  ")
+
+
+def _more(count: int, most: int, what: str) -> str:
+    return f"\n  … {count - most:,} more {what} (--most N shows more)" if count > most else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _last(epochs: int) -> str:
+    return "the last epoch" if epochs == 1 else f"the last {epochs:,} epochs"
+
+
+def _dollars(amount: float) -> str:
+    if amount == 0:
+        return "$0"
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}" if amount >= 0.0001 else "< $0.0001"
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _ago(at: datetime, now: datetime) -> str:
+    return f"{age_text(max(timedelta(), now - at).total_seconds())} ago"

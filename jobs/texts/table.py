@@ -1,0 +1,46 @@
+"""Tables as text for people."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from tussock.statestore.months import shown
+from tussock.statestore.types import VARIANT
+
+
+def text_table(table: pa.Table, time_zone: str = "UTC") -> str:
+    """A table as aligned text, numbers to the right, instants in `time_zone` with their offset."""
+    zone = ZoneInfo(time_zone)
+    columns = zip(table.column_names, table.columns, strict=True)
+    texts = [[name, *("NULL" if v is None else _shown(v, column.type, zone) for v in column.to_pylist())] for name, column in columns]
+    right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) or pa.types.is_decimal(f.type) for f in table.schema]
+    return aligned(zip(*texts, strict=True), right)
+
+
+def _shown(value: Any, kind: pa.DataType, zone: ZoneInfo) -> str:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return str(_local(value, zone))
+    if kind != VARIANT:
+        return str(shown(value))
+    from pyspark.sql.types import VariantVal  # here, since few tables hold one and this import takes long
+
+    return str(VariantVal(**value))
+
+
+def _local(instant: datetime, zone: ZoneInfo) -> datetime:
+    """The instant in another zone; as it is at the ends of the calendar, which Python's years do not pass."""
+    try:
+        return instant.astimezone(zone)
+    except OverflowError:
+        return instant
+
+
+def aligned(rows: Iterable[Sequence[str]], right: Sequence[bool]) -> str:
+    """Rows of cells, the header first, as lines. `right`: which columns are aligned to the right."""
+    lines = list(rows)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = ((t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)) for row in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in shown)

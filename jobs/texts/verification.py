@@ -1,0 +1,57 @@
+"""The outcome of a verification as text: one line per view, then the rows that differ."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from tussock.jobs.texts.table import text_table
+from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
+
+
+def verification_text(found: Verification, where: str) -> str:
+    """A table of the views, then the fault of each that is not equal, then the repair.
+
+    Args:
+        where: the option of `tussock` that names the store.
+    """
+    if not found.views:
+        return "the store has no views"
+    columns = {
+        "view": [v.view for v in found.views],
+        "verdict": [str(v.verdict) for v in found.views],
+        "rows": [v.rows for v in found.views],
+        "missing": [v.missing for v in found.views],
+        "extra": [v.extra for v in found.views],
+        "read, s": [round(v.seconds, 2) for v in found.views],
+        "Spark, s": [round(v.spark_seconds, 2) for v in found.views],
+    }
+    lines = [text_table(pa.table(columns))]
+    lines += [line for view in found.views for line in _lines(view)]
+    for name in dict.fromkeys(source for view in found.views for source in view.read_in_utc):
+        lines.append(
+            f"source {name} has files whose times an earlier release read in UTC. A repair leaves the views over it as they are: run "
+            f"`tussock restate {name} --time-zone {where}` first."
+        )
+    lines.append(_summary(found))
+    if found.repair is not None:
+        lines.append(
+            f"the next epoch builds {', '.join(found.repair.views)} anew (statement {found.repair.position} of the log). "
+            "Readers see the old rows until that epoch is published."
+        )
+    return "\n".join(lines)
+
+
+def _summary(found: Verification) -> str:
+    counts = {verdict: len(found.with_verdict(verdict)) for verdict in Verdict}
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+
+
+def _lines(view: ViewCheck) -> Iterator[str]:
+    if view.verdict is not Verdict.EQUAL:
+        counts = f"{view.missing:,} rows are missing, {view.extra:,} are not Spark's" if view.missing or view.extra else ""
+        yield f"{view.view}: {view.verdict}{': ' if view.reason or counts else ''}{view.reason}{counts}"
+        yield from (f"  {example}" for example in view.examples)
+    if view.open_columns:
+        yield f"{view.view}: not compared, because Spark's answer depends on the order of rows: {', '.join(view.open_columns)}"
+    if view.below:
+        yield f"{view.view}: compared over the stored rows of {', '.join(view.below)}"

@@ -1,0 +1,47 @@
+"""Incremental materialized views, written in SQL, kept in object storage.
+
+    from tussock import Session
+
+    with Session("my-store") as session:
+        session.execute("CREATE TABLE t (k int, v int, PRIMARY KEY (k))")
+
+Everything that other code may rely on is named here; `docs/python.md` describes it. The rooms below (`tussock.jobs`, `tussock.statestore`)
+change from release to release.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tussock.jobs.session import Session
+    from tussock.statestore.errors import DamagedError, InputError, MustStopError, RetryableError, TussockError
+
+__version__ = "0.1.0"
+
+__all__ = ["DamagedError", "InputError", "MustStopError", "RetryableError", "Session", "TussockError", "__version__"]
+
+_HOMES = {
+    "Session": "tussock.jobs.session",
+    "TussockError": "tussock.statestore.errors",
+    "RetryableError": "tussock.statestore.errors",
+    "MustStopError": "tussock.statestore.errors",
+    "InputError": "tussock.statestore.errors",
+    "DamagedError": "tussock.statestore.errors",
+}
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent, unless the program asks
+
+
+def __getattr__(name: str) -> Any:
+    """What is named here, imported when it is first asked for: `import tussock` alone costs nothing."""
+    from importlib import import_module
+
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

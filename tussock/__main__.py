@@ -1,0 +1,7 @@
+"""`python -m tussock`: the command line."""
+
+import sys
+
+from tussock.jobs.cli import main
+
+sys.exit(main())
