@@ -4,7 +4,37 @@ Fields are given values that are not their defaults, where they have one: a fiel
 """
 
 import msgspec
-from jobs.sql.logical import (
+
+from tussock.jobs.executors.agg_call import Agg
+from tussock.jobs.executors.constant import Range, Values
+from tussock.jobs.executors.expand import Expand
+from tussock.jobs.executors.filter import Filter
+from tussock.jobs.executors.first_rows import FirstRows
+from tussock.jobs.executors.generate import Generate
+from tussock.jobs.executors.group_top_n import GroupTopN
+from tussock.jobs.executors.hash_agg import HashAgg
+from tussock.jobs.executors.hash_join import HashJoin
+from tussock.jobs.executors.materialize import Materialize
+from tussock.jobs.executors.null_aware_anti import NullAwareAnti
+from tussock.jobs.executors.number_copies import NumberCopies
+from tussock.jobs.executors.order import Order
+from tussock.jobs.executors.over_window import OverWindow
+from tussock.jobs.executors.partial_agg import PartialAgg
+from tussock.jobs.executors.project import Project
+from tussock.jobs.executors.registry import Node
+from tussock.jobs.executors.row_digest import RowDigest
+from tussock.jobs.executors.row_join import RowJoin
+from tussock.jobs.executors.single_row import SingleRow
+from tussock.jobs.executors.spread import Spread
+from tussock.jobs.executors.table_replay import TableReplay
+from tussock.jobs.executors.temporal_filter import TemporalFilter
+from tussock.jobs.executors.top_n import TopN
+from tussock.jobs.executors.unexpired import Unexpired
+from tussock.jobs.executors.union_all import UnionAll
+from tussock.jobs.executors.window_call import Edge, Over
+from tussock.jobs.logical import nodes as logical
+from tussock.jobs.logical import statements
+from tussock.jobs.logical.nodes import (
     AggCall,
     AggFunction,
     Call,
@@ -21,7 +51,7 @@ from jobs.sql.logical import (
     WindowCall,
     WindowFunction,
 )
-from jobs.sql.statements import (
+from tussock.jobs.logical.statements import (
     CreateFunction,
     CreatePlainView,
     CreateSource,
@@ -35,42 +65,13 @@ from jobs.sql.statements import (
     Insert,
     Update,
 )
-
-from jobs.executors.agg_call import Agg
-from jobs.executors.constant import Range, Values
-from jobs.executors.expand import Expand
-from jobs.executors.filter import Filter
-from jobs.executors.first_rows import FirstRows
-from jobs.executors.generate import Generate
-from jobs.executors.group_top_n import GroupTopN
-from jobs.executors.hash_agg import HashAgg
-from jobs.executors.hash_join import HashJoin
-from jobs.executors.materialize import Materialize
-from jobs.executors.null_aware_anti import NullAwareAnti
-from jobs.executors.number_copies import NumberCopies
-from jobs.executors.order import Order
-from jobs.executors.over_window import OverWindow
-from jobs.executors.partial_agg import PartialAgg
-from jobs.executors.project import Project
-from jobs.executors.registry import Node
-from jobs.executors.row_digest import RowDigest
-from jobs.executors.row_join import RowJoin
-from jobs.executors.single_row import SingleRow
-from jobs.executors.spread import Spread
-from jobs.executors.table_replay import TableReplay
-from jobs.executors.temporal_filter import TemporalFilter
-from jobs.executors.top_n import TopN
-from jobs.executors.unexpired import Unexpired
-from jobs.executors.union_all import UnionAll
-from jobs.executors.window_call import Edge, Over
-from jobs.plan.definition import FunctionDefinition, PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
-from jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
-from jobs.sources.files import document_of
-from jobs.sources.pins import PinnedFile
-from jobs.sql import logical, statements
-from statestore.meta.barrier import Barrier, Mutation
-from statestore.meta.catalog import ALL_READ, Build, Catalog, ColumnSpec, Hold, KeyColumn, Relation, RelationKind, TableSchema
-from statestore.meta.delta import (
+from tussock.jobs.plan.definition import FunctionDefinition, PlainViewDefinition, SourceDefinition, TableDefinition, ViewDefinition
+from tussock.jobs.plan.fragments import Dispatch, Fragment, Input, Operator, Output
+from tussock.jobs.sources.files import document_of
+from tussock.jobs.sources.pins import PinnedFile
+from tussock.statestore.meta.barrier import Barrier, Mutation
+from tussock.statestore.meta.catalog import ALL_READ, Build, Catalog, ColumnSpec, Hold, KeyColumn, Relation, RelationKind, TableSchema
+from tussock.statestore.meta.delta import (
     Change,
     CompactionClosed,
     CompactionCommitted,
@@ -84,13 +85,22 @@ from statestore.meta.delta import (
     SstsMoved,
     VersionDelta,
 )
-from statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
-from statestore.meta.pin import Pin
-from statestore.meta.settings import StoreSettings
-from statestore.meta.statement_log import Claim, LogEntry
-from statestore.meta.version import CompactionTask, HeldBack, HummockVersion, KeyRange, LevelInput, SectionInfo, SstInfo, VnodeMapping
-from statestore.meta.version_log import Head
-from statestore.objectstore.requests import Requests
+from tussock.statestore.meta.manifest import HotKey, RowCounts, SealedManifest, StepSeconds, UnitWork
+from tussock.statestore.meta.pin import Pin
+from tussock.statestore.meta.settings import StoreSettings
+from tussock.statestore.meta.statement_log import Claim, LogEntry
+from tussock.statestore.meta.version import (
+    CompactionTask,
+    HeldBack,
+    HummockVersion,
+    KeyRange,
+    LevelInput,
+    SectionInfo,
+    SstInfo,
+    VnodeMapping,
+)
+from tussock.statestore.meta.version_log import Head
+from tussock.statestore.objectstore.requests import Requests
 
 LAST = 2**64 - 1
 

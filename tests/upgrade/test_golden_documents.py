@@ -10,14 +10,14 @@ from typing import get_args
 
 import msgspec
 import pytest
-from jobs.sql.logical import Expr, Plan
-from jobs.sql.statements import Statement
 
-from jobs.executors.registry import Node
-from jobs.plan.definition import Definition
-from statestore.meta.delta import Change
-from statestore.meta.document import decode_document, encode_document
 from tests.upgrade.documents import DEFINITIONS, DOCUMENTS, STATEMENTS
+from tussock.jobs.executors.registry import Node
+from tussock.jobs.logical.nodes import Expr, Plan
+from tussock.jobs.logical.statements import Statement
+from tussock.jobs.plan.definition import Definition
+from tussock.statestore.meta.delta import Change
+from tussock.statestore.meta.document import decode_document, encode_document
 
 GOLDEN = Path(__file__).parent / "golden"
 BEFORE = GOLDEN / "of_8bddf4d"

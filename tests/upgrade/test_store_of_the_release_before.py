@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from jobs.catalog.read import PausedViewWarning
-from jobs.catalog.reader import scan_relation
 from pyspark.sql import SparkSession
 
-from jobs import cli
-from jobs.session import Session
-from statestore.types import arrow_type
 from tests.truth.compare import assert_same_answer
 from tests.upgrade import story
+from tussock.jobs import cli
+from tussock.jobs.reading.read import PausedViewWarning
+from tussock.jobs.reading.reader import scan_relation
+from tussock.jobs.session import Session
+from tussock.statestore.types import arrow_type
 
 ARCHIVE = Path(__file__).parent / "store_of_8bddf4d.tar.xz"
 

@@ -15,7 +15,7 @@ from tussock.jobs.sources.char_padding import NOTE
 from tussock.jobs.sources.delta_by_spark import _by_the_package
 from tussock.jobs.sources.delta_log import DeltaPlace
 from tussock.jobs.sources.pins import PinnedFile
-from tussock.jobs.sql import collected
+from tussock.jobs.spark import collected
 from tussock.jobs.texts.verification import verification_text
 from tussock.jobs.verify.record import Verdict, Verification, ViewCheck
 
