@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from configparser import ConfigParser
 from pathlib import Path
@@ -16,12 +17,16 @@ PLACES = {"tussock": "tussock/", "jobs": "tussock/jobs/", "statestore": "tussock
 """Where the wheel has the files of each folder."""
 
 
-def build_wheel(folder: Path) -> Path:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    run = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+def build_wheel(folder: Path, checkout: Path = ROOT) -> Path:
+    return build("wheel", folder, checkout)
+
+
+def build(kind: str, folder: Path, checkout: Path = ROOT) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    (wheel,) = folder.glob("tussock-*.whl")
-    return wheel
+    (made,) = folder.glob("tussock-*")
+    return made
 
 
 def test_the_wheel_holds_each_file_of_the_rooms_and_nothing_else(tmp_path: Path) -> None:
@@ -44,6 +49,15 @@ def test_the_wheel_holds_each_file_of_the_rooms_and_nothing_else(tmp_path: Path)
         "tussock_timetables": "tussock_timetable:TussockTimetables",
         "tussock_pages": "tussock_pages:TussockPages",
     }
+
+
+def test_a_wheel_made_from_the_source_distribution_holds_the_same_files(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("tussock-*")
+    wheels = [build_wheel(tmp_path / "first"), build_wheel(tmp_path / "second", unpacked)]
+    first, second = ({name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} for wheel in wheels)
+    assert first == second
 
 
 class Installation:
