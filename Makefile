@@ -29,10 +29,11 @@ test: setup ## all tests but the deep ones
 test-deep: setup ## the long ones: more seeds, more steps, clusters, real S3 servers
 	@python -m pytest -m deep --timeout=5400
 
-check: setup ## ruff and mypy
+check: setup ## ruff, mypy, and the contracts of rooms
 	@ruff check --no-cache .
 	@ruff format --no-cache --quiet --check --diff .
 	@mypy
+	@python -m scripts.rooms
 
 bench: setup ## the benchmarks; results as a table and as JSON in benchmarks/results/
 	@python -m benchmarks

@@ -14,12 +14,12 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from tussock.jobs.flow.chunk import WEIGHT
 from tussock.jobs.flow.failure import encode_failure, first_failure
-from tussock.jobs.logical.errors import from_spark, java_failure
 from tussock.jobs.logical.months import as_carried, of_carried
 from tussock.jobs.logical.nodes import Call, Column
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.spark.collected import frame_of
+from tussock.jobs.spark.sql_errors import from_spark, java_failure
 from tussock.jobs.sql.spark_text import JSON_TUPLE, filled, filled_text
 from tussock.jobs.wire.cell import CELL_SCHEMA, Mail
 from tussock.jobs.wire.failed_row import RaisedInSpark

@@ -1,12 +1,10 @@
 """The engine of Great Expectations that computes nothing: each metric is one of the measures of a view (jobs/gate/measured.py)."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
-
-from tussock.jobs.gate.measured import Measured
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
@@ -14,10 +12,16 @@ if TYPE_CHECKING:
 _NAME = "measures"  # of the data, in the names of pages
 
 
+class Metrics(Protocol):
+    """Values of metrics; see Measured."""
+
+    def metric(self, name: str, domain: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any: ...
+
+
 class MeasuresEngine(PandasExecutionEngine):
     """Its metrics are those of `found`. It stands for the engine of pandas, so that Great Expectations plans the same metrics."""
 
-    found: Measured
+    found: Metrics
 
     def resolve_metrics(self, metrics_to_resolve: Iterable[Any], metrics: Any = None, runtime_configuration: Any = None) -> dict[Any, Any]:
         """What the metrics are, by their ids. Raises UnknownMetricError."""
@@ -35,7 +39,7 @@ class MeasuresSource(PandasDatasource):
         return MeasuresEngine
 
 
-def measures_source(context: "AbstractDataContext", found: Measured) -> MeasuresSource:
+def measures_source(context: "AbstractDataContext", found: Metrics) -> MeasuresSource:
     """The context's data source of this kind, whose engine answers with `found` from now on."""
     sources: Any = context.data_sources
     source: MeasuresSource = sources.add_or_update_measures(_NAME)

@@ -33,7 +33,6 @@ from tussock.jobs.logical.months import as_carried
 from tussock.jobs.logical.nodes import Field
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.statements import CreateSource
-from tussock.jobs.logical.type_names import name_of_type
 from tussock.jobs.settings.cause import cause_of
 from tussock.jobs.sources.base import ROW_ID_NAME
 from tussock.jobs.sources.boundary import boundary
@@ -45,6 +44,7 @@ from tussock.jobs.sources.parquet_schema import UnreadableSchemaError
 from tussock.jobs.sources.pins import POSITION_BITS, PinnedFile, verify_pin
 from tussock.jobs.sources.rejects import first_reasons, marked, not_text, quarantines, reason_where
 from tussock.jobs.sources.text import bad_texts, require_text, with_shown_bytes
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.errors import TussockError
 from tussock.statestore.nested import relabelled
 from tussock.statestore.types import arrow_type

@@ -6,7 +6,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tussock.jobs.logical.months import as_carried, carried_name, columns_of_carried
 from tussock.jobs.logical.quoting import quoted
-from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.statestore.months import carried_rows
 from tussock.statestore.nested import conformed
 from tussock.statestore.types import arrow_type, type_name

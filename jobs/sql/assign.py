@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 
-from tussock.jobs.logical.errors import SqlError, sql_error, translated
+from tussock.jobs.logical.errors import SqlError, sql_error
 from tussock.jobs.logical.nodes import Field, Literal
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateTable, Default
 from tussock.jobs.logical.tokens import tokens_of
-from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.sandbox import Sandbox, column_of, items, seq_of
 

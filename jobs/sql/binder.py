@@ -6,7 +6,7 @@ import msgspec
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error, translated
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error
 from tussock.jobs.logical.nodes import Expr, Field, Place
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import (
@@ -22,7 +22,8 @@ from tussock.jobs.logical.statements import (
     Query,
     RelationAt,
 )
-from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.catalyst import bind_dataframe, bind_view, text_of_dataframe
 from tussock.jobs.sql.dml import bind_delete, bind_insert, bind_merge, bind_truncate, bind_update
 from tussock.jobs.sql.function_ddl import bind_function

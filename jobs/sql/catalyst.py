@@ -16,7 +16,7 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error, translated
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error
 from tussock.jobs.logical.nodes import (
     Column,
     Expr,
@@ -25,7 +25,8 @@ from tussock.jobs.logical.nodes import (
     Project,
 )
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.frame_text import FrameText
 from tussock.jobs.sql.now import analyzed_with_moment, has_clock

@@ -19,13 +19,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from tussock.jobs.logical.errors import translated
 from tussock.jobs.logical.key_columns import require_values
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import OP, ROW_ID_TYPE, BoundChange, CreateTable
 from tussock.jobs.logical.text_lengths import fitted_texts
 from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.sql.assign import assignments_of, check_value, default_expression, require_boolean
 from tussock.jobs.sql.expressions import ExpressionWalk
 from tussock.jobs.sql.refusals import refuse_unstable

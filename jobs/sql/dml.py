@@ -10,13 +10,14 @@ from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error, translated
+from tussock.jobs.logical.errors import SqlError, UnsupportedQueryError, sql_error
 from tussock.jobs.logical.key_columns import require_values
 from tussock.jobs.logical.nodes import Expr, Literal
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import BoundChange, BoundInsert, BoundInsertSelect, CreateTable, Delete, Update, append_only_refusal
 from tussock.jobs.logical.text_lengths import fitted_texts
 from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.sql.assign import (
     assignments_of,
     begin_of,

@@ -39,7 +39,7 @@ from tussock.jobs.logical.errors import UnsupportedQueryError
 from tussock.jobs.logical.expression_tree import conjunction, needs_spark
 from tussock.jobs.logical.nodes import PYTHON, ROW_KEY, AggCall, AggFunction, Call, Expr, Literal, Place, SortKey
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.type_names import collation_of, name_of_type
+from tussock.jobs.spark.type_names import collation_of, name_of_type
 from tussock.jobs.sql.aggregate_functions import REFUSED, parts_of
 from tussock.jobs.sql.moments import micros_or_moment, moved
 from tussock.jobs.sql.now import ELSEWHERE

@@ -1,9 +1,10 @@
 """CREATE FUNCTION."""
 
-from tussock.jobs.logical.errors import sql_error, translated
+from tussock.jobs.logical.errors import sql_error
 from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import CreateFunction
-from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.grammar import Cursor, read_function
 from tussock.jobs.sql.python_function import MOST_PARAMETERS
 from tussock.jobs.sql.sandbox import Sandbox

@@ -1,19 +1,30 @@
 """Python functions in the session that binds: Spark knows their names and types, and never runs them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaClass, JavaGateway, JavaObject
+from pyspark.sql import SparkSession
 
 from tussock.jobs.logical.statements import CreateFunction
 from tussock.statestore.decoding import decoded
 from tussock.statestore.meta.catalog import Relation
 
-if TYPE_CHECKING:
-    from tussock.jobs.sql.sandbox import Sandbox
-
 MOST_PARAMETERS = 22  # of a ScalaUDF
+
+
+class Jvm(Protocol):
+    """The JVM behind the session that binds; see Sandbox."""
+
+    session: SparkSession
+
+    @property
+    def gateway(self) -> JavaGateway: ...
+
+    def java(self, name: str) -> JavaClass: ...
+
+    def data_type(self, text: str) -> JavaObject: ...
 
 
 class _Definition(msgspec.Struct):
@@ -25,26 +36,26 @@ def function_of(relation: Relation) -> CreateFunction:
     return decoded(relation.definition, _Definition).statement
 
 
-def register(sandbox: "Sandbox", function: CreateFunction) -> None:
+def register(jvm: Jvm, function: CreateFunction) -> None:
     """Make Spark know the function's name and types: a ScalaUDF, whose arguments Spark checks and casts as any function's."""
-    encoders = getattr(sandbox.java("org.apache.spark.sql.catalyst.encoders.RowEncoder$"), "MODULE$")
-    option = sandbox.java("scala.Option")
-    taken = [option.apply(encoders.encoderForDataType(sandbox.data_type(f.type), False)) for f in function.fields]
-    placeholder = sandbox.java("org.apache.spark.sql.expressions.SparkUserDefinedFunction")(
-        _nothing_of(sandbox, len(taken)),
-        sandbox.data_type(function.returns),
-        sandbox.java("org.apache.spark.api.python.PythonUtils").toSeq(taken),
+    encoders = getattr(jvm.java("org.apache.spark.sql.catalyst.encoders.RowEncoder$"), "MODULE$")
+    option = jvm.java("scala.Option")
+    taken = [option.apply(encoders.encoderForDataType(jvm.data_type(f.type), False)) for f in function.fields]
+    placeholder = jvm.java("org.apache.spark.sql.expressions.SparkUserDefinedFunction")(
+        _nothing_of(jvm, len(taken)),
+        jvm.data_type(function.returns),
+        jvm.java("org.apache.spark.api.python.PythonUtils").toSeq(taken),
         option.empty(),
         option.apply(function.name),
         True,  # it may be NULL
         True,  # it is deterministic
     )
-    sandbox.session._jsparkSession.udf().register(function.name, placeholder)
+    jvm.session._jsparkSession.udf().register(function.name, placeholder)
 
 
-def forget(sandbox: "Sandbox", name: str) -> None:
+def forget(jvm: Jvm, name: str) -> None:
     """Undo `register`."""
-    sandbox.session._jsparkSession.sessionState().catalog().dropTempFunction(name, True)
+    jvm.session._jsparkSession.sessionState().catalog().dropTempFunction(name, True)
 
 
 def signatures(functions: Sequence[CreateFunction]) -> str:
@@ -52,14 +63,14 @@ def signatures(functions: Sequence[CreateFunction]) -> str:
     return ", ".join(f"{f.name}({', '.join(f'{p.name} {p.type}' for p in f.fields)})" for f in functions)
 
 
-def _nothing_of(sandbox: "Sandbox", parameters: int) -> JavaObject:
+def _nothing_of(jvm: Jvm, parameters: int) -> JavaObject:
     """A Scala function of so many parameters: Spark asks for one, and no plan that has it is ever run."""
-    classes = sandbox.java("java.lang.Class")
+    classes = jvm.java("java.lang.Class")
     anything = classes.forName("java.lang.Object")
-    ignored = sandbox.gateway.new_array(classes, parameters)
+    ignored = jvm.gateway.new_array(classes, parameters)
     for i in range(parameters):
         ignored[i] = anything
-    handles = sandbox.java("java.lang.invoke.MethodHandles")
+    handles = jvm.java("java.lang.invoke.MethodHandles")
     nothing = handles.dropArguments(handles.constant(anything, None), 0, ignored)
     face = classes.forName(f"scala.Function{parameters}")
-    return sandbox.java("java.lang.invoke.MethodHandleProxies").asInterfaceInstance(face, nothing)
+    return jvm.java("java.lang.invoke.MethodHandleProxies").asInterfaceInstance(face, nothing)

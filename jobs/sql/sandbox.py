@@ -12,7 +12,7 @@ import msgspec
 from py4j.java_gateway import JavaClass, JavaGateway, JavaObject, JVMView
 from pyspark.sql import SparkSession
 
-from tussock.jobs.logical.errors import NoRelationError, SqlError, translated
+from tussock.jobs.logical.errors import NoRelationError, SqlError
 from tussock.jobs.logical.nodes import Expr
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.source_text import SourceText
@@ -20,6 +20,7 @@ from tussock.jobs.logical.statements import CreateFunction, CreateTable
 from tussock.jobs.logical.text_lengths import METADATA_KEY
 from tussock.jobs.logical.tokens import tokens_of
 from tussock.jobs.spark.session import SQL, active, sql_session
+from tussock.jobs.spark.sql_errors import translated
 from tussock.jobs.sql.plain_view import plain_view_of, register
 from tussock.jobs.sql.python_function import forget, function_of, signatures
 from tussock.jobs.sql.python_function import register as register_function

@@ -16,11 +16,12 @@ from functools import cached_property
 
 from py4j.java_gateway import JavaObject, is_instance_of
 
-from tussock.jobs.logical.errors import SqlError, translated
+from tussock.jobs.logical.errors import SqlError
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column, Expr, Place
 from tussock.jobs.logical.quoting import quoted, string_text
 from tussock.jobs.logical.source_text import SourceText
-from tussock.jobs.logical.type_names import collation_of, name_of_type
+from tussock.jobs.spark.sql_errors import translated
+from tussock.jobs.spark.type_names import collation_of, name_of_type
 from tussock.jobs.sql.sandbox import Sandbox, items, seq_of
 
 Leaf = Callable[[JavaObject], Expr | None]  # the column that a node stands for, where it is one of the plan below

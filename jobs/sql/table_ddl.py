@@ -13,8 +13,8 @@ from tussock.jobs.logical.source_text import SourceText
 from tussock.jobs.logical.statements import AddColumns, AlterTable, BoundCreateTableAs, CreateTable, Default
 from tussock.jobs.logical.text_lengths import fitted_texts, has_length, lengths_of
 from tussock.jobs.logical.tokens import Token, tokens_of
-from tussock.jobs.logical.type_names import name_of_type
 from tussock.jobs.spark.collected import collected
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.assign import default_of
 from tussock.jobs.sql.dml import bind_rows, named_table
 from tussock.jobs.sql.grammar import Cursor

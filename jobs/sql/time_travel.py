@@ -19,11 +19,12 @@ import msgspec
 from py4j.java_gateway import JavaObject
 from pyspark.errors import PySparkException
 
-from tussock.jobs.logical.errors import UnsupportedQueryError, from_spark, sql_error
+from tussock.jobs.logical.errors import UnsupportedQueryError, sql_error
 from tussock.jobs.logical.quoting import quoted
 from tussock.jobs.logical.source_text import SourceText, edited
 from tussock.jobs.logical.statements import RelationAt
 from tussock.jobs.logical.tokens import Token, tokens_of
+from tussock.jobs.spark.sql_errors import from_spark
 from tussock.jobs.sql.sandbox import Sandbox, items, text_of
 from tussock.statestore.meta.catalog import ColumnSpec, Relation, RelationKind
 from tussock.statestore.meta.sight import Sight

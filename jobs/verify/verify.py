@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tussock.jobs.flow.failure import carried_failure
-from tussock.jobs.logical.type_names import name_of_type
 from tussock.jobs.plan.definition import ViewDefinition, definition_of, find
 from tussock.jobs.reading.reader import key_of, stored_table
 from tussock.jobs.sources.spark_files import spark_errors
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.binder import OF_A_DATAFRAME
 from tussock.jobs.verify.compare import Columns, Digests, difference, varying
 from tussock.jobs.verify.inputs import Inputs

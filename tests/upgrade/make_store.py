@@ -10,6 +10,8 @@ a floor, a pin, a changed mapping, a dropped and a paused view, an open barrier 
 wait behind it. Every operator has state in it.
 """
 
+# ruff: noqa: TID251 - the names of the release
+
 import io
 import os
 import shutil

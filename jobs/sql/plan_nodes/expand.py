@@ -3,7 +3,7 @@
 from py4j.java_gateway import JavaObject
 
 from tussock.jobs.logical.nodes import Expand
-from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from tussock.jobs.sql.sandbox import items
 

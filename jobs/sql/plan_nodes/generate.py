@@ -12,7 +12,7 @@ from py4j.java_gateway import JavaObject
 from tussock.jobs.logical.expression_tree import needs_spark
 from tussock.jobs.logical.nodes import BY_SPARK, Call, Column, Expand, Expr, Field, Generate, Generator, Literal, Place, Plan, Project
 from tussock.jobs.logical.quoting import string_text
-from tussock.jobs.logical.type_names import name_of_type
+from tussock.jobs.spark.type_names import name_of_type
 from tussock.jobs.sql.plan_nodes.walk import Bound, PlanWalk, binds
 from tussock.jobs.sql.sandbox import items
 from tussock.jobs.sql.spark_text import JSON_TUPLE
