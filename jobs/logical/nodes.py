@@ -126,45 +126,45 @@ class WindowFunction(StrEnum):
     NTILE = "NTile"
     LAG = "Lag"
     LEAD = "Lead"
-    FIRST = "First"
-    LAST = "Last"
+    FIRST = AggFunction.FIRST
+    LAST = AggFunction.LAST
     NTH = "NthValue"
-    COUNT = "Count"
-    SUM = "Sum"
-    AVERAGE = "Average"
-    MIN = "Min"
-    MAX = "Max"
-    BIT_AND = "BitAndAgg"
-    BIT_OR = "BitOrAgg"
-    BIT_XOR = "BitXorAgg"
-    STDDEV_POP = "StddevPop"
-    STDDEV_SAMP = "StddevSamp"
-    VAR_POP = "VariancePop"
-    VAR_SAMP = "VarianceSamp"
-    SKEWNESS = "Skewness"
-    KURTOSIS = "Kurtosis"
-    COVAR_POP = "CovPopulation"
-    COVAR_SAMP = "CovSample"
-    CORR = "Corr"
-    REGR_SXX = "RegrReplacement"
-    REGR_SXY = "RegrSXY"
-    REGR_R2 = "RegrR2"
-    REGR_SLOPE = "RegrSlope"
-    REGR_INTERCEPT = "RegrIntercept"
-    MIN_BY = "MinBy"
-    MAX_BY = "MaxBy"
-    MODE = "Mode"
-    PERCENTILE = "Percentile"
-    PERCENTILE_DISC = "PercentileDisc"
-    LISTAGG = "ListAgg"
-    COLLECT_LIST = "CollectList"
-    COLLECT_SET = "CollectSet"
-    APPROX_COUNT_DISTINCT = "HyperLogLogPlusPlus"
-    BITMAP_CONSTRUCT = "BitmapConstructAgg"
-    BITMAP_OR = "BitmapOrAgg"
-    BITMAP_AND = "BitmapAndAgg"
-    VECTOR_SUM = "VectorSum"
-    VECTOR_AVG = "VectorAvg"
+    COUNT = AggFunction.COUNT
+    SUM = AggFunction.SUM
+    AVERAGE = AggFunction.AVERAGE
+    MIN = AggFunction.MIN
+    MAX = AggFunction.MAX
+    BIT_AND = AggFunction.BIT_AND
+    BIT_OR = AggFunction.BIT_OR
+    BIT_XOR = AggFunction.BIT_XOR
+    STDDEV_POP = AggFunction.STDDEV_POP
+    STDDEV_SAMP = AggFunction.STDDEV_SAMP
+    VAR_POP = AggFunction.VAR_POP
+    VAR_SAMP = AggFunction.VAR_SAMP
+    SKEWNESS = AggFunction.SKEWNESS
+    KURTOSIS = AggFunction.KURTOSIS
+    COVAR_POP = AggFunction.COVAR_POP
+    COVAR_SAMP = AggFunction.COVAR_SAMP
+    CORR = AggFunction.CORR
+    REGR_SXX = AggFunction.REGR_SXX
+    REGR_SXY = AggFunction.REGR_SXY
+    REGR_R2 = AggFunction.REGR_R2
+    REGR_SLOPE = AggFunction.REGR_SLOPE
+    REGR_INTERCEPT = AggFunction.REGR_INTERCEPT
+    MIN_BY = AggFunction.MIN_BY
+    MAX_BY = AggFunction.MAX_BY
+    MODE = AggFunction.MODE
+    PERCENTILE = AggFunction.PERCENTILE
+    PERCENTILE_DISC = AggFunction.PERCENTILE_DISC
+    LISTAGG = AggFunction.LISTAGG
+    COLLECT_LIST = AggFunction.COLLECT_LIST
+    COLLECT_SET = AggFunction.COLLECT_SET
+    APPROX_COUNT_DISTINCT = AggFunction.APPROX_COUNT_DISTINCT
+    BITMAP_CONSTRUCT = AggFunction.BITMAP_CONSTRUCT
+    BITMAP_OR = AggFunction.BITMAP_OR
+    BITMAP_AND = AggFunction.BITMAP_AND
+    VECTOR_SUM = AggFunction.VECTOR_SUM
+    VECTOR_AVG = AggFunction.VECTOR_AVG
     SESSION = "SessionStart"  # of a row's own start and end, in the order of starts: the start of the session that it belongs to
 
     @property
@@ -278,9 +278,10 @@ class Call(msgspec.Struct, frozen=True, tag_field="expr", tag=True):
 
 Expr = Column | Literal | Call
 
-#: The `node` of a Call that Spark computes between two levels: its one param is the SQL text, in which `a0`, `a1`, … are the arguments.
-#: A text that no other row of the projection's input has, the same as long as the row is there; its arguments are the stream's key.
+#: The `node` of a Call whose text no other row of the projection's input has, the same while the row exists; its arguments are the
+#: stream's key.
 ROW_KEY = "RowKey"
+#: The `node` of a Call that Spark computes between two levels: its one param is the SQL text, in which `a0`, `a1`, … are the arguments.
 BY_SPARK = "Spark"
 #: The `node` of a Call of a user's Python function; its params: the function's name, and the digest of its code.
 PYTHON = "PythonFunction"
