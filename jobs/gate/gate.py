@@ -49,6 +49,7 @@ from tussock.jobs.gate.without_spark import MOST_ROWS, objection
 from tussock.jobs.plan.definition import output_of
 from tussock.jobs.settings.pipeline import GateScope, Pipeline
 from tussock.statestore.errors import InputError
+from tussock.statestore.meta.epoch import epoch_ms
 from tussock.statestore.meta.sight import published_sight
 from tussock.statestore.meta.version import HummockVersion
 
@@ -170,7 +171,7 @@ class QualityGate:
         definition = context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=part.name, data=batches, suite=context.suites.add_or_update(expectations))
         )
-        run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp((epoch >> 16) / 1000, UTC))
+        run = RunIdentifier(run_name=f"epoch-{epoch}", run_time=datetime.fromtimestamp(epoch_ms(epoch) / 1000, UTC))
         # Counts first: looking for the keys of failing rows costs two more Spark jobs an expectation, so only a suite that failed does.
         # SUMMARY lets Spark stop at the sample; COMPLETE would collect every failing row to the driver.
         formats: list[dict[str, Any]] = [

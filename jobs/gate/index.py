@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tussock.statestore.decoding import decoder_of
+from tussock.statestore.meta.epoch import epoch_ms
 
 RESULTS = "results.jsonl"
 SHOWN = 1_000  # newest results on the page; their pages stay, whatever their number
@@ -75,7 +76,7 @@ def render(results: Sequence[Result]) -> str:
 
 
 def _row(r: Result) -> str:
-    at = datetime.fromtimestamp((r.epoch >> 16) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    at = datetime.fromtimestamp(epoch_ms(r.epoch) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     warned = f", {r.warned} to be reported" if r.warned else ""
     verdict, word = ("failed", f"{r.failed} of {r.expectations} failed{warned}") if r.failed else ("passed", f"all {r.expectations} passed")
     if r.warned and not r.failed:
