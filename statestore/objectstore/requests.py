@@ -43,33 +43,32 @@ class RequestCounter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = [0] * len(Requests.__struct_fields__)
+        self._requests = Requests()
 
     def got(self, nbytes: int = 0, requests: int = 1) -> None:
         """GETs that were answered with so many bytes, or HEADs."""
-        self._add(0, requests, 4, nbytes)
+        self._add(Requests(get=requests, bytes_in=nbytes))
 
     def put(self, nbytes: int) -> None:
         """A PUT or a COPY of so many bytes."""
-        self._add(1, 1, 5, nbytes)
+        self._add(Requests(put=1, bytes_out=nbytes))
 
     def listed(self) -> None:
         """A page of a listing."""
-        self._add(2, 1, 4, 0)
+        self._add(Requests(list=1))
 
     def deleted(self) -> None:
         """A DELETE of up to NAMES_A_REQUEST objects."""
-        self._add(3, 1, 4, 0)
+        self._add(Requests(delete=1))
 
     def so_far(self) -> Requests:
         """All since the store was opened."""
         with self._lock:
-            return Requests(*self._counts)
+            return self._requests
 
-    def _add(self, kind: int, requests: int, direction: int, nbytes: int) -> None:
+    def _add(self, requests: Requests) -> None:
         with self._lock:
-            self._counts[kind] += requests
-            self._counts[direction] += nbytes
+            self._requests += requests
 
 
 @runtime_checkable
