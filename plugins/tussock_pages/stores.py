@@ -70,6 +70,16 @@ class PagesMeta(MetaStore):
 
 
 @dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one look found: a value or an error, when by the monotonic clock, and the version that was the newest when it began."""
+
+    at_s: float
+    version: int
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What takes long to find: the last answer, how old it is, and what went wrong. `value` is None where there is no answer yet."""
 
@@ -91,7 +101,7 @@ class Store:
     meta: PagesMeta
     lock: RLock = field(default_factory=RLock)  # a MetaStore is no thing for two threads
     _answers: _Remembered = field(default_factory=_Remembered)
-    _looks: dict[str, tuple[float, Any, Exception | None, int]] = field(default_factory=dict)
+    _looks: dict[str, _Answer] = field(default_factory=dict)  # read and written under the lock
     _looking: dict[str, Future[None]] = field(default_factory=dict)
 
     def at_version(self, key: Any, find: Callable[[MetaStore, HummockVersion], T]) -> T:
@@ -107,20 +117,24 @@ class Store:
         """
         with self.lock:
             known, version = self._looks.get(key), self.meta.latest().id
-            fresh = known is not None and known[3] == version and time.monotonic() - known[0] < LOOK_AGAIN_S
+            fresh = known is not None and known.version == version and time.monotonic() - known.at_s < LOOK_AGAIN_S
             if not fresh and (key not in self._looking or self._looking[key].done()):
                 self._looking[key] = _POOL.submit(self._find, key, version, find, self.meta.for_another_thread())
             future = None if fresh else self._looking[key]
         if future is not None and not future.cancelled():
             _wait(future)
-        at, value, error, _ = self._looks.get(key, (time.monotonic(), None, None, 0))
-        return Looked(value, time.monotonic() - at, error)
+        now = time.monotonic()
+        with self.lock:
+            found = self._looks.get(key, _Answer(now, version))
+        return Looked(found.value, max(0.0, now - found.at_s), found.error)
 
     def _find(self, key: str, version: int, find: Callable[[MetaStore], Any], meta: MetaStore) -> None:
         try:
-            self._looks[key] = (time.monotonic(), find(meta), None, version)
+            found = _Answer(time.monotonic(), version, find(meta))
         except Exception as err:  # shown on the page that asked
-            self._looks[key] = (time.monotonic(), None, err, version)
+            found = _Answer(time.monotonic(), version, error=err)
+        with self.lock:
+            self._looks[key] = found
 
 
 def _wait(future: "Future[None]") -> None:
