@@ -45,7 +45,7 @@ class WorkFacts(msgspec.Struct, frozen=True):
     total: int  # as far as they are known
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline at one moment. All of it is of one version."""
 
     pipeline: str  # empty: its store was named
@@ -125,30 +125,30 @@ def status(
         *_of_verified(compared),
     ]
     return Status(
-        pipeline,
-        meta.objects.uri,
-        now,
-        version.id,
-        _moment(version.epoch),
-        _moment(version.published),
-        _moment(version.min_readable_epoch),
-        statements,
-        tuple(sorted(troubles, key=lambda trouble: not trouble.wrong)),
-        opened,
-        waits,
-        seen,
-        done,
-        units(version, done, meta if everything else None),
-        shape,
-        cost(version, done, prices or Prices()),
-        vacuum(meta) if everything else None,
-        tuple(
+        pipeline=pipeline,
+        store=meta.objects.uri,
+        at=now,
+        version=version.id,
+        committed=_moment(version.epoch),
+        published=_moment(version.published),
+        floor=_moment(version.min_readable_epoch),
+        statements=statements,
+        troubles=tuple(sorted(troubles, key=lambda trouble: not trouble.wrong)),
+        open=opened,
+        sources=waits,
+        views=seen,
+        epochs=done,
+        units=units(version, done, meta if everything else None),
+        shape=shape,
+        cost=cost(version, done, prices or Prices()),
+        vacuum=vacuum(meta) if everything else None,
+        work=tuple(
             WorkFacts(work.what, now_of(work.began), now_of(work.at), work.done, work.total)
             for work in work_under_way(meta.objects, int(now.timestamp() * 1000))
         ),
-        tables,
-        copy,
-        compared,
+        tables=tables,
+        copy=copy,
+        verified=compared,
     )
 
 

@@ -49,7 +49,7 @@ class QualityFacts(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()  # of those that only report
 
 
-class ViewFacts(msgspec.Struct, frozen=True):
+class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One view, or one table.
 
     `freshness_s` is the age of the oldest change that readers do not see: a file that waits in a source which the view reads, directly or
@@ -169,23 +169,23 @@ class _Look:
         kept = tuple(self.tables.get(relation.name, ()))
         reads = tuple(sorted(self.reads.get(relation.id, ())))
         return ViewFacts(
-            relation.name,
-            relation.kind,
-            state,
-            reason,
-            since,
-            seen or None,
-            moment(seen) if seen else None,
-            committed,
-            None if committed is None else moment(committed),
-            self._freshness(relation, seen, reads),
-            self.version.rows.get(relation.id),
-            next((t.rows for t in kept if t.role == "rows"), 0),
-            None if self.changed is None else 0 if new else self.changed.get(relation.name, 0),
-            kept,
-            self.quality.get(relation.name, QualityFacts()),
-            reads,
-            self.wanted[relation.name] / 1000 if relation.name in self.wanted else None,
+            view=relation.name,
+            kind=relation.kind,
+            state=state,
+            reason=reason,
+            since=since,
+            published_epoch=seen or None,
+            published_at=moment(seen) if seen else None,
+            committed_epoch=committed,
+            committed_at=None if committed is None else moment(committed),
+            freshness_s=self._freshness(relation, seen, reads),
+            rows=self.version.rows.get(relation.id),
+            rows_stored=next((t.rows for t in kept if t.role == "rows"), 0),
+            changed_rows=None if self.changed is None else 0 if new else self.changed.get(relation.name, 0),
+            tables=kept,
+            quality=self.quality.get(relation.name, QualityFacts()),
+            reads=reads,
+            wanted_s=self.wanted[relation.name] / 1000 if relation.name in self.wanted else None,
         )
 
     def _is_seen(self, relation: Relation) -> bool:
