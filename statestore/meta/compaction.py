@@ -19,7 +19,7 @@ from tussock.statestore.meta.delta import Change, CompactionClosed, CompactionCo
 from tussock.statestore.meta.errors import LostRaceError, SettingError
 from tussock.statestore.meta.levels import conflict_of, merge_objection, move_objection, outputs_objection
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, LevelInput, SstInfo
-from tussock.statestore.meta.version_log import VersionLog
+from tussock.statestore.meta.version_log import Appended, VersionLog
 
 LEASE_MS = 15 * 60 * 1000  # of a task; renewed when a third of it is over, so a clock that differs by minutes, or a slow upload, ends none
 
@@ -40,41 +40,37 @@ def open_task(log: VersionLog, writer: str, plan: CompactionPlan, expires_ms: in
 
     Raises LostRaceError when the plan does not fit the newest version, or an open task has taken some of it: pick again.
     """
-    opened: CompactionTask | None = None
+
+    def taken(version: HummockVersion) -> CompactionTask | None:
+        wanted = writer, plan.inputs, plan.target
+        return next((task for task in version.tasks if (task.writer, task.inputs, task.target) == wanted), None)
 
     def decide(version: HummockVersion) -> Change | None:
-        nonlocal opened
-        for task in version.tasks:
-            if (task.writer, task.inputs, task.target) == (writer, plan.inputs, plan.target):
-                opened = task
-                return None
+        if taken(version) is not None:
+            return None
         _require_free(version, plan, merge_objection(version, plan.inputs, plan.target))
-        opened = CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs)
-        return CompactionOpened(opened)
+        return CompactionOpened(CompactionTask(version.next_task_id, writer, version.id + 1, expires_ms, plan.target, plan.inputs))
 
-    log.append(decide)
-    assert opened is not None
+    opened = taken(log.append(decide).version)
+    assert opened is not None, "the version that opened it holds it"
     return opened
 
 
-def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> tuple[HummockVersion, bool]:
+def commit_task(log: VersionLog, task: CompactionTask, outputs: tuple[SstInfo, ...]) -> Appended:
     """Put `outputs` in the inputs' place. Returns a version that holds it, and whether this call did it.
 
     Raises LostRaceError when the task was closed; SettingError when outputs do not fit the task, which is then still open.
     """
-    mine = False
 
     def decide(version: HummockVersion) -> Change | None:
-        nonlocal mine
-        if mine := any(open_one.id == task.id for open_one in version.tasks):
+        if any(open_one.id == task.id for open_one in version.tasks):
             if (reason := outputs_objection(version, task, outputs)) is not None:
                 raise SettingError(f"the result of compaction task {task.id}", f"refused on version {version.id}", f"to fit, but {reason}")
             return CompactionCommitted(task.id, outputs)
         _require_committed(log, version, task)
         return None
 
-    version = log.append(decide)
-    return version, mine
+    return log.append(decide)
 
 
 def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
@@ -85,38 +81,32 @@ def close_task(log: VersionLog, task_id: int, reason: str) -> HummockVersion:
             raise SettingError("a compaction task", str(task_id), f"one of 1 to {version.next_task_id - 1}")
         return CompactionClosed(task_id, reason) if any(task.id == task_id for task in version.tasks) else None
 
-    return log.append(decide)
+    return log.append(decide).version
 
 
 def renew_tasks(log: VersionLog, task_ids: Collection[int], expires_ms: int) -> tuple[CompactionTask, ...]:
     """Give those of the tasks that are still open a new lease, all in one delta. Returns them as they are now; no lease gets shorter."""
-    open_still: tuple[CompactionTask, ...] = ()
+
+    def open_still(version: HummockVersion) -> tuple[CompactionTask, ...]:
+        return tuple(task for task in version.tasks if task.id in task_ids)
 
     def decide(version: HummockVersion) -> Change | None:
-        nonlocal open_still
-        open_still = tuple(task for task in version.tasks if task.id in task_ids)
-        due = tuple(task.id for task in open_still if task.expires_ms < expires_ms)
+        due = tuple(task.id for task in open_still(version) if task.expires_ms < expires_ms)
         return CompactionsRenewed(due, expires_ms) if due else None
 
-    version = log.append(decide)
-    renewed = {task.id for task in open_still}
-    return tuple(task for task in version.tasks if task.id in renewed)
+    return open_still(log.append(decide).version)
 
 
 def close_lapsed(log: VersionLog, now_ms: int) -> tuple[int, ...]:
     """Close tasks whose lease is over at `now_ms`, but not one whose compactor renews it meanwhile. Returns the ids of those closed."""
     closed = []
     for lapsed in [task for task in log.latest().tasks if task.expires_ms <= now_ms]:
-        mine = False
 
         def decide(version: HummockVersion, task_id: int = lapsed.id) -> Change | None:
-            nonlocal mine
             task = next((task for task in version.tasks if task.id == task_id and task.expires_ms <= now_ms), None)
-            mine = task is not None
             return CompactionClosed(task_id, f"its lease ended at {task.expires_ms} ms") if task is not None else None
 
-        log.append(decide)
-        if mine:
+        if log.append(decide).mine:
             closed.append(lapsed.id)
     return tuple(closed)
 
@@ -134,7 +124,7 @@ def move_ssts(log: VersionLog, plan: CompactionPlan) -> HummockVersion:
         _require_free(version, plan, move_objection(version, plan.inputs, plan.target))
         return SstsMoved(plan.inputs, plan.target)
 
-    return log.append(decide)
+    return log.append(decide).version
 
 
 def _require_free(version: HummockVersion, plan: CompactionPlan, reason: str | None) -> None:

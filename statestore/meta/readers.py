@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from threading import Event, Thread
 
 from tussock.statestore.errors import RetryableError
@@ -36,14 +35,10 @@ class Readers:
     """Takes pins for one process. The methods are those of MetaStore with the same names. Not safe for threads: one for each."""
 
     def __init__(
-        self, objects: ObjectStore, versions: VersionLog, writer: str, clock_ms: Callable[[], int], numbers: Iterator[int] | None = None
+        self, objects: ObjectStore, versions: VersionLog, writer: str, clock_ms: Callable[[], int], numbers: Iterator[int]
     ) -> None:
         self._objects, self._versions, self._writer, self._clock_ms = objects, versions, writer, clock_ms
-        self._numbers = count() if numbers is None else numbers  # of pins: no two of a process share one
-
-    def on(self, versions: VersionLog) -> "Readers":
-        """The same process's, for another thread with a view of the log of its own."""
-        return Readers(self._objects, versions, self._writer, self._clock_ms, self._numbers)
+        self._numbers = numbers  # of pins: no two of a process share one
 
     def pin(self, epoch: int, lease_ms: int, onward: bool = False) -> Pin:
         """See MetaStore.pin."""
@@ -145,7 +140,7 @@ def raise_floor(objects: ObjectStore, versions: VersionLog, epoch: int, now_ms: 
         gone = tuple(r.id for r in version.catalog.relations if r.dropped is not None and r.dropped <= oldest)
         return RelationsForgotten(gone) if gone else None
 
-    return versions.append(forget)
+    return versions.append(forget).version
 
 
 def _ssts(version: HummockVersion) -> set[str]:

@@ -1,8 +1,9 @@
 """MetaStore: the one way into meta. Barriers, commits and log entries are explained where each is defined; here is what happens to them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from itertools import count
 
 from tussock.statestore.meta.barrier import Barrier, BarrierPlan
 from tussock.statestore.meta.barrier_log import BarrierLog, PlanOfEpoch, winner_over
@@ -19,9 +20,9 @@ from tussock.statestore.meta.readable import readable_epochs, retained_floor
 from tussock.statestore.meta.readers import Readers, raise_floor
 from tussock.statestore.meta.settings import FORMAT, StoreSettings, create_store, initial_version, read_settings
 from tussock.statestore.meta.sight import held_back
-from tussock.statestore.meta.statement_log import LogEntry, StatementLog, read_payload
+from tussock.statestore.meta.statement_log import LogEntry, StatementLog
 from tussock.statestore.meta.version import CompactionTask, HummockVersion, SstInfo, VnodeMapping
-from tussock.statestore.meta.version_log import VersionLog
+from tussock.statestore.meta.version_log import Appended, VersionLog
 from tussock.statestore.objectstore.base import ObjectNotFoundError, ObjectStore
 
 
@@ -32,22 +33,34 @@ class MetaStore:
     and completes it, or says by LostRaceError that somebody else's came first. None of them lists objects, unless it says so.
     """
 
-    def __init__(self, objects: ObjectStore, writer: str, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        writer: str,
+        clock_ms: Callable[[], int],
+        *,
+        settings: StoreSettings | None = None,
+        versions: VersionLog | None = None,
+        pin_numbers: Iterator[int] | None = None,
+    ) -> None:
         """
         Args:
             objects: where the store is.
             writer: unique to this process, for good: drawn at its edge. It distinguishes the winner of a race from the losers.
             clock_ms: Unix milliseconds now. Makes epochs readable as times, and is what now() means in views where a run names no moment;
                 one that is wrong or goes back does no harm to anything else.
+            settings, versions, pin_numbers: another MetaStore of the process shares its own, see `for_another_thread`.
         """
         if not writer:
             raise SettingError("the writer", "empty", "a text that no other process has")
         self.objects = objects
         self.writer = writer
         self._clock_ms = clock_ms
-        self._versions = VersionLog(objects, writer, lambda: initial_version(self.settings))
+        self._settings = settings
+        self._versions = versions or VersionLog(objects, writer, lambda: initial_version(self.settings))
+        self._pin_numbers = pin_numbers or count()
         self._log = StatementLog(objects, writer)
-        self._readers = Readers(objects, self._versions, writer, clock_ms)
+        self._readers = Readers(objects, self._versions, writer, clock_ms, self._pin_numbers)
         self._barriers = BarrierLog(objects, self._versions, writer, clock_ms)
 
     @staticmethod
@@ -63,17 +76,21 @@ class MetaStore:
 
     def for_another_thread(self) -> "MetaStore":
         """The same writer's, for another thread of this process. Requires: the two never try for the same object at once."""
-        other = MetaStore(self.objects, self.writer, self._clock_ms)
-        other.__dict__["settings"] = self.settings
-        other._versions = self._versions.for_another_thread()
-        other._barriers = BarrierLog(self.objects, other._versions, self.writer, self._clock_ms)
-        other._readers = self._readers.on(other._versions)
-        return other
+        return MetaStore(
+            self.objects,
+            self.writer,
+            self._clock_ms,
+            settings=self.settings,
+            versions=self._versions.for_another_thread(),
+            pin_numbers=self._pin_numbers,
+        )
 
-    @cached_property
+    @property
     def settings(self) -> StoreSettings:
         """Raises NotInitialisedError."""
-        return read_settings(self.objects)
+        if self._settings is None:
+            self._settings = read_settings(self.objects)
+        return self._settings
 
     # --- versions
 
@@ -174,7 +191,7 @@ class MetaStore:
         """
         return self._is_committed(self.latest(), epoch)
 
-    def commit_epoch(self, manifest: SealedManifest) -> tuple[HummockVersion, bool]:
+    def commit_epoch(self, manifest: SealedManifest) -> Appended:
         """Make a sealed epoch durable and visible to those who ask for it. Returns a version that holds it, and whether this call did it.
 
         Without effect when it is committed already, by whomever. Rebases on everything that is not an epoch.
@@ -182,11 +199,8 @@ class MetaStore:
         Raises LostRaceError when another epoch was committed onto its prev epoch.
         """
 
-        mine = False
-
         def decide(version: HummockVersion) -> Change | None:
-            nonlocal mine
-            if not (mine := not self._is_committed(version, manifest.epoch)):
+            if self._is_committed(version, manifest.epoch):
                 return None
             if version.epoch != manifest.prev_epoch:
                 winner = winner_over(self.objects, version, manifest.prev_epoch)
@@ -195,7 +209,7 @@ class MetaStore:
             net = net_by_relation(manifest, version.catalog if manifest.catalog is None else manifest.catalog)
             return EpochCommitted(*ids, manifest.ssts, manifest.log_end, manifest.catalog, manifest.moment, net)
 
-        return self._versions.append(decide), mine
+        return self._versions.append(decide)
 
     def publish(self, epoch: int, refused: Collection[int] | None = None) -> HummockVersion:
         """Let every reader see a committed epoch. Never goes back: without effect when a later one is published, or this one, so.
@@ -216,7 +230,7 @@ class MetaStore:
             held = held_back(version, epoch, refused)
             return None if (epoch, held) == (version.published, version.held) else Published(epoch, held)
 
-        return self._versions.append(decide)
+        return self._versions.append(decide).version
 
     def rescale(self, units: int) -> HummockVersion:
         """Spread the vnodes over `units` parallel units, moving as few as possible. Barriers injected from now on use it.
@@ -229,7 +243,7 @@ class MetaStore:
                 return None
             return MappingChanged(remap(version.mapping, units))
 
-        return self._versions.append(decide)
+        return self._versions.append(decide).version
 
     def move_vnodes(self, planned: VnodeMapping, standing: VnodeMapping | None = None) -> HummockVersion:
         """Put `planned` in the place of the mapping that it was made of, the one with the id before its own. Barriers injected from now on
@@ -248,7 +262,7 @@ class MetaStore:
                 )
             return MappingChanged(checked(planned, len(version.mapping.units)))
 
-        return self._versions.append(decide)
+        return self._versions.append(decide).version
 
     # --- compaction
 
@@ -259,7 +273,7 @@ class MetaStore:
         """
         return open_task(self._versions, self.writer, plan, self._clock_ms() + lease_ms)
 
-    def commit_compaction(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> tuple[HummockVersion, bool]:
+    def commit_compaction(self, task: CompactionTask, outputs: Sequence[SstInfo]) -> Appended:
         """Put the outputs in the inputs' place. Returns a version that holds it, and whether this call did it.
 
         Without effect when the task is committed already, by whomever.
@@ -382,10 +396,6 @@ class MetaStore:
     def put_payload(self, data: bytes) -> str:
         """Store what is too large for a log entry, and return its object name."""
         return self._log.put_payload(data)
-
-    def get_payload(self, name: str) -> bytes:
-        """The bytes of a payload, checked against its name. Raises DamagedDocumentError."""
-        return read_payload(self.objects, name)
 
     # --- inside
 

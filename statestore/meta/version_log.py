@@ -7,6 +7,7 @@ losing or damaging the hint costs probes, losing a snapshot costs replay.
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,6 +29,13 @@ class Head(msgspec.Struct, frozen=True):
     """The hint: a snapshot of this id was there."""
 
     snapshot: int
+
+
+class Appended(NamedTuple):
+    """What an append came to: a version that holds the change, and whether this call committed it."""
+
+    version: HummockVersion
+    mine: bool
 
 
 class VersionLog:
@@ -79,7 +87,7 @@ class VersionLog:
         """Deltas `first` to `last`, one GET each. Requires: they have been seen. Raises DamagedDocumentError."""
         return (require_document(self._objects, version_name(i), VersionDelta) for i in range(first, last + 1))
 
-    def append(self, decide: Callable[[HummockVersion], Change | None]) -> HummockVersion:
+    def append(self, decide: Callable[[HummockVersion], Change | None]) -> Appended:
         """Commit what `decide` wants for the newest version, and return the version it made; None: nothing to do.
 
         When somebody else commits first, `decide` is asked again with theirs: it rebases, or raises its own error. A change is visible
@@ -88,14 +96,14 @@ class VersionLog:
         while True:
             version = self.latest()
             if (change := decide(version)) is None:
-                return version
+                return Appended(version, mine=False)
             delta = VersionDelta(version.id + 1, self._writer, change)
             after = apply(version, delta)  # refuses before anything is written
             if self._objects.put_if_absent(version_name(delta.id), encode_document(delta)):
                 self._seen(self._noted(after))
                 self._write_snapshot()
                 log.debug("version %d committed: %s", after.id, type(change).__name__)
-                return after
+                return Appended(after, mine=True)
             log.info("version %d was committed by another writer first: %s rebases on it", delta.id, type(change).__name__)
 
     def _seen(self, version: HummockVersion) -> HummockVersion:

@@ -499,7 +499,7 @@ def test_a_store_with_many_commits_behind_it_opens_with_a_handful_of_requests(co
     while version.id < commits:
         epoch = version.epoch + (1 << 16)
         change = EpochCommitted(version.epoch, epoch, 0, (sst(f"{data_prefix(epoch)}0", ["a1", "a9"], [epoch]),), 0)
-        version, since = log.append(lambda _, change=change: change), since + 1  # type: ignore[misc]
+        version, since = log.append(lambda _, change=change: change).version, since + 1  # type: ignore[misc]
         if since == 20:
             task = meta.open_compaction(plan(version, 1, *version.levels))
             version, since = meta.commit_compaction(task, [merged(version, task)])[0], 0

@@ -21,6 +21,7 @@ from tussock.statestore.meta.document import decode_document
 from tussock.statestore.meta.errors import AlreadyInitialisedError, DamagedDocumentError
 from tussock.statestore.meta.names import task_prefix
 from tussock.statestore.meta.settings import initial_version, read_settings
+from tussock.statestore.meta.statement_log import read_payload
 from tussock.statestore.meta.store import MetaStore
 from tussock.statestore.meta.version import LevelInput, SstInfo
 from tussock.statestore.meta.version_log import SNAPSHOT_EVERY
@@ -179,7 +180,12 @@ STEPS = (
     Step("commit with a snapshot", _up_to_a_snapshot, run_epoch, lambda meta: meta.latest().id >= SNAPSHOT_EVERY),
     Step("publish", _commit, lambda meta: meta.publish(meta.latest().epoch), _published),
     Step("append", _commit, lambda meta: meta.append_log("client", b'{"insert": 1}'), lambda meta: meta.log_end() == 1),
-    Step("payload", _init, lambda meta: meta.put_payload(b"rows"), lambda meta: meta.get_payload(meta.put_payload(b"rows")) == b"rows"),
+    Step(
+        "payload",
+        _init,
+        lambda meta: meta.put_payload(b"rows"),
+        lambda meta: read_payload(meta.objects, meta.put_payload(b"rows")) == b"rows",
+    ),
     Step("pin", _commit, lambda meta: meta.unpin(meta.pin(meta.latest().epoch)), lambda meta: meta.latest().id == 1),
     Step("rescale", _commit, lambda meta: meta.rescale(4), lambda meta: len(set(meta.latest().mapping.units)) == 4),
 )
