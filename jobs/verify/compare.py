@@ -24,7 +24,6 @@ from tussock.jobs.verify.record import Example
 TOLERANCE = 1e-9
 EXAMPLES = 5
 _FETCHED = 200  # rows, to choose examples from
-_MATCHED_HERE = 5_000  # rows, at most, that are paired in this process where their order by floats does not pair them
 
 Text = dict[str, str | None]
 _HASHES = ("exact", "full", "key")

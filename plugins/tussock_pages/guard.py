@@ -52,12 +52,6 @@ def may_edit(user: BaseUser, dag_id: str) -> bool:
     return _may(user, dag_id, "PUT", None) and _may(user, dag_id, "POST", DagAccessEntity.RUN)
 
 
-def require_may_run(user: BaseUser, dag_id: str) -> None:
-    """Raises HTTPException 403 where a user may not edit a DAG, or not start runs of it."""
-    if not may_edit(user, dag_id):
-        raise HTTPException(status.HTTP_403_FORBIDDEN, f"you may look at {dag_id}, and not change it")
-
-
 def from_here(request: Request) -> None:
     """Raises HTTPException 403 for a POST that no page of this server has sent.
 

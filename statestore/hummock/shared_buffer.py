@@ -15,7 +15,7 @@ from tussock.statestore.hummock.row_shape import RowShape
 from tussock.statestore.hummock.sealed_batch import SealedBatch
 from tussock.statestore.hummock.sorted_keys import Positions, SortedKeys
 from tussock.statestore.hummock.sst_format import PUT, row_schema
-from tussock.statestore.hummock.sst_reader import FilterArena, Rows, SectionReader, no_columns, one_batch
+from tussock.statestore.hummock.sst_reader import FilterArena, Rows, no_columns, one_batch
 
 #: Gives one table's sealed MemTable of an epoch, or None: it is decoded when it is read first.
 Load = Callable[[], SealedBatch | None]
@@ -63,7 +63,6 @@ class BufferedSection:
 
 
 Section = OpenSection | BufferedSection
-Index = SectionReader | BufferedIndex
 
 
 class SharedBuffer:

@@ -51,11 +51,6 @@ class VacuumReport:
     pending_objects: int  # of those kept: named by no version, but their epoch or task may still commit them
     unknown: tuple[str, ...]  # below data/ and named as nothing of this release is: left alone
 
-    @property
-    def garbage_bytes(self) -> int:
-        """What removing it frees."""
-        return sum(found.size for found in self.garbage)
-
 
 def vacuum(meta: MetaStore, *, dry_run: bool = False, progress: Progress = no_progress) -> VacuumReport:
     """Remove what no reader can need and nobody can commit.

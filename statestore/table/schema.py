@@ -5,7 +5,6 @@ Columns are passed by position and named by the schema, so callers need not rena
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -128,14 +127,6 @@ class TableLayout:
         self._require(rows, self.rows, what)
         return pa.table(rows.columns, schema=self.rows)
 
-    def key_table(self, key: Sequence[Any]) -> pa.Table:
-        """One primary key, given as Python values, as a table of one row."""
-        return _one_row(key, self.keys)
-
-    def row_table(self, row: Sequence[Any]) -> pa.Table:
-        """One row, given as Python values, as a table of one row."""
-        return _one_row(row, self.rows)
-
     def _encode(self, columns: Sequence[pa.ChunkedArray], rows: int) -> pa.BinaryArray:
         arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in columns]
         vnodes = vnodes_of([arrays[place] for place in self._distribution], self.vnode_count, rows)
@@ -155,12 +146,6 @@ def _check(schema: TableSchema) -> None:
         raise TableSchemaError(schema.name, f"the key {key} names a column twice")
     if not set(schema.distribution) <= set(key):
         raise TableSchemaError(schema.name, f"distribution {list(schema.distribution)} is not part of the key {key}")
-
-
-def _one_row(values: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    if not len(schema):  # the key of a table that holds one row
-        return pa.table({"row": [0]}).select([])
-    return pa.table([pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema=schema)
 
 
 def _show(schema: pa.Schema) -> str:

@@ -6,7 +6,7 @@ find may come from the rows that this process remembers of the epoch before (row
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from tussock.statestore.table.row_cache import UnitRows
 from tussock.statestore.table.schema import Found, KeyedRows, PrefixRows
 from tussock.statestore.table.storage_table import StorageTable, vnode_ranges
 
-Row = tuple[Any, ...]
 _Rows = TypeVar("_Rows", pa.Array, pa.ChunkedArray, pa.Table)
 SCAN_BATCH_ROWS = 64 * 1024
 _DEEPER = 8  # a limited scan that met deletes asks again for this many times more rows
@@ -69,11 +68,6 @@ class StateTable:
         return self.layout.schema.name
 
     # -- reads ----------------------------------------------------------------------------------------------------------------
-
-    def get_row(self, key: Row) -> Row | None:
-        """The row of one primary key, given in key order, or None. For many keys use `get_rows`."""
-        got = self.get_rows(self.layout.key_table(key))
-        return tuple(column[0].as_py() for column in got.rows.columns) if got.found[0].as_py() else None
 
     def get_rows(self, keys: pa.Table, again: bool = True) -> Found:
         """Rows by primary key.
@@ -191,18 +185,6 @@ class StateTable:
         return not len(self._mem.settle()) and not self.stored.holds_rows()
 
     # -- writes ---------------------------------------------------------------------------------------------------------------
-
-    def insert_row(self, row: Row) -> None:
-        """One row; see `insert_rows`."""
-        self.insert_rows(self.layout.row_table(row))
-
-    def delete_row(self, row: Row) -> None:
-        """One row; see `delete_rows`."""
-        self.delete_rows(self.layout.row_table(row))
-
-    def update_row(self, old: Row, new: Row) -> None:
-        """One row; see `update_rows`."""
-        self.update_rows(self.layout.row_table(old), self.layout.row_table(new))
 
     def insert_rows(self, rows: pa.Table) -> None:
         """Puts whole rows, columns in schema order; of rows with the same key the last one stays. Raises WrongColumnsError."""

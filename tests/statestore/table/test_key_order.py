@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.statestore.table.rows import delete_row, insert_row, update_row
 from tests.statestore.table.stores import BucketStore
 from tussock.statestore.hummock import block_source
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
@@ -77,12 +78,12 @@ class Table:
                 row = (*(rng.choice(VALUES[kind]) for kind in self.kinds[:2]), number, f"{epoch}")
                 before = self.live.pop(number, None)
                 if before is not None and rng.random() < 0.4:
-                    table.delete_row(before)
+                    delete_row(table, before)
                 elif before is not None:
-                    table.update_row(before, row)
+                    update_row(table, before, row)
                     self.live[number] = row
                 else:
-                    table.insert_row(row)
+                    insert_row(table, row)
                     self.live[number] = row
             store.ingest(table.seal(), epoch)
         self.table = StorageTable(self.schema, store.reader, 3, V)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.statestore.table.rows import insert_row
 from tests.statestore.table.stores import DictStore
 from tussock.statestore.meta.catalog import ColumnSpec, KeyColumn, TableSchema
 from tussock.statestore.table.row_cache import RowCache, RowsOf
@@ -197,7 +198,7 @@ def test_an_attempt_that_never_sealed_leaves_what_was_known() -> None:
     first_epoch(cache, store)
     failed = open_pairs(cache, store, 1, 2)
     rows_read(failed, PAIRS, [1, 7])
-    failed.insert_row((1, "never", 0.0))
+    insert_row(failed, (1, "never", 0.0))
     store.asked = 0
     table = open_pairs(cache, store, 1, 2)
     assert rows_read(table, PAIRS, [1]) == [(1, "one", 1.0)]
@@ -214,7 +215,7 @@ def test_what_a_task_publishes_is_known_once_it_has_ended_and_nothing_of_one_tha
     with suppress(Failed), cache.publishing():
         failed = open_pairs(cache, store, 1, 2)
         assert rows_read(failed, PAIRS, [1, 2]) == [(1, "one", 1.0), None]
-        failed.insert_row((1, "never", 0.0))
+        insert_row(failed, (1, "never", 0.0))
         assert failed.seal() is not None
         raise Failed
     assert rows_read(open_pairs(cache, store, 1, 2), PAIRS, [3, 1]) == [(3, "three", 3.0), (1, "one", 1.0)]
@@ -234,7 +235,7 @@ def test_a_table_that_is_only_written_or_asked_for_what_never_comes_again_takes_
     cache, store = RowCache(), DictStore()
     table = open_pairs(cache, store, 0, 1)
     table.get_rows(keys_table(PAIRS, [1, 2]), again=False)
-    table.insert_row((5, "five", 5.0))
+    insert_row(table, (5, "five", 5.0))
     store.ingest(table.seal(), 1)
     assert cache.nbytes == 0
 
@@ -272,7 +273,7 @@ def test_an_epoch_of_few_keys_does_not_touch_what_many_left() -> None:
     for epoch in range(2, 12):
         table = open_pairs(cache, store, epoch - 1, epoch)
         rows_read(table, PAIRS, [epoch])
-        table.insert_row((epoch, "z", 0.0))
+        insert_row(table, (epoch, "z", 0.0))
         store.ingest(table.seal(), epoch)
     runs = cache.open(RowsOf("store", PAIRS.table_id, 0), range(V), 11, 12).runs
     assert runs[-1] is large

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.statestore.table.rows import delete_row, get_row, insert_row, update_row
 from tests.statestore.table.stores import BucketStore, DictStore
 from tussock.statestore.hummock.key import encode_keys
 from tussock.statestore.hummock.sorted_keys import successors
@@ -57,17 +58,17 @@ def tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 def test_get_after_commit_and_insert_as_in_the_reference(store: Store) -> None:
     table = open_table(NUMBERS, store, 0)
-    table.insert_row((1, 11, 111))
-    table.insert_row((2, 22, 222))
-    table.delete_row((2, 22, 222))
-    table.insert_row((3, 33, 333))
+    insert_row(table, (1, 11, 111))
+    insert_row(table, (2, 22, 222))
+    delete_row(table, (2, 22, 222))
+    insert_row(table, (3, 33, 333))
     store.ingest(table.seal(), 1)
 
     table = open_table(NUMBERS, store, 1)
-    table.insert_row((3, 3333, 3333))
-    assert table.get_row((1,)) == (1, 11, 111)
-    assert table.get_row((2,)) is None
-    assert table.get_row((3,)) == (3, 3333, 3333)
+    insert_row(table, (3, 3333, 3333))
+    assert get_row(table, (1,)) == (1, 11, 111)
+    assert get_row(table, (2,)) is None
+    assert get_row(table, (3,)) == (3, 3333, 3333)
 
 
 def test_scan_merges_memory_over_storage_as_in_the_reference(store: Store) -> None:
@@ -76,7 +77,7 @@ def test_scan_merges_memory_over_storage_as_in_the_reference(store: Store) -> No
     store.ingest(table.seal(), 1)
 
     table = open_table(SINGLE, store, 1)
-    table.delete_row((3, 0, 0))
+    delete_row(table, (3, 0, 0))
     table.insert_rows(rows_of(SINGLE, [(5, 1, 1), (4, 1, 1)]))
     assert tuples(pa.concat_tables(table.scan())) == [(1, 0, 0), (4, 1, 1), (5, 1, 1), (6, 0, 0)]
 
@@ -84,8 +85,8 @@ def test_scan_merges_memory_over_storage_as_in_the_reference(store: Store) -> No
 def test_the_write_path_caches_operations_and_seals_them_as_key_value_pairs(store: Store) -> None:
     schema = TableSchema(7, "abc", tuple(ColumnSpec(name, "string") for name in "xyz"), (KeyColumn(0),), (0,))
     table = open_table(schema, store, 0)
-    table.insert_row(("a", "b", "c"))
-    table.delete_row(("d", "e", "f"))
+    insert_row(table, ("a", "b", "c"))
+    delete_row(table, ("d", "e", "f"))
     sealed = table.seal()
     assert sealed is not None
     assert sealed.table_id == 7
@@ -99,10 +100,10 @@ def test_the_write_path_caches_operations_and_seals_them_as_key_value_pairs(stor
 def test_the_last_operation_on_a_key_wins_also_within_a_batch(store: Store) -> None:
     table = open_table(NUMBERS, store, 0)
     table.insert_rows(rows_of(NUMBERS, [(1, 1, 1), (2, 2, 2), (1, 9, 9)]))
-    assert table.get_row((1,)) == (1, 9, 9)
+    assert get_row(table, (1,)) == (1, 9, 9)
     table.delete_rows(rows_of(NUMBERS, [(1, 9, 9), (2, 2, 2)]))
-    table.insert_row((2, 8, 8))
-    assert table.get_row((1,)) is None
+    insert_row(table, (2, 8, 8))
+    assert get_row(table, (1,)) is None
     got = table.get_rows(pa.table({"k": [2, 1, 2, 7]}))
     assert got.found.to_pylist() == [True, False, True, False]
     assert tuples(got.rows) == [(2, 8, 8), (None, None, None), (2, 8, 8), (None, None, None)]
@@ -118,16 +119,16 @@ def test_an_update_may_swap_keys_and_an_unchanged_row_is_not_written(store: Stor
     table = open_table(ORDERS, store, 1)
     after = [("b", 2, 1.0, "x"), ("a", 1, 2.0, "y"), (None, 3, float("nan"), None), ("z", 4, -0.0, "z")]
     table.update_rows(rows_of(ORDERS, before), rows_of(ORDERS, after))
-    assert table.get_row(("a", 1)) == ("a", 1, 2.0, "y")
-    assert table.get_row(("b", 2)) == ("b", 2, 1.0, "x")
+    assert get_row(table, ("a", 1)) == ("a", 1, 2.0, "y")
+    assert get_row(table, ("b", 2)) == ("b", 2, 1.0, "x")
     sealed = table.seal()
     assert sealed is not None
     assert sorted(sealed.rows.column(2).to_pylist()) == ["a", "b", "z"]
     assert sealed.rows.column(1).to_pylist() == [1, 1, 1]
     moved = open_table(ORDERS, store, 1)
-    moved.update_row(("a", 1, 1.0, "x"), ("a", 7, 1.0, "x"))
-    assert moved.get_row(("a", 1)) is None
-    assert moved.get_row(("a", 7)) == ("a", 7, 1.0, "x")
+    update_row(moved, ("a", 1, 1.0, "x"), ("a", 7, 1.0, "x"))
+    assert get_row(moved, ("a", 1)) is None
+    assert get_row(moved, ("a", 7)) == ("a", 7, 1.0, "x")
     moved.update_rows(rows_of(ORDERS, before), rows_of(ORDERS, before))
     assert moved.seal() is not None
     assert moved.seal() is None
@@ -156,8 +157,8 @@ def test_a_limited_prefix_scan_reads_past_rows_that_this_epoch_deleted(store: St
     table = open_table(ORDERS, store, 1)
     gone = [i if reverse else 39 - i for i in range(30)]  # id descends in the key
     table.delete_rows(rows_of(ORDERS, [("a", i, float(i), "s") for i in gone]))
-    table.insert_row(("b", 100, 1.0, "m"))
-    table.insert_row(("b", -1, 1.0, "m"))
+    insert_row(table, ("b", 100, 1.0, "m"))
+    insert_row(table, ("b", -1, 1.0, "m"))
     got = table.scan_prefix(pa.table({"p": ["b", "a", "nobody", "a"]}), limit=2, reverse=reverse)
     assert got.index.to_pylist() == [0, 0, 1, 1, 3, 3]
     assert got.rows["id"].to_pylist() == ([-1, 0, 30, 31, 30, 31] if reverse else [100, 39, 9, 8, 9, 8])
@@ -175,12 +176,12 @@ def test_a_singleton_is_scanned_by_one_prefix_without_columns(store: Store) -> N
 def test_a_table_without_key_columns_holds_one_row(store: Store) -> None:
     schema = TableSchema(9, "total", (ColumnSpec("n", "bigint"), ColumnSpec("s", "decimal(38,2)")), (), ())
     table = open_table(schema, store, 0)
-    assert table.get_row(()) is None
-    table.insert_row((1, Decimal("1.50")))
-    table.insert_row((2, Decimal("2.50")))
-    assert table.get_row(()) == (2, Decimal("2.50"))
+    assert get_row(table, ()) is None
+    insert_row(table, (1, Decimal("1.50")))
+    insert_row(table, (2, Decimal("2.50")))
+    assert get_row(table, ()) == (2, Decimal("2.50"))
     store.ingest(table.seal(), 1)
-    assert open_table(schema, store, 1).get_row(()) == (2, Decimal("2.50"))
+    assert get_row(open_table(schema, store, 1), ()) == (2, Decimal("2.50"))
 
 
 def test_a_scan_of_some_vnodes_returns_their_rows_in_batches(store: Store) -> None:
@@ -388,12 +389,12 @@ def test_turns_of_writing_and_reading_agree_with_a_dict_and_sort_no_row_often(mo
     for turn in range(turns):
         if turn % 5 == 4:
             gone = rng.choice([*model, turn])
-            table.delete_row(model.pop(gone, (gone, 0, 0)))
+            delete_row(table, model.pop(gone, (gone, 0, 0)))
         else:
             row = (rng.randrange(turns), turn, -turn)
-            table.insert_row(row)
+            insert_row(table, row)
             model[row[0]] = row
         key = rng.randrange(turns)
-        assert table.get_row((key,)) == model.get(key)
+        assert get_row(table, (key,)) == model.get(key)
     assert sorted(tuples(pa.concat_tables(table.scan()))) == sorted(model.values())
     assert sorted_rows < 12 * turns, "log2 of the turns and a little; one run of all changes would be sorted in each turn"
