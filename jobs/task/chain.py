@@ -7,14 +7,15 @@ reads behind the fragment is counted and let go of.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tussock.jobs.executors.base import net
-from tussock.jobs.executors.operator import Actor, ExpressionError, MakesPieces, TakesPieces
+from tussock.jobs.executors.operator import Actor, Executor, ExpressionError, MakesPieces, TakesPieces
 from tussock.jobs.executors.table_replay import StatementRowError
 from tussock.jobs.flow.chunk import WEIGHT, empty_chunk
 from tussock.jobs.flow.failure import ActorError, ViewFailedError
@@ -42,6 +43,39 @@ class Put:
         return Put(delta, delta.num_rows, pc.sum(delta[WEIGHT]).as_py() or 0)
 
 
+class _Outcome:
+    """What one operator put out, or one input: a chunk, or pieces that are taken once.
+
+    Pieces can be `parted`: the rows of one key may lie in several of them and cancel each other out.
+    """
+
+    def __init__(self, found: pa.Table | Pieces, types: Sequence[str] = (), *, by_key: bool = False, parted: bool = False) -> None:
+        """
+        Args:
+            types: of the columns, needed for pieces.
+            by_key: the rows of a key are all in one piece.
+        """
+        self._found, self._types, self.by_key, self._parted = found, types, by_key, parted
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether it still comes in pieces."""
+        return not isinstance(self._found, pa.Table)
+
+    def stream(self) -> Pieces:
+        """Piece by piece; a chunk is one. To be called once: it lets go of what it hands on."""
+        found, self._found = self._found, iter(())
+        return iter((found,)) if isinstance(found, pa.Table) else found
+
+    def whole(self) -> pa.Table:
+        """All of it in one chunk."""
+        if not isinstance(self._found, pa.Table):
+            pieces = list(self._found)
+            together = pa.concat_tables([empty_chunk(self._types), *pieces])
+            self._found = net(together) if self._parted and len(pieces) > 1 else together
+        return self._found
+
+
 def run_operators(
     fragment: Fragment,
     inputs: list[pa.Table],
@@ -61,54 +95,45 @@ def run_operators(
 
     Raises: FailedRow where an expression raised on a row, ActorError for other input that stops the epoch; both name the operator.
     """
-    held: dict[int, pa.Table | Pieces] = {input_ref(i): chunk for i, chunk in enumerate(inputs)}
+    outcomes = {input_ref(i): _Outcome(chunk) for i, chunk in enumerate(inputs)}
     inputs.clear()
     readers = Counter(ref for operator in fragment.operators for ref in operator.inputs)
-    taken_in_pieces: set[int] = set()
-    by_key: set[int] = set()  # else what goes in one piece may come in another
-
-    def whole(ref: int) -> pa.Table:
-        found = held[ref]
-        if not isinstance(found, pa.Table):
-            pieces = list(found)
-            found = pa.concat_tables([empty_chunk(fragment.operators[ref].node.types), *pieces])
-            if len(pieces) > 1 and ref in taken_in_pieces and ref not in by_key:
-                found = net(found)
-            held[ref] = found
-        return found
-
     for place, operator in enumerate(fragment.operators):
-        name = operator.node.text().partition(" ")[0]
+        types = operator.node.types
         executor = operator.node.executor([tables(t) for t in operator.tables], actor)
-        only = operator.inputs[0] if len(operator.inputs) == 1 else None
-        given = held[only] if only is not None and readers[only] == 1 else None
-        pieces = given if given is not None and not isinstance(given, pa.Table) else None
-        if pieces is not None and isinstance(executor, TakesPieces) and (only in by_key or not executor.needs_keys):
-            held[place] = _named(executor.over(pieces), relation, number, place, name)
-            taken_in_pieces.add(place)
-            if only in by_key and executor.row_by_row:
-                by_key.add(place)
-        elif isinstance(executor, MakesPieces):
-            held[place] = _named(executor.pieces(*map(whole, operator.inputs)), relation, number, place, name)
-            if executor.by_key:
-                by_key.add(place)
-        else:
-            chunks = [whole(ref) for ref in operator.inputs]
-        del given, pieces
+        named = partial(_named, relation=relation, number=number, operator=place, name=operator.node.text().partition(" ")[0])
+        taken = [outcomes[ref] for ref in operator.inputs]
+        streams = len(taken) == 1 and readers[operator.inputs[0]] == 1 and taken[0].in_pieces
         readers.subtract(operator.inputs)
         for ref in {ref for ref in operator.inputs if not readers[ref]}:
-            del held[ref]
-        if place not in held:
-            held[place] = next(_named((executor.apply(*chunks) for _ in range(1)), relation, number, place, name))
-            chunks.clear()
-    last = len(fragment.operators) - 1 if fragment.operators else input_ref(0)
-    return Put.of(whole(last)) if read else _counted(fragment, held[last])
+            del outcomes[ref]
+        if streams and isinstance(executor, TakesPieces) and (taken[0].by_key or not executor.needs_keys):
+            by_key = taken[0].by_key and executor.row_by_row
+            outcomes[place] = _Outcome(named(executor.over(taken[0].stream())), types, by_key=by_key, parted=not by_key)
+        elif isinstance(executor, MakesPieces):
+            outcomes[place] = _Outcome(named(executor.pieces(*_wholes(taken))), types, by_key=executor.by_key)
+        else:
+            outcomes[place] = _Outcome(next(named(_applied(executor, _wholes(taken)))))
+    last = outcomes.pop(len(fragment.operators) - 1 if fragment.operators else input_ref(0))
+    return Put.of(last.whole()) if read else _counted(fragment, last.stream())
 
 
-def _counted(fragment: Fragment, found: pa.Table | Pieces) -> Put:
+def _wholes(taken: list[_Outcome]) -> list[pa.Table]:
+    """Each in one chunk. `taken` is empty afterwards: the caller holds no chunk while an operator reads it."""
+    chunks = [outcome.whole() for outcome in taken]
+    taken.clear()
+    return chunks
+
+
+def _applied(executor: Executor, chunks: list[pa.Table]) -> Pieces:
+    """The output of an operator that takes whole chunks: one piece."""
+    yield executor.apply(*chunks)
+
+
+def _counted(fragment: Fragment, pieces: Pieces) -> Put:
     """What nobody reads, counted and let go of."""
     rows = weight = 0
-    for piece in (found,) if isinstance(found, pa.Table) else found:
+    for piece in pieces:
         rows, weight = rows + piece.num_rows, weight + (pc.sum(piece[WEIGHT]).as_py() or 0)
         del piece  # before the next is made
     return Put(empty_chunk(fragment.types), rows, weight)
