@@ -10,6 +10,7 @@
 Results are those of Spark in ANSI mode; whether a sum overflows is said beside the values, since rows that nobody reads may do so.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -206,60 +207,114 @@ def _shifted(call: Over, at: OrderedRows) -> Values:
     return Values(values, _nothing)
 
 
+class _Picked(ABC):
+    """A value of one row of each frame. Where frames begin with the partition, so that its first rows may not be at hand, the head stands
+    for the one value of them that counts."""
+
+    def __init__(self, call: Over, at: OrderedRows, carried: State) -> None:
+        self.call, self.at = call, at
+        self.carried = carried if call.runs else []
+        self.low, self.high = at.frame(call)
+        column = _column(at, call, self.carried[0] if self.carried else None)
+        if call.kept is not None:
+            heads = _truths(self.carried[1]) if self.carried else np.zeros(at.partitions, np.bool_)
+            column = replace(column, counted=(_truths(one_array(at.rows.column(call.kept))), heads))
+        self.column = column
+        self.known, self.before = column.known()
+        self.first = np.maximum(self.low, at.first)  # of the rows at hand
+        self.earlier = at.before.rows[at.partition] > 0  # (n,) whether rows of the partition are not at hand
+
+    @abstractmethod
+    def values(self) -> pa.Array:
+        """(n,) the value of each row's frame."""
+
+    @abstractmethod
+    def carry(self, rows: Positions) -> State:
+        """What chosen rows carry, as `carried_types`; asked for only where that is something."""
+
+    def counts(self, low: Positions, high: Positions) -> Mask:
+        """Whether a place from `low` up to, not with, `high` counts."""
+        return self.before[high] > self.before[low]
+
+    def carried_of_known(self, value: Positions, there: Mask) -> State:
+        """The known value of each number, and, where rows are chosen by a column, whether there is one."""
+        found = self.column.taken(_pick(self.known, value), there)
+        return [found] if self.call.kept is None else [found, pa.array(there)]
+
+
+class _First(_Picked):
+    """FIRST_VALUE."""
+
+    def values(self) -> pa.Array:
+        if self.call.passes_over:
+            return self.column.taken(_pick(self.known, self.before[self.low]), self.counts(self.low, self.high))
+        places = np.where(self.earlier, self.low, self.first) if self.call.runs else self.first
+        return self.column.taken(places, self.high > self.first)
+
+    def carry(self, rows: Positions) -> State:
+        head, own = self.at.first[rows] - 1, self.at.places[rows]
+        if self.call.passes_over:
+            return self.carried_of_known(self.before[head], self.counts(head, own))
+        since = self.earlier[rows]
+        return [self.column.taken(np.where(since, head, head + 1), since | (own > head + 1))]
+
+
+class _Last(_Picked):
+    """LAST_VALUE. Where it passes over no row, it carries nothing: its value is that of the row before."""
+
+    def values(self) -> pa.Array:
+        if self.call.passes_over:
+            return self.column.taken(_pick(self.known, self.before[self.high] - 1), self.counts(self.low, self.high))
+        return self.column.taken(self.high - 1, self.high > self.first)
+
+    def carry(self, rows: Positions) -> State:
+        head, own = self.at.first[rows] - 1, self.at.places[rows]
+        return self.carried_of_known(self.before[own] - 1, self.counts(head, own))
+
+
+class _Nth(_Picked):
+    """NTH_VALUE. It carries how many rows that count came before, and the value once that is known."""
+
+    def __init__(self, call: Over, at: OrderedRows, carried: State) -> None:
+        super().__init__(call, at, carried)
+        self.seen = np.zeros(at.partitions, np.int64)  # rows that count, of those that are not at hand
+        if call.runs and not call.ignore_nulls:
+            self.seen = at.before.rows
+        elif self.carried:  # else all rows of the partition are at hand
+            self.seen = pc.fill_null(self.carried[1], 0).to_numpy(zero_copy_only=False)
+        self.missing = call.number - self.seen[at.partition]  # so many more; none are missing where the head has the value
+
+    def values(self) -> pa.Array:
+        if self.call.ignore_nulls:
+            which = self.before[self.first] + self.missing - 1
+            places, there = _pick(self.known, which), which < self.before[self.high]
+        else:
+            places = self.first + self.missing - 1
+            there = places < self.high
+        at_head = self.missing <= 0
+        return self.column.taken(np.where(at_head, self.at.first - 1, places), there | at_head)
+
+    def carry(self, rows: Positions) -> State:
+        head, own, missing = self.at.first[rows] - 1, self.at.places[rows], self.missing[rows]
+        if self.call.ignore_nulls:
+            which = self.before[head + 1] + missing - 1
+            places, there = _pick(self.known, which), which < self.before[own]
+            passed = self.seen[self.at.partition[rows]] + self.before[own] - self.before[head + 1]
+        else:
+            places = head + missing
+            there = places < own
+            passed = self.at.number[rows] - 1
+        at_head = missing <= 0
+        return [self.column.taken(np.where(at_head, head, places), at_head | there), pa.array(passed)]
+
+
+_PICKED: dict[WindowFunction, type[_Picked]] = {WindowFunction.FIRST: _First, WindowFunction.LAST: _Last, WindowFunction.NTH: _Nth}
+
+
 def _picked(call: Over, at: OrderedRows, carried: State) -> Values:
-    """First, last and nth value of a frame. Where the frame begins with the partition, so that its first rows may not be at hand, the head
-    stands for the one value of them that counts."""
-    low, high = at.frame(call)
-    runs = call.runs
-    column = _column(at, call, carried[0] if runs and carried else None)
-    if call.kept is not None:
-        heads = _truths(carried[1]) if runs and carried else np.zeros(at.partitions, np.bool_)
-        column = replace(column, counted=(_truths(one_array(at.rows.column(call.kept))), heads))
-    known, before = column.known()
-    first = np.maximum(low, at.first)  # of the rows at hand
-    earlier = at.before.rows[at.partition]
-    if call.function is WindowFunction.LAST:
-        places, there = high - 1, high > first
-        if call.passes_over:
-            places, there = _pick(known, before[high] - 1), before[high] > before[low]
-    elif call.function is WindowFunction.FIRST:
-        places, there = (np.where(earlier > 0, low, first) if runs else first), high > first
-        if call.passes_over:
-            places, there = _pick(known, before[low]), before[high] > before[low]
-    else:
-        seen = np.zeros(at.partitions, np.int64)
-        if runs and not call.ignore_nulls:
-            seen = at.before.rows
-        elif runs and carried:  # else all rows of the partition are at hand
-            seen = pc.fill_null(carried[1], 0).to_numpy(zero_copy_only=False)
-        missing = call.number - seen[at.partition]
-        places, there = first + missing - 1, first + missing - 1 < high
-        if call.ignore_nulls:
-            which = before[first] + missing - 1
-            places, there = _pick(known, which), which < before[high]
-        places, there = np.where(missing <= 0, at.first - 1, places), there | (missing <= 0)
-
-    def carry(rows: Positions) -> State:
-        if not runs or not carried_types(call):
-            return []
-        head, own = at.first[rows] - 1, at.places[rows]
-        since = earlier[rows] > 0
-        if call.function in (WindowFunction.FIRST, WindowFunction.LAST) and call.passes_over:
-            there = before[own] > before[head]
-            value = column.taken(_pick(known, before[head] if call.function is WindowFunction.FIRST else before[own] - 1), there)
-            return [value] if call.kept is None else [value, pa.array(there)]
-        if call.function is WindowFunction.FIRST:
-            return [column.taken(np.where(since, head, head + 1), since | (own > head + 1))]
-        needed = missing[rows]
-        if call.ignore_nulls:
-            passed = seen[at.partition[rows]] + before[own] - before[head + 1]
-            which = before[head + 1] + needed - 1
-            value = column.taken(np.where(needed <= 0, head, _pick(known, which)), (needed <= 0) | (which < before[own]))
-            return [value, pa.array(passed)]
-        value = column.taken(np.where(needed <= 0, head, head + needed), (needed <= 0) | (head + needed < own))
-        return [value, pa.array(at.number[rows] - 1)]
-
-    return Values(column.taken(places, there), carry)
+    """First, last and nth value of a frame."""
+    picked = _PICKED[call.function](call, at, carried)
+    return Values(picked.values(), picked.carry if carried_types(call) else _nothing)
 
 
 # --- extremes ----------------------------------------------------------------------------------------------------------------------
