@@ -30,8 +30,9 @@ its key starts with the join key, which either side has (hidden columns `coalesc
 left and right rows without partner may agree in all other columns.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -144,10 +145,9 @@ def joined_types(kind: JoinKind, left: Sequence[str], right: Sequence[str], left
     return (*left, *right, *((*(left[k] for k in left_keys), SIDES) if kind is JoinKind.FULL else ()))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Side:
-    """One input in one epoch: its changes (rows that go, then rows that come), and those of its rows that stay which the other side's
-    changes meet."""
+    """One input in one epoch: its changes, rows that go, then rows that come."""
 
     table: StateTable
     keys: Sequence[int]
@@ -155,41 +155,9 @@ class _Side:
     degree: bool  # a row's degree is the last column of the table
     rows: pa.Table
     gone: int  # how many of them go
+    signs: Positions  # (rows,) -1 for rows that go, 1 for those that come
     joinable: Mask  # (rows,) whether the key may equal another: only these are stored
     located: Located | None  # the rows' keys in the table, where they only come and are in its order: they need no other
-    signs: Positions = field(init=False)  # (rows,) -1 for rows that go, 1 for those that come
-    hits: Positions = field(init=False)  # (rows,) partners: of a row that goes before the epoch, of one that comes after it
-    stays: pa.Table = field(init=False)  # as the table holds them
-    was: Mask = field(init=False)  # (stays,) matched before the epoch
-    now: Mask = field(init=False)  # (stays,) matched after it
-    change: Positions = field(init=False)  # (stays,) of their degrees
-
-    def __post_init__(self) -> None:
-        self.signs = np.where(np.arange(self.rows.num_rows) < self.gone, -1, 1)
-        self.hits = np.zeros(self.rows.num_rows, np.int64)
-        self.stays = self.table.layout.rows.empty_table()
-        self.was = self.now = np.zeros(0, np.bool_)
-        self.change = np.zeros(0, np.int64)
-
-    @property
-    def degrees(self) -> Positions:
-        """(stays,) as they were before the epoch."""
-        degrees: Positions = self.stays.column(self.stays.num_columns - 1).to_numpy()
-        return degrees
-
-    @property
-    def after(self) -> Positions:
-        """(stays,) the degrees after the epoch."""
-        return self.degrees + self.change
-
-    def count(self, rows: pa.Table, places: Positions, signs: Positions) -> None:
-        """Take pairs into the degrees; `rows` are this side's changes or those that stay, `places` the pairs' rows in them."""
-        if not self.degree:
-            return
-        if rows is self.rows:
-            self.hits = self.hits + np.bincount(places, minlength=rows.num_rows)
-        else:
-            self.change = self.change + np.bincount(places, weights=signs, minlength=rows.num_rows).astype(np.int64)
 
     def half(self, come: bool) -> Positions:
         """The places of the joinable rows that come, or of those that go."""
@@ -208,14 +176,64 @@ class _Side:
         if leaving.num_rows:
             self.table.delete_rows(_with_degree(leaving, np.zeros(leaving.num_rows, np.int64)) if self.degree else leaving)
 
-    def learn(self) -> None:
-        """Put what comes."""
+    def learn(self, hits: Positions) -> None:
+        """Put what comes. `hits`: (rows,) the degrees of the changes."""
         if self.located is not None:
-            rows = _with_degree(self.rows, self.hits) if self.degree else self.rows
+            rows = _with_degree(self.rows, hits) if self.degree else self.rows
             self.table.replace_located(self.located, rows, np.zeros(len(self.joinable), np.bool_), self.joinable)
         elif len(places := self.half(come=True)):
             coming = take_rows(self.rows, places)
-            self.table.insert_rows(_with_degree(coming, self.hits[places]) if self.degree else coming)
+            self.table.insert_rows(_with_degree(coming, hits[places]) if self.degree else coming)
+
+
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """Which rows of a side are matched: of its changes, and of those of its rows that stay which the other side's changes meet."""
+
+    hits: Positions  # (rows,) partners: of a row that goes before the epoch, of one that comes after it
+    stays: pa.Table  # as the table holds them
+    was: Mask  # (stays,) matched before the epoch
+    now: Mask  # (stays,) matched after it
+
+
+class _Degrees:
+    """Counts the partners of a side's rows, pair by pair."""
+
+    def __init__(self, side: _Side, stays: pa.Table | None) -> None:
+        """`stays`: rows that stay and that the other side's changes meet, as the table holds them; None: there are none."""
+        self.side, self.stays = side, side.table.layout.rows.empty_table() if stays is None else stays
+        self.hits = np.zeros(side.rows.num_rows, np.int64)
+        self.change = np.zeros(self.stays.num_rows, np.int64)  # of the degrees of those that stay
+
+    def count(self, rows: pa.Table, places: Positions, signs: Positions) -> None:
+        """Take pairs in; `rows` are the side's changes or those that stay, `places` the pairs' rows in them."""
+        if not self.side.degree:
+            return
+        if rows is self.side.rows:
+            self.hits = self.hits + np.bincount(places, minlength=rows.num_rows)
+        else:
+            self.change = self.change + np.bincount(places, weights=signs, minlength=rows.num_rows).astype(np.int64)
+
+    @property
+    def after(self) -> Positions:
+        """(stays,) the degrees after the epoch."""
+        return self._before + self.change
+
+    @property
+    def _before(self) -> Positions:
+        degrees: Positions = self.stays.column(self.stays.num_columns - 1).to_numpy()
+        return degrees
+
+    def settle(self) -> _Matched:
+        """Write the degrees that changed of rows that stay. Which rows are matched is empty where nobody needs it."""
+        if not self.side.degree:
+            return _Matched(self.hits, self.stays, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
+        after = self.after
+        changed = np.flatnonzero(self.change)
+        if len(changed):
+            rows = take_rows(self.stays, changed)
+            self.side.table.insert_rows(rows.set_column(rows.num_columns - 1, "degree", pa.array(after[changed])))
+        return _Matched(self.hits, self.stays, self._before > 0, after > 0)
 
 
 def _with_degree(rows: pa.Table, degrees: Positions) -> pa.Table:
@@ -339,19 +357,21 @@ class HashJoinExecutor(MakesPieces):
             return
         left.forget()
         right.forget()
-        for pieces in _together(self._matches(left, right)):
-            yield from self._pairs(pieces, left, right)
-        self._advance(left)
-        self._advance(right)
-        if node.kind is JoinKind.SINGLE:
-            self._require_single(left)
-        yield from self._without_partner(left, right) if node.kind.emits_pairs else self._judged(left)
-        left.learn()
-        right.learn()
+        if node.looks_at_pairs:
+            of_left, of_right = yield from self._joined(left, right)
+            yield from self._without_partner(left, of_left, right, of_right) if node.kind.emits_pairs else self._judged(left, of_left)
+            left.learn(of_left.hits)
+            right.learn(of_right.hits)
+        else:
+            of_left = self._looked_up(left, right)
+            yield from self._judged(left, of_left)
+            left.learn(of_left.hits)
+            right.learn(np.zeros(right.rows.num_rows, np.int64))
 
-    def _require_single(self, left: _Side) -> None:
+    def _require_single(self, left: _Degrees) -> None:
         """Raises TooManyRowsError where a left row has two partners after the epoch."""
-        for rows, degrees in ((left.rows, np.where(left.signs > 0, left.hits, 0)), (left.stays, left.after)):
+        coming = np.where(left.side.signs > 0, left.hits, 0)
+        for rows, degrees in ((left.side.rows, coming), (left.stays, left.after)):
             if len(many := np.flatnonzero(degrees > 1)):
                 raise TooManyRowsError(show_row(rows.select(list(range(len(self._node.left_types)))), int(many[0])))
 
@@ -369,7 +389,8 @@ class HashJoinExecutor(MakesPieces):
             parts = halves(chunk, table.name, key)
             rows, gone = pa.concat_tables([parts.gone, parts.come]), parts.gone.num_rows
         rows = rows.combine_chunks()
-        return _Side(table, keys, judged, degree, rows, gone, self._joinable(rows, keys), located)
+        signs = np.where(np.arange(rows.num_rows) < gone, -1, 1)
+        return _Side(table, keys, judged, degree, rows, gone, signs, self._joinable(rows, keys), located)
 
     def _joinable(self, rows: pa.Table, keys: Sequence[int]) -> Mask:
         """(rows,) whether the key may equal another."""
@@ -382,70 +403,33 @@ class HashJoinExecutor(MakesPieces):
 
     # --- pairs -------------------------------------------------------------------------------------------------------------------
 
-    def _matches(self, left: _Side, right: _Side) -> list[_Matches]:
-        """All pairs of the module's formula, and which rows that stay turn."""
-        found = [
-            self._met(left, right, asking_is_left=True),
-            self._met(right, left, asking_is_left=False),
-            self._both_changed(left, right, come=True),
-            self._both_changed(left, right, come=False),
-        ]
-        return [matches for matches in found if matches is not None] if self._node.looks_at_pairs else []
+    def _joined(self, left: _Side, right: _Side) -> Generator[pa.Table, None, tuple[_Matched, _Matched]]:
+        """All pairs of the module's formula that pass. Returns which rows of the left and of the right side are matched."""
+        of_right, of_left = self._met(left, right, asking_is_left=True), self._met(right, left, asking_is_left=False)
+        both = self._both_changed(left, right, come=True), self._both_changed(left, right, come=False)
+        ours = _Degrees(left, None if of_left is None else of_left.left)
+        theirs = _Degrees(right, None if of_right is None else of_right.right)
+        for pieces in _together([matches for matches in (of_right, of_left, *both) if matches is not None]):
+            yield from self._pairs(pieces, ours, theirs)
+        if self._node.kind is JoinKind.SINGLE:
+            self._require_single(ours)
+        return ours.settle(), theirs.settle()
 
-    def _met(self, asking: _Side, other: _Side, asking_is_left: bool) -> _Matches | None:
+    @staticmethod
+    def _met(asking: _Side, other: _Side, asking_is_left: bool) -> _Matches | None:
         """Changes of one side with the rows of the other that stay."""
-        if other.table.is_empty():
+        if (asked := _asked(asking, other)) is None:
             return None
-        places, columns = _asked(asking, other)
-        if not len(places):
-            return None
-        ids, first = key_ids(columns, len(places))
-        keys = take_rows(pa.table(columns, names=[f"k{i}" for i in range(len(columns))]), first)
-        goes = asking.signs[places] < 0
-        if not self._node.looks_at_pairs:
-            lost, got = np.bincount(ids[goes], minlength=len(first)) > 0, np.bincount(ids[~goes], minlength=len(first)) > 0
-            if asking.judged:
-                there = np.zeros(len(first), np.bool_)
-                there[other.table.scan_prefix(keys, limit=1).index.to_numpy()] = True
-                asking.hits[places] += there[ids]
-            if other.judged:
-                self._turn(other, keys, self._alone(asking, other, keys, lost != got), lost)
-            return None
-        scanned = other.table.scan_prefix(keys)
-        index, other.stays = scanned.index.to_numpy(), scanned.rows.combine_chunks()
-        counts = np.bincount(index, minlength=len(first))  # per distinct key; rows of a key lie together
+        scanned = other.table.scan_prefix(asked.keys)
+        index, stays = scanned.index.to_numpy(), scanned.rows.combine_chunks()
+        counts = np.bincount(index, minlength=asked.keys.num_rows)  # per distinct key; rows of a key lie together
         starts = np.cumsum(counts) - counts
-        if other.degree:
-            other.change = np.zeros(len(index), np.int64)
-            other.was = other.degrees > 0
-        tables = (asking.rows, other.stays) if asking_is_left else (other.stays, asking.rows)
-        partners = np.arange(len(index))
-        return _Matches(*tables, asking_is_left, places, starts[ids], counts[ids], partners, asking.signs[places])
+        tables = (asking.rows, stays) if asking_is_left else (stays, asking.rows)
+        signs, partners = asking.signs[asked.places], np.arange(len(index))
+        return _Matches(*tables, asking_is_left, asked.places, starts[asked.ids], counts[asked.ids], partners, signs)
 
     @staticmethod
-    def _alone(asking: _Side, other: _Side, keys: pa.Table, asked: Mask) -> Mask:
-        """(keys,) the asked ones of which the asking side has no row that stays. `keys` are prefixes of the other side's table."""
-        alone, places = asked.copy(), np.flatnonzero(asked)
-        if len(places):
-            at = {column: i for i, column in enumerate(dict.fromkeys(other.keys))}
-            theirs = dict(zip(reversed(asking.keys), reversed(other.keys), strict=True))  # our column -> the other side's
-            own = keys.select([at[theirs[column]] for column in dict.fromkeys(asking.keys)])
-            there = asking.table.scan_prefix(take_rows(own, places), limit=1)
-            alone[places[there.index.to_numpy()]] = False
-        return alone
-
-    @staticmethod
-    def _turn(other: _Side, keys: pa.Table, turning: Mask, lost: Mask) -> None:
-        """Read the rows that stay of the keys that turn."""
-        places = np.flatnonzero(turning)
-        if not len(places):
-            return
-        scanned = other.table.scan_prefix(take_rows(keys, places))
-        other.stays = scanned.rows.combine_chunks()
-        other.was = lost[places][scanned.index.to_numpy()]
-        other.now = ~other.was
-
-    def _both_changed(self, left: _Side, right: _Side, come: bool) -> _Matches | None:
+    def _both_changed(left: _Side, right: _Side, come: bool) -> _Matches | None:
         """Rows of both sides that come, or rows of both sides that go."""
         ours, theirs = left.half(come), right.half(come)
         if not len(ours) or not len(theirs):
@@ -455,12 +439,10 @@ class HashJoinExecutor(MakesPieces):
         own, other = ids[: len(ours)], ids[len(ours) :]
         counts = np.bincount(other, minlength=len(first))
         starts = np.cumsum(counts) - counts
-        if not self._node.looks_at_pairs:
-            left.hits[ours] += counts[own]
         signs = np.full(len(ours), 1 if come else -1)
         return _Matches(left.rows, right.rows, True, ours, starts[own], counts[own], theirs[np.argsort(other, kind="stable")], signs)
 
-    def _pairs(self, pieces: Sequence["_Piece"], left: _Side, right: _Side) -> Iterator[pa.Table]:
+    def _pairs(self, pieces: Sequence["_Piece"], left: _Degrees, right: _Degrees) -> Iterator[pa.Table]:
         """The pairs that pass, and their part in the degrees of both sides."""
         condition = self._node.condition
         if condition is not None:
@@ -501,58 +483,87 @@ class HashJoinExecutor(MakesPieces):
             columns.append(_sides(BOTH, len(piece.signs)))
         return make_chunk(columns, pa.array(piece.signs))
 
+    # --- keys alone: semi, anti and existence without a condition ------------------------------------------------------------------
+
+    def _looked_up(self, left: _Side, right: _Side) -> _Matched:
+        """Which left rows are matched. All rows of a key have the same partners, so a row of the other side answers for a key."""
+        hits = np.zeros(left.rows.num_rows, np.int64)
+        if (asked := _asked(left, right)) is not None:
+            there = np.zeros(asked.keys.num_rows, np.bool_)
+            there[right.table.scan_prefix(asked.keys, limit=1).index.to_numpy()] = True
+            hits[asked.places] += there[asked.ids]
+        for come in (True, False):
+            if (both := self._both_changed(left, right, come)) is not None:
+                hits[both.asking] += both.counts
+        stays, was = self._turning(left, right)
+        return _Matched(hits, stays, was, ~was)
+
     @staticmethod
-    def _advance(side: _Side) -> None:
-        """Write the degrees that changed of rows that stay."""
-        if side.degree and side.stays.num_rows:
-            after = side.after
-            side.now = after > 0
-            changed = np.flatnonzero(side.change)
-            if len(changed):
-                rows = take_rows(side.stays, changed)
-                side.table.insert_rows(rows.set_column(rows.num_columns - 1, "degree", pa.array(after[changed])))
+    def _turning(left: _Side, right: _Side) -> tuple[pa.Table, Mask]:
+        """The left rows that stay of the keys that got their first right row or lost their last one; and whether they had one."""
+        asked = _asked(right, left)
+        nothing = left.table.layout.rows.empty_table(), np.zeros(0, np.bool_)
+        if asked is None:
+            return nothing
+        goes, keys = right.signs[asked.places] < 0, asked.keys.num_rows
+        lost, got = np.bincount(asked.ids[goes], minlength=keys) > 0, np.bincount(asked.ids[~goes], minlength=keys) > 0
+        places = np.flatnonzero(_alone(right, left, asked.keys, lost != got))
+        if not len(places):
+            return nothing
+        scanned = left.table.scan_prefix(take_rows(asked.keys, places))
+        return scanned.rows.combine_chunks(), lost[places][scanned.index.to_numpy()]
 
     # --- rows by whether they are matched ----------------------------------------------------------------------------------------
 
-    def _judged(self, left: _Side) -> list[pa.Table]:
+    def _judged(self, left: _Side, matched: _Matched) -> list[pa.Table]:
         """The change of the left rows that are matched (semi), of those that are not (anti), or of both with which they are (existence)."""
         types, kind = self._node.left_types, self._node.kind
         if kind is not JoinKind.EXISTENCE:
-            return [make_chunk(rows.columns, pa.array(signs)) for rows, signs in _turned(left, types, kind.keeps_matched)]
+            return [make_chunk(rows.columns, pa.array(signs)) for rows, signs in _turned(left, matched, types, kind.keeps_matched)]
         return [
-            make_chunk([*rows.columns, pa.repeat(pa.scalar(matched), rows.num_rows)], pa.array(signs))
-            for matched in (True, False)
-            for rows, signs in _turned(left, types, matched)
+            make_chunk([*rows.columns, pa.repeat(pa.scalar(exists), rows.num_rows)], pa.array(signs))
+            for exists in (True, False)
+            for rows, signs in _turned(left, matched, types, exists)
         ]
 
-    def _without_partner(self, left: _Side, right: _Side) -> list[pa.Table]:
+    def _without_partner(self, left: _Side, of_left: _Matched, right: _Side, of_right: _Matched) -> list[pa.Table]:
         """The change of the rows without a partner, padded."""
         node, out = self._node, list[pa.Table]()
         if left.judged:
-            for rows, signs in _turned(left, node.left_types, matched=False):
+            for rows, signs in _turned(left, of_left, node.left_types, which=False):
                 columns = [*rows.columns, *(pa.nulls(len(signs), arrow_type(t)) for t in node.right_types)]
                 columns += [*(rows.column(k) for k in node.left_keys), _sides(LEFT_ALONE, len(signs))] if right.judged else []
                 out.append(make_chunk(columns, pa.array(signs)))
         if right.judged:
-            for rows, signs in _turned(right, node.right_types, matched=False):
+            for rows, signs in _turned(right, of_right, node.right_types, which=False):
                 columns = [*(pa.nulls(len(signs), arrow_type(t)) for t in node.left_types), *rows.columns]
                 columns += [*(rows.column(k) for k in node.right_keys), _sides(RIGHT_ALONE, len(signs))] if left.judged else []
                 out.append(make_chunk(columns, pa.array(signs)))
         return out
 
 
-def _turned(side: _Side, types: Sequence[str], matched: bool) -> Iterator[tuple[pa.Table, Positions]]:
+def _turned(side: _Side, matched: _Matched, types: Sequence[str], which: bool) -> Iterator[tuple[pa.Table, Positions]]:
     """How a side's rows that are matched, or those that are not, change: rows with their signs."""
-    changes = np.flatnonzero((side.hits > 0) == matched)
+    changes = np.flatnonzero((matched.hits > 0) == which)
     if len(changes):
         yield take_rows(side.rows, changes), side.signs[changes]
-    turned = np.flatnonzero(side.was != side.now)
+    turned = np.flatnonzero(matched.was != matched.now)
     if len(turned):
-        yield take_rows(side.stays.select(list(range(len(types)))), turned), np.where(side.now[turned] == matched, 1, -1)
+        yield take_rows(matched.stays.select(list(range(len(types)))), turned), np.where(matched.now[turned] == which, 1, -1)
 
 
-def _asked(asking: _Side, other: _Side) -> tuple[Positions, list[pa.ChunkedArray]]:
-    """The changes that may meet rows of the other side, and the prefix of the other side's table that each asks for."""
+class _Asked(NamedTuple):
+    """What one side's changes look for in the other side's table."""
+
+    places: Positions  # the changes that may meet rows there
+    ids: Positions  # (places,) the number of each one's key
+    keys: pa.Table  # the distinct keys, as prefixes of the other side's table
+
+
+def _asked(asking: _Side, other: _Side) -> _Asked | None:
+    """What the changes of `asking` look for; None: nothing that the other side's table could hold."""
+    if other.table.is_empty():
+        return None
     mine = dict(zip(reversed(other.keys), reversed(asking.keys), strict=True))  # the other side's column -> ours; of several the first
     mask = asking.joinable
     for column, key in zip(other.keys, asking.keys, strict=True):
@@ -560,8 +571,24 @@ def _asked(asking: _Side, other: _Side) -> tuple[Positions, list[pa.ChunkedArray
             one, two = (pa.table([normalise(asking.rows.column(k))], names=["k"]) for k in (key, mine[column]))
             mask = mask & same_rows(one, two)
     places = np.flatnonzero(mask)
+    if not len(places):
+        return None
     rows = some_rows(asking.rows, mask)
-    return places, [rows.column(mine[column]) for column in dict.fromkeys(other.keys)]
+    columns = [rows.column(mine[column]) for column in dict.fromkeys(other.keys)]
+    ids, first = key_ids(columns, len(places))
+    return _Asked(places, ids, take_rows(pa.table(columns, names=[f"k{i}" for i in range(len(columns))]), first))
+
+
+def _alone(asking: _Side, other: _Side, keys: pa.Table, asked: Mask) -> Mask:
+    """(keys,) the asked ones of which the asking side has no row that stays. `keys` are prefixes of the other side's table."""
+    alone, places = asked.copy(), np.flatnonzero(asked)
+    if len(places):
+        at = {column: i for i, column in enumerate(dict.fromkeys(other.keys))}
+        theirs = dict(zip(reversed(asking.keys), reversed(other.keys), strict=True))  # our column -> the other side's
+        own = keys.select([at[theirs[column]] for column in dict.fromkeys(asking.keys)])
+        there = asking.table.scan_prefix(take_rows(own, places), limit=1)
+        alone[places[there.index.to_numpy()]] = False
+    return alone
 
 
 def _sides(which: int, rows: int) -> pa.Array:
