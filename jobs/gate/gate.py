@@ -29,7 +29,7 @@ import pyarrow as pa
 from tussock.jobs.gate.history import earlier_values, with_bounds
 from tussock.jobs.gate.import_gx import import_gx
 from tussock.jobs.gate.index import Result, add_results
-from tussock.jobs.gate.measured import Measured, MeasuredRows, measured
+from tussock.jobs.gate.measured import Measured, measured
 from tussock.jobs.gate.measures import SMALL_VIEW_ROWS, measures_of
 from tussock.jobs.gate.record import (
     SAMPLE_KEYS,
@@ -42,7 +42,7 @@ from tussock.jobs.gate.record import (
     stays_published,
     write_record,
 )
-from tussock.jobs.gate.rows import PandasRows, Rows, SparkRows
+from tussock.jobs.gate.rows import MeasuredRows, PandasRows, Rows, SparkRows
 from tussock.jobs.gate.suite import Part, QualitySuiteError, Suite, read_suites, require_columns
 from tussock.jobs.gate.text import expectation_text
 from tussock.jobs.gate.without_spark import MOST_ROWS, objection
@@ -241,13 +241,35 @@ def validate_epoch(
 
 
 @dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """What the gate does about one view.
+
+    Args:
+        suite: with the bounds of its history filled in.
+        since: if the rows that readers see passed this very suite, their epoch: only later changes have to be looked at.
+        earlier: by expectation with a history, what it observed in the runs before.
+    """
+
+    suite: Suite
+    relation: "Relation"
+    since: int | None
+    earlier: Mapping[str, tuple[float, ...]]
+
+    @staticmethod
+    def of(suite: Suite, relation: "Relation", seen: int, before: QualityRecord | None, epoch: int) -> "ViewPlan":
+        """`seen`: the epoch as of which readers see the view, 0 if they do not; `before`: its record."""
+        bounded = with_bounds(suite, before, epoch)
+        passed = relation.created <= seen and passed_before(before, bounded)
+        return ViewPlan(bounded, relation, seen if passed else None, _earlier(suite, before, epoch))
+
+
+@dataclass(frozen=True, slots=True)
 class _Look:
     """A part of a suite, and what it is to look at: rows that this process holds, what is kept of all of them, or, where only Spark judges
     it, None and the reason."""
 
-    suite: Suite
+    plan: ViewPlan
     part: Part
-    relation: "Relation"
     since: int | None  # only rows changed after this epoch
     key: tuple[str, ...]
     rows: pa.Table | Measured | None
@@ -258,8 +280,6 @@ class _Look:
 def _validate(
     spark: SparkStarter, meta: "MetaStore", pipeline: Pipeline, version: HummockVersion, epoch: int, sizes: tuple[int, int]
 ) -> QualityRecord:
-    from tussock.jobs.reading.reader import relation_frame
-
     relations = {relation.name: relation for relation in version.catalog.at(epoch) if output_of(relation) is not None}
     suites: list[Suite] = []
     broken: dict[str, ViewQuality] = {}
@@ -267,41 +287,53 @@ def _validate(
         with _own_trouble(pipeline, suite, broken):
             _require_fits(suite, relations)
             suites.append(suite)
-    still = tuple(name for name, relation in relations.items() if stays_published(version, relation, epoch))
-    sight = published_sight(version)
-    seen = {suite.view: sight.epoch_of(suite.view) for suite in suites if suite.view not in still}
-    records = {at: read_record(meta.objects, at) if at else None for at in set(seen.values())}
-    judged = [with_bounds(suite, records[seen[suite.view]], epoch) for suite in suites if suite.view not in still]
-    since = {
-        suite.view: at if relations[suite.view].created <= (at := seen[suite.view]) and passed_before(records[at], suite) else None
-        for suite in judged
-    }
+    still = {name for name, relation in relations.items() if stays_published(version, relation, epoch)}
+    plans = _plans(meta, version, relations, [suite for suite in suites if suite.view not in still], epoch)
     looks: list[_Look] = []
-    for suite in judged:
-        with _own_trouble(pipeline, suite, broken):
-            looks += _looks(meta.objects, version, relations, suite, epoch, sizes, since[suite.view])
-    changed = {look.suite.view for look in looks if look.since is not None} - {look.suite.view for look in looks if look.since is None}
-    earlier = {suite.view: _earlier(suite, records[seen[suite.view]], epoch) for suite in suites if suite.view not in still}
+    for plan in plans:
+        with _own_trouble(pipeline, plan.suite, broken):
+            looks += _looks(meta.objects, version, relations, plan, epoch, sizes)
+    in_part = {look.plan.suite.view for look in looks if look.since is not None}
+    whole = {look.plan.suite.view for look in looks if look.since is None}
     views = {
-        suite.view: ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=suite.view not in changed) for suite in judged
+        suite.view: ViewQuality(suite.view, 0, len(suite.items), suite=suite.digest, all_rows=suite.view not in in_part - whole)
+        for suite in (plan.suite for plan in plans)
     }
-    reasons = [f"{look.suite.file.name}: {look.reason}" for look in looks if look.rows is None]
+    reasons = [f"{look.plan.suite.file.name}: {look.reason}" for look in looks if look.rows is None]
     session = _session(spark(reasons), meta) if reasons else None
     if pipeline.quality is not None and looks:
         with QualityGate(pipeline.quality.docs, spark=session is not None) as gate:
             for look in looks:
-                match look.rows:
-                    case None:
-                        assert session is not None
-                        rows: Rows = SparkRows(relation_frame(session, meta.objects.uri, version, look.relation, epoch, look.since))
-                    case Measured() as kept:
-                        rows = MeasuredRows(kept)
-                    case held:
-                        rows = PandasRows(held, look.part, look.key)
-                with _own_trouble(pipeline, look.suite, broken):
-                    found = gate.check(look.suite, look.part, rows, epoch, look.key)
-                    views[look.suite.view] = _with(views[look.suite.view], look, found, earlier[look.suite.view])
+                suite = look.plan.suite
+                rows = _rows_of(look, session, meta.objects.uri, version, epoch)
+                with _own_trouble(pipeline, suite, broken):
+                    found = gate.check(suite, look.part, rows, epoch, look.key)
+                    views[suite.view] = _with(views[suite.view], look, found)
     return QualityRecord(epoch, tuple((views | broken).values()), tuple(suite.view for suite in suites if suite.view in still))
+
+
+def _plans(
+    meta: "MetaStore", version: HummockVersion, relations: "Mapping[str, Relation]", suites: Sequence[Suite], epoch: int
+) -> list[ViewPlan]:
+    """One for each suite. Cost: a GET for each epoch as of which readers see some of the views."""
+    sight = published_sight(version)
+    seen = [sight.epoch_of(suite.view) for suite in suites]
+    records = {at: read_record(meta.objects, at) if at else None for at in set(seen)}
+    return [ViewPlan.of(suite, relations[suite.view], at, records[at], epoch) for suite, at in zip(suites, seen, strict=True)]
+
+
+def _rows_of(look: _Look, session: "SparkSession | None", store: str, version: HummockVersion, epoch: int) -> Rows:
+    """The rows of a look as Great Expectations takes them."""
+    match look.rows:
+        case None:
+            from tussock.jobs.reading.reader import relation_frame
+
+            assert session is not None, "it was started for looks without rows"
+            return SparkRows(relation_frame(session, store, version, look.plan.relation, epoch, look.since))
+        case Measured() as kept:
+            return MeasuredRows(kept)
+        case held:
+            return PandasRows(held, look.part, look.key)
 
 
 @contextmanager
@@ -336,28 +368,27 @@ def _looks(
     objects: "ObjectStore",
     version: HummockVersion,
     relations: "Mapping[str, Relation]",
-    suite: Suite,
+    plan: ViewPlan,
     epoch: int,
     sizes: tuple[int, int],
-    passed_at: int | None,
 ) -> Iterator[_Look]:
     """What a suite is to look at: the view as a whole, or, of a large one, what epochs keep of it, what has changed since it passed,
     and, for the expectations that neither answers, all of it."""
     from tussock.jobs.reading.reader import relation_rows, stored_table
 
     small_view_rows, most_rows = sizes
-    relation = relations[suite.view]
+    suite, relation = plan.suite, plan.relation
     stored = _stored_rows(version, stored_table(relation).table_id)
     is_large = stored > small_view_rows
     key = suite.key or tuple(_key_columns(relation))
     measures = measures_of(suite, relation)
     if (is_large or suite.maintain) and (kept := measured(objects, version, relations, relation, measures, epoch)) is not None:
-        yield _Look(suite, Part(f"{suite.view}.maintained", measures.items), relation, None, key, kept)
+        yield _Look(plan, Part(f"{suite.view}.maintained", measures.items), None, key, kept)
         rest = suite.without(measures.items)
     else:
         rest = suite
-    split = is_large and passed_at is not None
-    for part, since in ((rest.by_view, None), (rest.by_row, passed_at)) if split else ((rest.whole, None),):
+    split = is_large and plan.since is not None
+    for part, since in ((rest.by_view, None), (rest.by_row, plan.since)) if split else ((rest.whole, None),):
         if not part.items:
             continue
         rows, reason = None, f"{stored:,} stored rows"
@@ -366,13 +397,13 @@ def _looks(
             reason = "" if rows is None else objection(part, key, rows) or ""
         scans = is_large and since is None
         if rows is None or reason:
-            yield _Look(suite, part, relation, since, key, None, reason or f"more than {most_rows:,} changed rows", scans)
+            yield _Look(plan, part, since, key, None, reason or f"more than {most_rows:,} changed rows", scans)
         else:
-            yield _Look(suite, part, relation, since, key, rows, "", scans)
+            yield _Look(plan, part, since, key, rows, "", scans)
 
 
-def _with(view: ViewQuality, look: _Look, found: Found, earlier: Mapping[str, tuple[float, ...]]) -> ViewQuality:
-    metrics = (msgspec.structs.replace(metric, earlier=earlier.get(metric.expectation, ())) for metric in found.metrics)
+def _with(view: ViewQuality, look: _Look, found: Found) -> ViewQuality:
+    metrics = (msgspec.structs.replace(metric, earlier=look.plan.earlier.get(metric.expectation, ())) for metric in found.metrics)
     return msgspec.structs.replace(
         view,
         rows=max(view.rows, found.rows),

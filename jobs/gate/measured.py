@@ -1,9 +1,8 @@
 """Measures of a view as Great Expectations sees them: values of its own metrics, so that it decides as over all rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +16,6 @@ from tussock.statestore.meta.catalog import Relation
 from tussock.statestore.meta.version import HummockVersion
 from tussock.statestore.objectstore.base import ObjectStore
 from tussock.statestore.types import arrow_type
-
-if TYPE_CHECKING:
-    from great_expectations.data_context.data_context.abstract_data_context import AbstractDataContext
 
 _INNER = (".condition", ".map", ".aggregate_fn", ".parameters", ".standard_deviation.partial")
 """Endings of metrics that Great Expectations plans on the way to those it uses. They are never computed here."""
@@ -215,28 +211,3 @@ _TELLING = frozenset({"min_value", "max_value", "strict_min", "strict_max", "val
 
 def _plain(value: Any) -> Any:
     return sorted(value, key=repr) if isinstance(value, list | tuple | set | frozenset) else value
-
-
-class MeasuredRows:
-    """Rows that nobody reads: see tussock.jobs.gate.rows.Rows. Great Expectations gets an empty frame, and from its engine the measures."""
-
-    def __init__(self, found: Measured) -> None:
-        self._found = found
-        self.columns = [name for name, _ in found.columns]
-
-    def source(self, context: "AbstractDataContext") -> Any:
-        """See Rows."""
-        from tussock.jobs.gate.measures_engine import measures_source  # Great Expectations takes a while to import
-
-        return measures_source(context, self._found)
-
-    @contextmanager
-    def frame(self) -> Iterator[Any]:
-        """See Rows."""
-        import pandas as pd  # type: ignore[import-untyped]
-
-        yield pd.DataFrame(columns=self.columns)
-
-    def count(self) -> int:
-        """See Rows."""
-        return self._found.rows

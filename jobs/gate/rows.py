@@ -1,4 +1,4 @@
-"""What a part of a suite looks at: rows as Spark holds them, or as pandas does. The gate hands either to Great Expectations."""
+"""What a part of a suite looks at: rows as Spark or pandas holds them, or the measures of all rows. Great Expectations gets either."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tussock.jobs.gate.measured import Measured
 from tussock.jobs.gate.suite import Part
 from tussock.jobs.gate.without_spark import joined_columns, named_columns
 
@@ -99,6 +100,31 @@ class PandasRows:
     def count(self) -> int:
         """See Rows."""
         return len(self._rows)
+
+
+class MeasuredRows:
+    """Rows that nobody reads: Great Expectations gets an empty frame, and from its engine the measures."""
+
+    def __init__(self, found: Measured) -> None:
+        self._found = found
+        self.columns = [name for name, _ in found.columns]
+
+    def source(self, context: "AbstractDataContext") -> Any:
+        """See Rows."""
+        from tussock.jobs.gate.measures_engine import measures_source  # Great Expectations takes a while to import
+
+        return measures_source(context, self._found)
+
+    @contextmanager
+    def frame(self) -> Iterator[Any]:
+        """See Rows."""
+        import pandas as pd
+
+        yield pd.DataFrame(columns=self.columns)
+
+    def count(self) -> int:
+        """See Rows."""
+        return self._found.rows
 
 
 def _sources_for(context: "AbstractDataContext", engine: str) -> Any:
