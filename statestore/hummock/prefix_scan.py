@@ -19,6 +19,8 @@ from tussock.statestore.hummock.sst_reader import Rows
 
 _GROWTH = 4
 
+Mask = npt.NDArray[np.bool_]
+
 
 @dataclass(slots=True)
 class _Blocks:
@@ -36,14 +38,116 @@ class _Blocks:
         return (np.maximum(first, end - size), end) if reverse else (first, np.minimum(end, first + size))
 
 
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Rows that were found, aligned: the prefix of each, its key, and its place in the decoded blocks put end to end."""
+
+    prefix: Positions
+    keys: pa.Array
+    row: Positions
+
+    @staticmethod
+    def nothing() -> "Scanned":
+        """No row."""
+        return Scanned(np.zeros(0, np.int64), pa.array([], pa.binary()), np.zeros(0, np.int64))
+
+    def at(self, places: Positions) -> "Scanned":
+        """The rows at these places."""
+        return Scanned(self.prefix[places], self.keys.take(pa.array(places)), self.row[places])
+
+    def where(self, mask: Mask) -> "Scanned":
+        """The rows that are chosen."""
+        return self if mask.all() else Scanned(self.prefix[mask], self.keys.filter(pa.array(mask)), self.row[mask])
+
+    def by_prefix(self) -> "Scanned":
+        """By prefix, ascending; the rows of a prefix stay in order."""
+        return self.at(np.argsort(self.prefix, kind="stable"))
+
+    def reversed(self) -> "Scanned":
+        """By prefix, ascending; the rows of a prefix in reverse."""
+        return self.at(np.arange(len(self.prefix))[::-1]).by_prefix()
+
+
 @dataclass(slots=True)
 class _Gathered:
     """Rows found in a round: prefix, place in the decoded blocks, key and whether it is a put; newest section first."""
 
     prefix: list[Positions] = field(default_factory=list)
     row: list[Positions] = field(default_factory=list)
-    put: list[npt.NDArray[np.bool_]] = field(default_factory=list)
+    put: list[Mask] = field(default_factory=list)
     keys: list[pa.Array] = field(default_factory=list)
+
+
+class _Scan:
+    """All rounds of one call: the blocks of each section that may hold rows, and those that have been decoded."""
+
+    def __init__(self, source: BufferedSource, sections: Sequence[Section], low: Probes, high: Probes, epoch: int, reverse: bool) -> None:
+        self.source, self.low, self.high, self.epoch, self.reverse = source, low, high, epoch, reverse
+        everything = slice(None)
+        self.ranges = [_Blocks(s, s.reader.last_keys.left(low, everything), s.reader.first_keys.left(high, everything)) for s in sections]
+        self.batches: list[pa.RecordBatch] = []
+        self._rows = 0  # of them
+
+    def keep(self, unit: Rows) -> int:
+        """Keep a unit's rows. Returns the place of the first one among all."""
+        place = self._rows
+        self.batches.append(unit.columns)
+        self._rows += len(unit)
+        return place
+
+
+class _Round:
+    """A window of blocks of each section, for the prefixes that are not done."""
+
+    def __init__(self, scan: _Scan, prefixes: Positions, size: int | None) -> None:
+        """`size`: at most so many blocks per prefix and section; None: all."""
+        self.scan, self.prefixes = scan, prefixes
+        self.windows = [blocks.window(prefixes, size, scan.reverse) for blocks in scan.ranges]
+        self.unread = [
+            (first > blocks.first[prefixes]) if scan.reverse else (end < blocks.end[prefixes])
+            for blocks, (first, end) in zip(scan.ranges, self.windows, strict=True)
+        ]
+        """Per section, of each prefix whether some of its blocks are not read yet."""
+
+    def read(self) -> tuple[Scanned, Mask]:
+        """The newest row of each key in the windows, by prefix and key, and whether it is a put."""
+        scan, found = self.scan, _Gathered()
+        requests = [(b.section, _numbers(first, end)) for b, (first, end) in zip(scan.ranges, self.windows, strict=True)]
+        for (first, end), units in zip(self.windows, scan.source.blocks(requests), strict=True):
+            for unit in units:
+                inside = np.flatnonzero((first < unit.end_block) & (end > unit.first_block))
+                base = scan.keep(unit)
+                _gather(found, unit, self.prefixes[inside], scan.low, scan.high, scan.epoch, base)
+        return _newest(found)
+
+    def complete(self, found: Scanned) -> Mask:
+        """Whether each row lies where every section's window has been read: no unread block can hold its key or one before it."""
+        complete = np.ones(len(found.prefix), np.bool_)
+        if not any(unread.any() for unread in self.unread):
+            return complete
+        place = np.searchsorted(self.prefixes, found.prefix)
+        for blocks, (first, end), unread in zip(self.scan.ranges, self.windows, self.unread, strict=True):
+            if not unread.any():
+                continue
+            reader = blocks.section.reader
+            bounds = reader.first_keys.array if self.scan.reverse else reader.last_keys.array
+            border = np.clip(first if self.scan.reverse else end - 1, 0, len(reader) - 1)
+            bound = bounds.take(pa.array(border[place]))
+            reached = (pc.greater_equal if self.scan.reverse else pc.less_equal)(found.keys, bound).to_numpy(zero_copy_only=False)
+            complete &= reached | ~unread[place]
+        return complete
+
+    def take(self, limit: int | None) -> tuple[Scanned, Positions]:
+        """Live rows of the prefixes that are done: they have `limit` rows, or all their blocks are read. Returns the other prefixes too."""
+        found, put = self.read()
+        rows = found.where(put & self.complete(found))
+        if self.scan.reverse:
+            rows = rows.reversed()
+        if limit is None:
+            return rows, self.prefixes[:0]
+        counts = np.bincount(rows.prefix, minlength=int(self.prefixes[-1]) + 1)[self.prefixes]
+        done = (counts >= limit) | ~np.logical_or.reduce(self.unread)
+        return rows.where(np.isin(rows.prefix, self.prefixes[done]) & (_rank(rows.prefix) < limit)), self.prefixes[~done]
 
 
 def scan_prefixes(
@@ -54,66 +158,30 @@ def scan_prefixes(
     epoch: int,
     limit: int | None,
     reverse: bool,
-) -> tuple[Positions, pa.Array, list[pa.RecordBatch], Positions]:
-    """Rows of each prefix.
+) -> tuple[Scanned, list[pa.RecordBatch]]:
+    """Rows of each prefix, by prefix, and the decoded blocks that hold them.
 
     Args:
         sections: newest first.
         prefixes, ends: per prefix its first key and the successor of its last; or any keys, or first columns of such,
             between which to read.
         epoch, limit, reverse: as in HummockStore.scan_prefix.
-
-    Returns:
-        (prefix of each row, ascending; its key; decoded blocks; the row's place in those blocks put end to end).
     """
-    low, high = Probes(prefixes), Probes(ends)
-    everything = slice(None)
-    ranges = [_Blocks(s, s.reader.last_keys.left(low, everything), s.reader.first_keys.left(high, everything)) for s in sections]
-    batches: list[pa.RecordBatch] = []
-    done: list[tuple[Positions, pa.Array, Positions]] = []
-    active = np.arange(len(prefixes))
-    window = None if limit is None else 1
-    base = 0
-    while len(active) and sections:
-        windows = [blocks.window(active, window, reverse) for blocks in ranges]
-        gathered = _Gathered()
-        requests = [(b.section, _numbers(first, end)) for b, (first, end) in zip(ranges, windows, strict=True)]
-        for (first, end), units in zip(windows, source.blocks(requests), strict=True):
-            for unit in units:
-                inside = np.flatnonzero((first < unit.end_block) & (end > unit.first_block))
-                _gather(gathered, unit, active[inside], low, high, epoch, base)
-                batches.append(unit.columns)
-                base += len(unit)
-        index, keys, rows, put = _newest(gathered)
-        more = [
-            (end < blocks.end[active]) if not reverse else (first > blocks.first[active])
-            for blocks, (first, end) in zip(ranges, windows, strict=True)
-        ]
-        if any(flags.any() for flags in more):
-            complete = _complete(index, keys, active, ranges, windows, more, reverse)
-            index, keys, rows, put = index[complete], keys.filter(pa.array(complete)), rows[complete], put[complete]
-        index, keys, rows = index[put], keys.filter(pa.array(put)), rows[put]
-        if reverse:
-            backwards = np.arange(len(index))[::-1]
-            index, keys, rows = index[backwards], keys.take(pa.array(backwards)), rows[backwards]
-            turned = np.argsort(index, kind="stable")
-            index, keys, rows = index[turned], keys.take(pa.array(turned)), rows[turned]
-        counts = np.bincount(index, minlength=len(prefixes))[active]
-        unread = np.logical_or.reduce(more)
-        finished = np.ones(len(active), np.bool_) if limit is None else (counts >= limit) | ~unread
-        chosen = np.isin(index, active[finished])
-        if limit is not None:
-            chosen &= _rank(index) < limit
-        done.append((index[chosen], keys.filter(pa.array(chosen)), rows[chosen]))
-        active = active[~finished]
+    scan = _Scan(source, sections, Probes(prefixes), Probes(ends), epoch, reverse)
+    taken: list[Scanned] = []
+    waiting, window = np.arange(len(prefixes)), None if limit is None else 1
+    while len(waiting) and sections:
+        rows, waiting = _Round(scan, waiting, window).take(limit)
+        taken.append(rows)
         window = None if window is None else window * _GROWTH
-    if not done:
-        return np.zeros(0, np.int64), pa.array([], pa.binary()), batches, np.zeros(0, np.int64)
-    index, keys, rows = np.concatenate([d[0] for d in done]), pa.concat_arrays([d[1] for d in done]), np.concatenate([d[2] for d in done])
-    if len(done) > 1:
-        order = np.argsort(index, kind="stable")
-        index, keys, rows = index[order], keys.take(pa.array(order)), rows[order]
-    return index, keys, batches, rows
+    if len(taken) < 2:
+        return (taken[0] if taken else Scanned.nothing()), scan.batches
+    together = (
+        np.concatenate([t.prefix for t in taken]),
+        pa.concat_arrays([t.keys for t in taken]),
+        np.concatenate([t.row for t in taken]),
+    )
+    return Scanned(*together).by_prefix(), scan.batches
 
 
 def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high: Probes, epoch: int, base: int) -> None:
@@ -133,45 +201,19 @@ def _gather(into: _Gathered, unit: Rows, prefixes: Positions, low: Probes, high:
     into.keys.append(keys.array.slice(at[0], len(at)) if len(prefixes) == 1 else keys.array.take(pa.array(at)))
 
 
-def _newest(found: _Gathered) -> tuple[Positions, pa.Array, Positions, npt.NDArray[np.bool_]]:
-    """Per prefix and key the newest row, sorted by both."""
+def _newest(found: _Gathered) -> tuple[Scanned, Mask]:
+    """Per prefix and key the newest row, by both, and whether it is a put."""
     if not found.row:
-        empty = np.zeros(0, np.int64)
-        return empty, pa.array([], pa.binary()), empty, np.zeros(0, np.bool_)
-    index, rows, put = np.concatenate(found.prefix), np.concatenate(found.row), np.concatenate(found.put)
+        return Scanned.nothing(), np.zeros(0, np.bool_)
     if len({part.type for part in found.keys}) > 1:  # a section without offsets beside one with
         found.keys = [part.cast(pa.binary()) for part in found.keys]
-    keys = pa.concat_arrays(found.keys).cast(pa.binary())
-    order = sort_order(keys)  # stable: sections came newest first, and within one newer rows come first
-    order = order[np.argsort(index[order], kind="stable")]
-    index, rows, put, keys = index[order], rows[order], put[order], keys.take(pa.array(order))
-    first = np.ones(len(index), np.bool_)
-    first[1:] = (index[1:] != index[:-1]) | pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
-    return index[first], keys.filter(pa.array(first)), rows[first], put[first]
-
-
-def _complete(
-    index: Positions,
-    keys: pa.Array,
-    active: Positions,
-    ranges: Sequence[_Blocks],
-    windows: Sequence[tuple[Positions, Positions]],
-    more: Sequence[npt.NDArray[np.bool_]],
-    reverse: bool,
-) -> npt.NDArray[np.bool_]:
-    """Whether each row lies where every section's window has been read: no unread block can hold its key or one before it."""
-    place = np.searchsorted(active, index)
-    complete = np.ones(len(index), np.bool_)
-    for blocks, (first, end), unread in zip(ranges, windows, more, strict=True):
-        if not unread.any():
-            continue
-        reader = blocks.section.reader
-        bounds = reader.first_keys.array if reverse else reader.last_keys.array
-        border = np.clip(first if reverse else end - 1, 0, len(reader) - 1)
-        bound = bounds.take(pa.array(border[place]))
-        reached = (pc.greater_equal if reverse else pc.less_equal)(keys, bound).to_numpy(zero_copy_only=False)
-        complete &= reached | ~unread[place]
-    return complete
+    rows = Scanned(np.concatenate(found.prefix), pa.concat_arrays(found.keys).cast(pa.binary()), np.concatenate(found.row))
+    order = sort_order(rows.keys)  # stable: sections came newest first, and within one newer rows come first
+    order = order[np.argsort(rows.prefix[order], kind="stable")]
+    rows, put = rows.at(order), np.concatenate(found.put)[order]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (rows.prefix[1:] != rows.prefix[:-1]) | pc.not_equal(rows.keys[1:], rows.keys[:-1]).to_numpy(zero_copy_only=False)
+    return rows.where(first), put[first]
 
 
 def _numbers(first: Positions, end: Positions) -> Positions:

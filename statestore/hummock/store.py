@@ -204,10 +204,10 @@ class HummockStore:
                 index = np.repeat([i for i, _ in parts], [rows.num_rows for _, rows in parts])
                 keyed = pa.concat_tables([rows for _, rows in parts])
                 return pa.array(index), one_array(keyed.column(0)), keyed.remove_column(0)
-        index, found, batches, rows = scan_prefixes(self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse)
+        found, batches = scan_prefixes(self.source, [s.section for s in sections], prefixes, ends, epoch, limit, reverse)
         table = self._rows(table_id, batches, columns, schema, sections)
         log.debug("table %d: %d prefixes asked for in %d sections, rows of %d blocks", table_id, len(prefixes), len(sections), len(batches))
-        return pa.array(index), found, table.take(pa.array(rows))
+        return pa.array(found.prefix), found.keys, table.take(pa.array(found.row))
 
     def _streamed(
         self, table_id: int, firsts: pa.Array, ends: pa.Array, epoch: int, columns: Sequence[str] | None
